@@ -39,6 +39,7 @@ class CleanState:
     step: int = -1  # completed steps that it holds; -1: no clean state. `held_step` in messages
     generation: int = 0  # the newest generation in which state was restored here; 0: none
     received: bool = False  # it contains steps that another process computed
+    overwritten: bool = False  # a restore has begun here: what the script built may be partly gone
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""Pure analysis: numbers in, findings out. Its rooms are still to be built."""
+"""Turn numbers into findings: where node-time went, and which checkpoint interval costs least. Pure."""

@@ -1,4 +1,4 @@
-"""Where node-time went: kept, lost by cause, over time; and what a fixed size would have made. Pure."""
+"""Account for node-time: how much was kept, what the rest was lost to, what a fixed size would keep. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEPT = "kept"
-"""Node-time that made progress which was kept."""
+"""The cause under which node-time is booked whose progress was kept."""
 
 CAUSES = {
     "down": "nodes that were down",
@@ -29,19 +29,21 @@ CAUSES = {
     "idle_spare": "spares that wait",
     "joining": "nodes that are well, and not in the job yet",
 }
-"""What node-time is lost to, in words."""
+"""What node-time is lost to -> in words for people."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Node-seconds by cause, all together and by bin of time. `bin_s`: the width of a bin."""
+    """Node-seconds by cause."""
 
-    bin_s: float
-    total: dict[str, float] = field(default_factory=dict)
-    bins: list[dict[str, float]] = field(default_factory=list)
+    bin_s: float  # width of a bin of time
+    total: dict[str, float] = field(default_factory=dict)  # of all the time
+    bins: list[dict[str, float]] = field(default_factory=list)  # of each bin of time
 
     def add(self, cause: str, begin_s: float, end_s: float, nodes: float) -> None:
-        """So many nodes spent this span on `cause`; negative nodes take it back."""
+        """Book the span `begin_s` to `end_s` of so many `nodes` to `cause`; negative nodes take it back.
+
+        Raises ValueError for an unknown cause."""
         if end_s <= begin_s or nodes == 0:
             return
         if cause != KEPT and cause not in CAUSES:
@@ -57,7 +59,7 @@ class Ledger:
             begin_s, index = until, index + 1
 
     def ratio(self, cause: str) -> float:
-        """The part of all node-time that went into `cause`."""
+        """Return the share of all node-time that was booked to `cause`; 0 while nothing is booked."""
         whole = sum(self.total.values())
         return self.total.get(cause, 0.0) / whole if whole else 0.0
 
@@ -66,12 +68,12 @@ class Ledger:
 class Fixed:
     """What a job of a fixed size would have made of the same failures."""
 
-    nodes: int
-    goodput: float
+    nodes: int  # its size; 0: no size would have made progress
+    goodput: float  # share of all node-time whose progress it would have kept
 
 
 def ceiling(steps: Sequence[tuple[float, int]], nodes: int, end_s: float) -> float:
-    """The part of all node-time in which nodes were up. `steps`: (s, nodes down from then on)."""
+    """Return the share of all node-time in which nodes were up. `steps`: (s, nodes down from then on)."""
     down_s = sum(down * (until - at) for at, until, down in _spans(steps, end_s))
     return 1.0 - down_s / (nodes * end_s)
 
@@ -79,8 +81,10 @@ def ceiling(steps: Sequence[tuple[float, int]], nodes: int, end_s: float) -> flo
 def best_fixed(
     steps: Sequence[tuple[float, int]], nodes: int, end_s: float, unit: int = 1, recovery_s: float = 0.0
 ) -> Fixed:
-    """The fixed size (a multiple of `unit`) that would have done most: it runs while so many nodes are up,
-    on any of them, and pays `recovery_s` for each of its own that fails, in proportion to its size."""
+    """Return the fixed size, a multiple of `unit`, with the greatest goodput for the same failures.
+
+    It runs whenever so many nodes are up, on any of them, and pays `recovery_s` for each of its own nodes
+    that fails. Failures hit its nodes in proportion to its size, and to the time in which it runs."""
     at_least: dict[int, float] = {}
     for at, until, down in _spans(steps, end_s):
         at_least[nodes - down] = at_least.get(nodes - down, 0.0) + until - at

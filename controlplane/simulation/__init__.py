@@ -1,4 +1,4 @@
-"""What-if: the real decision core driven through days of failures by a virtual clock.
+"""Simulate days of failures with the real decision core, on a virtual clock.
 
-May import `controlplane.core` and `controlplane.analysis`; its nodes are a model of costs, docs/simulation.md
-says why. Reads no clock of the machine and no file; chance comes from a seed."""
+May import `controlplane.core` and `controlplane.analysis`. Its nodes are a model of costs, not real agents;
+docs/simulation.md says why. It reads neither the machine's clock nor files, and chance comes from a seed."""

@@ -1,4 +1,4 @@
-"""Simulated nodes: just enough of an agent that the core cannot tell. All ranks of a node move together."""
+"""Simulate nodes: as much of an agent as the core can see. All ranks of a node move together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Agent:
-    """One node."""
+    """One simulated node. `boots` is its incarnation, `seq` the number of its newest heartbeat."""
 
     __slots__ = ("boots", "name", "ranks", "seq", "stopping", "up")
 
@@ -23,23 +23,23 @@ class Agent:
         self.boots = 0
         self.seq = 0
         self.ranks: dict[str, Rank] = {}
-        self.stopping = 0  # the newest generation that it was told to leave
+        self.stopping = 0  # newest generation that it was ordered to leave; 0: none
 
     def joined(self, slots: int) -> ev.NodeJoined:
-        """Its hello, once it has started (again)."""
+        """Start the node (again), and return the event of its joining."""
         self.up, self.boots, self.seq = True, self.boots + 1, 0
         self.ranks, self.stopping = {}, 0
         launcher = f"{self.name}/{self.boots}"
         return ev.NodeJoined(self.name, self.boots, launcher, self.name, slots, 1)
 
     def beat(self, job: str) -> ev.NodeBeat:
-        """Its whole view."""
+        """Return a heartbeat with the statuses of all of its ranks."""
         self.seq += 1
         members = tuple([records.status(rank, job) for rank in self.ranks.values()])
         return ev.NodeBeat(self.name, self.boots, self.seq, 1, members)
 
     def in_generation(self, upto: int) -> list[Rank]:
-        """Its ranks that form or train in a generation up to this."""
+        """Return its ranks that form or train in a generation up to number `upto`."""
         return [
             rank
             for rank in self.ranks.values()
@@ -48,5 +48,5 @@ class Agent:
 
 
 def word(rank: int, ranks_per_replica: int) -> str:
-    """Which part of the state a rank holds: the same part in every replica."""
+    """Return the shard id of a rank: the same at the same place of every replica of the model."""
     return WHOLE_STATE if ranks_per_replica <= 1 else f"part {rank % ranks_per_replica}"

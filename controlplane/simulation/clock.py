@@ -1,4 +1,4 @@
-"""Virtual time: a heap of things to do. Nothing here waits; a day passes in seconds."""
+"""Keep virtual time as a heap of scheduled calls: nothing waits, and a day passes in seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Virtual seconds, and what is to happen when."""
+    """Virtual time `now` (s), and the calls scheduled for later."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -18,16 +18,16 @@ class Clock:
         self._count = 0
 
     def at(self, when: float, do: Callable[[], None]) -> None:
-        """Have `do` called at `when` (s), at once if that is past; equal times keep their order."""
+        """Schedule `do` at `when` (s), or now if that is past; calls of equal time keep their order."""
         self._count += 1
         heapq.heappush(self._heap, (max(when, self.now), self._count, do))
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Have `do` called in `delay_s`."""
+        """Schedule `do` after `delay_s`."""
         self.at(self.now + delay_s, do)
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass until `until` (s), or until `done` says so."""
+        """Run the scheduled calls, and advance time, until `until` (s) or until `done()` is true."""
         while self._heap and self._heap[0][0] <= until and not done():
             self.now, _, do = heapq.heappop(self._heap)
             do()

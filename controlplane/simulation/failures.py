@@ -1,4 +1,4 @@
-"""When which node fails, and for how long: what a trace, a mix and a rate have in common. Pure."""
+"""Define failures, whether they come from a trace, a mix or a rate: which node, when, for how long. Pure."""
 
 from __future__ import annotations
 
@@ -12,41 +12,40 @@ DAY_S = 86_400.0
 
 
 class FailureInputError(ValueError):
-    """Failures that cannot be simulated; the message names the entry and the mend."""
+    """Input that cannot be simulated; the message names the entry or flag, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """One failure. `end_s` is when the node is well again, infinity for never; equal to `start_s` when only
-    a process died and the node stayed."""
+    """One failure. Times since the beginning."""
 
-    node: int
+    node: int  # number of the node, from 0
     start_s: float
-    end_s: float
+    end_s: float  # when the node is well again; infinity: never; `start_s`: only a process died
     cause: str
 
     @property
     def process(self) -> bool:
-        """Only a process died."""
+        """Whether only a process died and the node stayed up."""
         return self.end_s == self.start_s
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """All that will happen, by time. `notes` say what in the source was odd and how it was taken."""
+    """All failures of a run, by time. `notes`: what was odd in the source, and how it was read."""
 
     source: str
     outages: tuple[Outage, ...]
     notes: tuple[str, ...] = ()
 
     def within(self, days: float) -> Failures:
-        """Those that begin in the first `days`."""
+        """Return the failures that begin in the first `days`."""
         kept = tuple(outage for outage in self.outages if outage.start_s < days * DAY_S)
         return Failures(self.source, kept, self.notes)
 
 
 def merged(outages: Iterable[Outage]) -> tuple[tuple[Outage, ...], int]:
-    """Outages of one node that overlap made one, all by time, and how many were taken up by another."""
+    """Join overlapping outages of the same node. Returns all by time, and how many were joined to another."""
     lines: dict[int, list[Outage]] = {}
     taken = 0
     for outage in sorted(outages, key=lambda each: (each.start_s, each.node, each.end_s)):
@@ -62,7 +61,7 @@ def merged(outages: Iterable[Outage]) -> tuple[tuple[Outage, ...], int]:
 
 
 def spans(outages: Sequence[Outage], end_s: float) -> list[tuple[float, int]]:
-    """(s, nodes down from then on), beginning at 0, until `end_s`."""
+    """Return the number of nodes that are down over time: (s, nodes down from then on), from 0 to `end_s`."""
     changes: dict[float, int] = {0.0: 0}
     for outage in outages:
         if not outage.process and outage.start_s < end_s:

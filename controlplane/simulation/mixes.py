@@ -1,4 +1,4 @@
-"""Failures made by chance: from published mixes, or from rates. Seeded: the same seed, the same failures."""
+"""Make random failures from published mixes or from rates; the same seed gives the same failures."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One line of a mix: how often, and how long the node is away (median, h; 0: only a process dies)."""
+    """One kind of failure in a mix."""
 
     name: str
-    count: int
-    repair_h: float
+    count: int  # how often it occurred, as published: its weight among the kinds
+    repair_h: float  # median time (h) for which the node is away; 0: only a process dies
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A published mix of failures. `per_node_day`: of all kinds together."""
+    """A published mix of failures."""
 
     name: str
     kinds: tuple[Kind, ...]
-    per_node_day: float
-    about: str
+    per_node_day: float  # failures of all kinds per node and day
+    about: str  # the source, for people
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Failures by rate. All spans in s."""
+    """Failures by rate. Times in s."""
 
-    mtbf_s: float  # of the whole cluster: its events, a burst counted once
-    repair_s: float = 6 * HOUR_S  # median
-    repair_sigma: float = 1.5  # of the logarithm: the tail of the lognormal
-    burst_ratio: float = 0.0  # of the events that take several nodes at once
-    burst_nodes: int = 8  # at most
-    process_ratio: float = 0.0  # of the events in which only a process dies
+    mtbf_s: float  # mean time between events of the whole cluster; a burst is one event
+    repair_s: float = 6 * HOUR_S  # median of the lognormal repair time
+    repair_sigma: float = 1.5  # standard deviation of its logarithm: how long the tail is
+    burst_ratio: float = 0.0  # share of the node failures that take several nodes at once
+    burst_nodes: int = 8  # most nodes of one burst
+    process_ratio: float = 0.0  # share of the events in which only a process dies
 
 
 _LLAMA3 = (
@@ -68,11 +68,14 @@ MIXES = {
         "ByteRobust: the causes of 45,655 failures; as often as 12,500 nodes failing every 3 h",
     ),
 }  # fmt: skip
-"""Counts as published; repair times are assumptions (no publication gives them) and can be set by rates."""
+"""The known mixes by name. Counts are as published. Repair times are assumptions, as no publication gives
+them; failures by rate let the user set them."""
 
 
 def from_mix(name: str, nodes: int, days: float, seed: int) -> Failures:
-    """Poisson failures on `nodes` for `days`, their kinds as published. Raises FailureInputError."""
+    """Make Poisson failures on `nodes` nodes for `days`, with kinds as often as published.
+
+    Raises FailureInputError when the mix is unknown."""
     mix = MIXES.get(name)
     if mix is None:
         raise FailureInputError(f"the mix {name!r} is unknown: known are {', '.join(MIXES)}")
@@ -89,7 +92,9 @@ def from_mix(name: str, nodes: int, days: float, seed: int) -> Failures:
 
 
 def from_rates(rates: Rates, nodes: int, days: float, seed: int) -> Failures:
-    """Poisson events; some take neighbours along; repairs are lognormal. Raises FailureInputError."""
+    """Make Poisson events on `nodes` nodes for `days`; some take neighbours along; repairs are lognormal.
+
+    Raises FailureInputError when a rate is not possible."""
     _possible(rates)
     chance = random.Random(seed)
     outages, at = [], chance.expovariate(1.0 / rates.mtbf_s)

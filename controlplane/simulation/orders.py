@@ -1,6 +1,8 @@
-"""How simulated nodes answer the core's orders: after the setup's delays, all nodes of one order together.
+"""Carry out the core's orders on simulated nodes, after the setup's delays.
 
-Orders are levels: what is on its way already is not begun again."""
+The nodes that get an order in the same step answer together, at one moment. Orders are levels: a repeated
+order does not begin again what is under way. A node that went down in between, even if it is back, does not
+answer any more: its incarnation (`boots`) is another one."""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
     from controlplane.simulation.training import Stretch
 
 Batch = list[tuple[Agent, int]]
-"""Nodes, each with the life in which it was ordered."""
+"""Nodes, each with its incarnation (`boots`) when it got the order."""
 
 
 class Meeting:
-    """One generation being formed: who sits where, and which nodes are still on their way."""
+    """A generation that is being formed: its ranks by node and member, and the nodes that are not ready."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
@@ -39,7 +41,7 @@ class Meeting:
 
 
 class Orders:
-    """The nodes' side of every order."""
+    """Carries out each kind of order for all simulated nodes."""
 
     def __init__(
         self,
@@ -49,14 +51,15 @@ class Orders:
         report: Callable[[Agent], None],
         at_once: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`feed` tells the core an event, `report` one node's statuses, `at_once` many events as one."""
+        """`feed` gives the core an event, `report` sends it one node's statuses, and `at_once` calls a
+        function that does so for many nodes."""
         self.scene, self.situation = scene, situation
         self._feed, self._report, self._at_once = feed, report, at_once
         self.meeting: Meeting | None = None
         setup = scene.setup
         self.ranks_per_replica = setup.nodes_per_replica * setup.nproc
         self._left: tuple[float, Stretch | None, int, int] = (-1.0, None, 0, NO_STEP)
-        # when (s) nodes left which stretch, how far, and with which copy: of thousands at once
+        # cache for thousands of nodes that leave together: (when (s), stretch, steps, copied step)
 
     def launch(self, orders: Sequence[fx.Launch]) -> None:
         """Start rank processes."""
@@ -68,7 +71,7 @@ class Orders:
             old = agent.ranks.values()
             gone = [r.name for r in old if r.failure is not None or r.rank == order.rank >= 0]
             fresh_rank = Rank(order, word(order.rank, self.ranks_per_replica))
-            for name in gone:  # the arena of a dead process outlives it
+            for name in gone:  # a dead process's snapshots stay in its arena
                 left = agent.ranks.pop(name)
                 fresh_rank.copied, fresh_rank.copied_by = left.copied, left.copied_by
             agent.ranks[order.member] = fresh_rank
@@ -81,7 +84,7 @@ class Orders:
         self._later(NET_S + delay_s, fresh, _started)
 
     def interrupt(self, orders: Sequence[fx.Interrupt]) -> None:
-        """Leave a generation: at once, or (gentle) at the end of the step."""
+        """Leave a generation: at once or, if the order is gentle, at the end of the step."""
         scene, batch = self.scene, []
         for order in orders:
             agent = scene.by_name[order.node]
@@ -93,7 +96,7 @@ class Orders:
         number, gentle = orders[0].generation, orders[0].gentle
         training, now = scene.training, scene.clock.now
         if gentle and training.on:
-            # A hair past the boundary: the step is whole then.
+            # Counted from when the order arrives: the step that is being made then is completed.
             end = training.boundary(now + NET_S)
             scene.clock.at(end, self._halt)
             self._later(end - now + NET_S, batch, lambda agent: self._leave(agent, number, clean=True))
@@ -125,7 +128,7 @@ class Orders:
         return True
 
     def form(self, orders: Sequence[fx.Form]) -> None:
-        """Meet in a new generation, put state in place, train."""
+        """Form a generation: build the groups, put the state in place, and train when all nodes are there."""
         generation = orders[0].generation
         if self.meeting is None or self.meeting.generation.number != generation.number:
             self.meeting = Meeting(generation)
@@ -160,7 +163,7 @@ class Orders:
         for rank in ranks:
             rank.phase, rank.held = MemberPhase.RUNNING, NO_STEP
             rank.step = meeting.generation.resume.step
-            if rank.step > 0:  # what it was restored from is a copy that a later restart may begin with
+            if rank.step > 0:  # the state that it was restored from serves a later restart as a copy
                 rank.copied, rank.copied_by = rank.step, number
         meeting.missing.pop(agent.name, None)
         if not meeting.missing:
@@ -168,7 +171,7 @@ class Orders:
         return True
 
     def _train(self, meeting: Meeting) -> None:
-        """Everybody is there: steps are made from now on."""
+        """Begin the training: all nodes of the generation are ready."""
         scene, generation = self.scene, meeting.generation
         self.situation.begun()
         scene.training.begin(generation.number, len(meeting.seats), generation.resume.step, scene.clock.now)
@@ -189,7 +192,7 @@ class Orders:
         self._at_once(tell)
 
     def kill(self, orders: Sequence[fx.Kill]) -> None:
-        """End a process: its agent lists it no more."""
+        """Kill processes: their agents list them no more."""
         batch: Batch = []
         for order in orders:
             agent = self.scene.by_name[order.node]
@@ -198,7 +201,7 @@ class Orders:
         self._later(NET_S, batch, lambda agent: True)
 
     def complete(self, orders: Sequence[fx.Complete]) -> None:
-        """The job has no place on these nodes any more."""
+        """End all processes of the job on these nodes."""
         batch: Batch = []
         for order in orders:
             agent = self.scene.by_name[order.node]
@@ -208,14 +211,15 @@ class Orders:
         self._later(NET_S, batch, lambda agent: True)
 
     def probe(self, orders: Sequence[fx.Probe]) -> None:
-        """Answer for the nodes that are up."""
+        """Answer a probe of each node: whether it is up."""
         for order in orders:
             up = self.scene.by_name[order.node].up
             event = ev.ProbeAnswered(order.node, order.incarnation, up, "" if up else "no route to host")
             self.scene.clock.after(NET_S, lambda event=event: self._feed(event))  # type: ignore[misc]
 
     def _later(self, delay_s: float, batch: Batch, do: Callable[[Agent], bool]) -> None:
-        """After a while, on every node of the batch that still lives the same life: act, and report."""
+        """After `delay_s`, call `do` for each node of the batch in the same incarnation; if it returns True,
+        the node reports its ranks."""
         if not batch:
             return
 
@@ -228,7 +232,7 @@ class Orders:
 
 
 def _started(agent: Agent) -> bool:
-    """Its script has come to the barrier."""
+    """Bring a node's starting ranks to the barrier. Whether there were any."""
     fresh = [rank for rank in agent.ranks.values() if rank.phase is MemberPhase.STARTING]
     for rank in fresh:
         rank.phase = MemberPhase.READY

@@ -1,4 +1,4 @@
-"""What a run came to: one record, for a table, for JSON, for a picture. Pure."""
+"""Sum up a run in one record, for a table, for JSON and for a picture. Pure."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Theory beside the run, in s: for failures without memory at the rate seen, and no lack of nodes."""
+    """What theory says at the failure rate of the run, for failures without memory and no lack of nodes."""
 
-    mtbf_s: float
-    ettr: float
-    young_s: float
-    daly_s: float
-    optimum_s: float
+    mtbf_s: float  # mean time between the failures that stopped training
+    ettr: float  # share of time that is kept training (`analysis.intervals.ettr_exact`)
+    young_s: float  # Young's checkpoint interval
+    daly_s: float  # Daly's checkpoint interval
+    optimum_s: float  # the interval with the greatest `ettr`; 0: copies cost nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One simulated run. Ratios are of all node-time; `lost_s` is node-seconds by cause."""
+    """One simulated run. Ratios are from 0 to 1."""
 
     nodes: int
     days: float
-    goodput: float
-    ceiling: float
-    ettr: float
-    fixed: Fixed
-    incidents: int
-    resizes: int
-    failures: int
+    goodput: float  # share of all node-time whose progress was kept
+    ceiling: float  # share of all node-time in which nodes were up
+    ettr: float  # share of the time in which training was made that was kept, on however many nodes
+    fixed: Fixed  # the best that a job of one size could have made of the same failures
+    incidents: int  # closed ones, planned changes left out
+    resizes: int  # planned changes of size
+    failures: int  # those of nodes that were up
     untouched: int  # failures of nodes that were not in the job
-    lost_s: dict[str, float]
-    formula: Formula | None
-    events: int
-    cpu_s: float
-    notes: tuple[str, ...]
-    source: str
-    rule: str
-    bins: tuple[dict[str, float], ...]
-    bin_s: float
+    lost_s: dict[str, float]  # node-seconds by cause
+    formula: Formula | None  # None: no failure stopped training
+    events: int  # that the core took
+    cpu_s: float  # processor time of the run
+    notes: tuple[str, ...]  # what was odd in the failures' source
+    source: str  # where the failures come from
+    rule: str  # which rule decided about the job's size
+    bins: tuple[dict[str, float], ...]  # node-seconds by cause in each bin of time
+    bin_s: float  # width of a bin
 
     @property
     def events_per_s(self) -> float:
-        """Events that the core took per second of processor time, the simulated nodes' part included."""
+        """Events that the core took per second of processor time; includes the time of the simulation."""
         return self.events / self.cpu_s if self.cpu_s > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs: ratios 0-1, spans in s."""
+        """Return the outcome for programs: ratios from 0 to 1, times in s."""
         found: dict[str, Any] = {
             "goodput": self.goodput, "ettr": self.ettr, "ceiling": self.ceiling,
             "of_ceiling": self.goodput / self.ceiling if self.ceiling else 0.0,
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def of(world: World, cpu_s: float) -> Outcome:
-    """Sum up a run that took so much processor time."""
+    """Sum up a run that took `cpu_s` of processor time."""
     setup, ledger = world.setup, world.ledger
     steps = spans(world.failures.outages, world.end_s)
     whole_s = setup.nodes * world.end_s
@@ -92,7 +92,7 @@ def of(world: World, cpu_s: float) -> Outcome:
 
 
 def _formula(world: World) -> Formula | None:
-    """Of the failures that hit the job; None when there were too few to speak of a mean."""
+    """Return the theory at the rate of the failures that stopped training; None when there was none."""
     setup = world.setup
     if world.struck < 1:
         return None
@@ -108,7 +108,7 @@ def _formula(world: World) -> Formula | None:
 
 
 def _rule(world: World) -> str:
-    """Whose rule decided about the size of the job."""
+    """Describe the rule by which the core decided about the size of the job."""
     setup = world.setup
     if setup.least == setup.nodes_max:
         return "fixed size: the core moves lost ranks to spare nodes, and parks the job when there are none"

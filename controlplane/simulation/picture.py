@@ -1,6 +1,6 @@
-"""A run as an SVG that a person can show: node-time over time, and where the lost part went. Pure.
+"""Draw a run as an SVG: node-time by cause over time, and the lost part by cause. Pure.
 
-No dependency; its colours follow the reader's light or dark setting."""
+It has no dependency, and its colours follow the reader's light or dark setting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STYLE = """
 
 
 def svg(found: Outcome) -> str:
-    """The picture as text."""
+    """Return the picture of a run as SVG text."""
     rows = sorted(found.lost_s.items(), key=lambda item: -item[1])
     height = TOP + CHART_H + 74 + ROW_H * max(1, len(rows)) + 24
     parts = [
@@ -66,7 +66,7 @@ def _text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> s
 
 
 def _floor(found: Outcome) -> float:
-    """Where the axis begins: so low that every bin's kept part shows, a multiple of 10 %."""
+    """Return where the axis begins: a multiple of 10 % below the kept part of every bin."""
     kept = [bin_.get(KEPT, 0.0) / (found.nodes * found.bin_s) for bin_ in found.bins]
     low = min(kept, default=0.0)
     return max(0.0, int(low * 10 - 0.5) / 10) if low > 0 else 0.0

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class Rank:
-    """One rank process."""
+    """One rank process. `held` is its clean step, `copied` the step of its newest snapshot, made in
+    generation `copied_by`; NO_STEP: none."""
 
     __slots__ = (
         "copied", "copied_by", "failure", "generation", "held", "name", "phase", "rank", "shard", "step",

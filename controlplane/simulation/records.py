@@ -1,7 +1,8 @@
-"""Frozen records by the hundred thousand: one recovery of ten thousand nodes takes 240,000 statuses.
+"""Make frozen records fast: one recovery of ten thousand nodes takes 240,000 statuses.
 
-A frozen dataclass pays a call for every field that it sets. Here a draft of the same layout is filled plainly
-and then becomes the record: the same class, the same values, in less than half of the time."""
+The constructor of a frozen dataclass makes a call for every field. Here a plain object with the same slots is
+filled by assignments, and then its class is changed to the record's: the same result in less than half of the
+time."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class _Started:
 
 
 def status(rank: Rank, job: str) -> MemberStatus:
-    """A rank as its agent reports it; its script speaks through the SDK."""
+    """Return a rank's status as its agent would report it; its script uses the SDK."""
     draft: Any = _Status()
     draft.member, draft.job, draft.role, draft.rank = rank.name, job, Role.RANK, rank.rank
     draft.phase, draft.elastic, draft.generation = rank.phase, True, rank.generation
@@ -46,7 +47,7 @@ def status(rank: Rank, job: str) -> MemberStatus:
 def started(
     seat: Placement, incarnation: int, generation: Generation, spans_s: tuple[float, float, float]
 ) -> MemberStarted:
-    """A rank's first step in a generation. `spans_s`: to form, to restore, and to make that step."""
+    """Return the event of a rank's first step in a generation. `spans_s`: (form, restore, first step)."""
     draft: Any = _Started()
     draft.node, draft.incarnation = seat.node, incarnation
     draft.member, draft.job = seat.member, generation.job

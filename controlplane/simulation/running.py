@@ -1,4 +1,4 @@
-"""From what a person asks to failures and a run of them."""
+"""Run simulations: one setup with its failures, or a sweep over the values of one field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def simulate(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> Outcome:
-    """Live through these failures. `cpu` tells the processor time spent so far, in s."""
+    """Simulate these failures. `cpu` returns the processor time (s) spent so far.
+
+    Raises FailureInputError when the setup is not possible, SimulationError when the core ends the job."""
     with _uncollected():
         return _lived(setup, failures, cpu)
 
@@ -34,8 +36,10 @@ def _lived(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> Outcom
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles: a run makes none, and looking for them in the records of eighty
-    thousand ranks again and again took a quarter of its time. What is left of the run goes afterwards."""
+    """Pause the garbage collector of cycles, and collect afterwards.
+
+    A run makes no cycles, and to search for them in the records of eighty thousand ranks took a quarter of
+    its time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -49,11 +53,11 @@ def _uncollected() -> Iterator[None]:
 _WHOLE = ("spares", "nodes", "nodes_per_replica", "nodes_min", "fixed")
 _SPANS = ("checkpoint_every_s", "stall_s", "step_s", "days")
 SWEPT = {name.replace("_", "-"): name for name in (*_WHOLE, *_SPANS)}
-"""What a sweep may vary, as it is written, and the field of the setup."""
+"""What a sweep may vary: the name that users write -> the field of `Setup`."""
 
 
 def sweep(text: str) -> tuple[str, list[float]]:
-    """`spares=0,2,8` as the field and its values. Raises FailureInputError with the mend."""
+    """Parse `spares=0,2,8` into a field of `Setup` and its values. Raises FailureInputError."""
     name, equals, values = text.partition("=")
     field = SWEPT.get(name.strip().lstrip("-").replace("_", "-"))
     if not equals or field is None:
@@ -74,6 +78,6 @@ def sweep(text: str) -> tuple[str, list[float]]:
 
 
 def variants(setup: Setup, field: str, values: Sequence[float]) -> list[Setup]:
-    """The setup with each of these values."""
+    """Return the setup once for each of these values of `field`."""
     kind = bool if field == "fixed" else int if field in _WHOLE else float
     return [dataclasses.replace(setup, **{field: kind(value)}) for value in values]  # type: ignore[arg-type]

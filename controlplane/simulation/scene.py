@@ -1,4 +1,4 @@
-"""Hold what every part of a simulated run looks at: its setup and clock, the nodes, and what was booked."""
+"""Hold what all parts of a simulated run share: its setup and clock, the nodes, and the booked time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from controlplane.simulation.failures import Outage
 
 BINS = 240
-"""Parts of the simulated time that the picture tells apart."""
+"""Number of bins into which the simulated time is divided for the picture."""
 
 
 class Scene:
-    """One run, without the core and without what drives it. Times in s of the virtual clock."""
+    """The shared state of one run, without the core. Times in s of the virtual clock.
+
+    `down` has the nodes that are down, with the outage of each."""
 
     def __init__(self, setup: Setup) -> None:
         setup.check()

@@ -1,4 +1,4 @@
-"""What up nodes are busy with while nobody trains, and the booking of every span of time."""
+"""Book every span of node-time to a cause: training, or the reason why nodes that are up do not train."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ _PHASES = {
     JobPhase.STORING: "store",
     JobPhase.FORMING: "reform",
 }
-"""The core's phase, and what its time is lost to; phases that are not here change nothing."""
+"""What time is lost to in each phase of the job; phases that are not here change nothing."""
 
 
 class Situation:
-    """Why nobody trains, if nobody does, and since when that is not booked."""
+    """The present cause of lost time, which counts while no rank trains.
+
+    The cause is `start` until training begins for the first time."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.cause = "start"
-        self.planned = False  # the core changes the job's size, and nothing failed
+        self.planned = False  # the open incident is a planned change: nothing failed
         self._since = 0.0
 
     def book(self) -> None:
-        """Put the time since the last booking down to its causes."""
+        """Book the time since the last booking. Call it before anything changes that time depends on."""
         scene = self.scene
         now, since = scene.clock.now, self._since
         self._since = now
@@ -47,7 +49,7 @@ class Situation:
             scene.ledger.add(cause, since, now, count)
 
     def _idle(self, up: int) -> dict[str, int]:
-        """Nodes that are up and do not train."""
+        """Return the nodes that are up while the job trains without them: their number by cause."""
         setup, seated = self.scene.setup, self.scene.training.nodes
         usable = min(up, setup.nodes_max)
         fit = usable // setup.nodes_per_replica * setup.nodes_per_replica
@@ -60,35 +62,35 @@ class Situation:
         }
 
     def become(self, cause: str) -> None:
-        """From now on nobody trains for this reason."""
+        """Book the time until now; from now on, time without training is lost to `cause`."""
         self.book()
         self.cause = cause
 
     def failed(self) -> None:
-        """A rank of the job died."""
+        """Note that a rank of the job died: training halts, and the failure is not detected yet."""
         self.book()
         self.scene.training.halt(self.scene.clock.now)
         if self.cause != "start":
             self.cause, self.planned = "detect", False
 
     def judged(self, effect: fx.Judged) -> None:
-        """The core has a verdict."""
+        """Note that the core has judged an incident."""
         self.planned = effect.verdict.cause is Cause.RESIZED
         self._go("stop")
 
     def changed(self, effect: fx.JobChanged) -> None:
-        """The job's phase, as the core sees it."""
+        """Note the job's new phase."""
         cause = _PHASES.get(effect.state.phase)
         if cause is not None:
             self._go(cause)
 
     def restoring(self) -> None:
-        """Groups are there, the state is on its way."""
+        """Note that the process groups stand and the state is being put in place."""
         if self.cause == "reform":
             self._go("restore")
 
     def begun(self) -> None:
-        """Training goes on from here."""
+        """Note that training goes on; the next loss of time would be a failure that is not detected yet."""
         self.book()
         self.cause, self.planned = "detect", False
 

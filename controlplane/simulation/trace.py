@@ -1,4 +1,7 @@
-"""A failure trace: a list of faults that begin and end. What is odd is mended and told, or refused. Pure."""
+"""Read a failure trace: a JSON list of faults that begin and end. Pure.
+
+Odd entries are corrected, with a note for people: unsorted, overlapping, endless or never begun faults, and
+fields that are not read. What cannot be understood is refused with an error that names the entry."""
 
 from __future__ import annotations
 
@@ -21,19 +24,20 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event of a trace. `at_s` since its beginning; `where`: for people."""
+    """One event of a trace."""
 
-    index: int
-    where: str
+    index: int  # in the list
+    where: str  # how an error names it: "entry 3 (line 9)"
     node: str
-    at_s: float
-    begins: bool
+    at_s: float  # since the trace's beginning
+    begins: bool  # the fault begins; False: it ends
     cause: str
 
 
 def read(text: str, nodes: int, source: str = "trace") -> Failures:
-    """The failures that a trace tells, on a cluster of `nodes`. Raises FailureInputError that names the entry
-    and the mend."""
+    """Read the failures of a trace for a cluster of `nodes` nodes. `source` names it in notes and errors.
+
+    Raises FailureInputError, which names the entry and the remedy."""
     try:
         rows = json.loads(text)
     except json.JSONDecodeError as error:
@@ -50,14 +54,14 @@ def read(text: str, nodes: int, source: str = "trace") -> Failures:
     ]
     notes = (*_unsorted(entries), *_unknown(rows))
     names = _numbers(entries, nodes)
-    # A fault that ends in the instant in which it began lasted no time: its beginning comes first.
+    # A fault may end at the moment of its beginning: the beginning has to come first.
     entries.sort(key=lambda entry: (entry.at_s, not entry.begins, entry.index))
     outages, odd = _paired(entries, names)
     return Failures(source, outages, (*notes, *odd))
 
 
 def _lines(text: str) -> list[int]:
-    """The line in which each entry begins; `text` is JSON, and a list."""
+    """Return the line in which each entry begins. `text` is known to be a JSON list."""
     lines: list[int] = []
     decoder, at, line = json.JSONDecoder(), text.index("[") + 1, 1
     line += text.count("\n", 0, at)
@@ -72,7 +76,7 @@ def _lines(text: str) -> list[int]:
 
 
 def _unknown(rows: list[Any]) -> tuple[str, ...]:
-    """Fields that nobody reads: told, since one of them may be meant for another."""
+    """Return notes on fields that are not read: one may be the misspelt name of another."""
     found: dict[str, int] = {}
     for row in rows:
         for name in row:
@@ -113,7 +117,7 @@ def _time(where: str, value: Any) -> float:
 
 
 def _cause(row: dict[str, Any]) -> str:
-    """Its class, as far as it is told."""
+    """Return the fault's class, else its level, else "unknown"."""
     fault = row.get("fault_type")
     if not isinstance(fault, dict):
         return "unknown"
@@ -126,7 +130,7 @@ def _unsorted(entries: list[Entry]) -> tuple[str, ...]:
 
 
 def _numbers(entries: list[Entry], nodes: int) -> dict[str, int]:
-    """Every node of the trace gets a number, in the order in which it is first named."""
+    """Number the trace's nodes in the order in which they are first named."""
     names: dict[str, int] = {}
     for entry in entries:
         if names.setdefault(entry.node, len(names)) >= nodes:
@@ -162,5 +166,5 @@ def _paired(entries: list[Entry], names: dict[str, int]) -> tuple[tuple[Outage, 
 
 
 def _outage(names: dict[str, int], first: Entry, end_s: float) -> Outage:
-    # Shorter than a second is longer than nothing: the node fell out.
+    # At least a second: an outage that ends when it starts would count as the death of a process only.
     return Outage(names[first.node], first.at_s, max(end_s, first.at_s + 1.0), first.cause)

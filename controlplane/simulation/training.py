@@ -1,6 +1,9 @@
-"""How far the simulated training is: begun with a generation, halted by a failure, settled by the next one.
+"""Follow the progress of the simulated training, and book which part of it was kept.
 
-What was kept is known only when the core has chosen where the next generation begins."""
+A stretch of training begins with a generation, is halted by a failure or a planned change, and is settled
+when the next generation begins: only then it is known at which step the core starts again, and so what was
+lost. Training is a cycle of `steps_per_checkpoint` steps and one copy of the state, which stops it for
+`stall_s`."""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Stretch:
-    """Training of one generation on `nodes` from `began_at` (s) at `first` steps, until `ended_at`."""
+    """The training of one generation. Times in s."""
 
     generation: int
-    nodes: int
-    first: int
+    nodes: int  # number of nodes that train
+    first: int  # steps completed when it began
     began_at: float
-    ended_at: float = -1.0
+    ended_at: float = -1.0  # when it was halted; negative: it goes on
 
 
 class Training:
@@ -32,7 +35,7 @@ class Training:
     def __init__(self, setup: Setup, ledger: Ledger) -> None:
         self.setup = setup
         self.ledger = ledger
-        self.kept_s = 0.0  # of training that was kept, on the wall
+        self.kept_s = 0.0  # time (s) of training that was kept, on however many nodes
         self.stretch: Stretch | None = None
 
     @property
@@ -42,21 +45,21 @@ class Training:
 
     @property
     def nodes(self) -> int:
-        """How many nodes make them."""
+        """Number of nodes that make steps now; 0: none does."""
         return self.stretch.nodes if self.stretch is not None and self.on else 0
 
     def begin(self, generation: int, nodes: int, first: int, now: float) -> None:
-        """All ranks of a generation train from step `first` on."""
+        """Begin a stretch: all ranks of a generation train from step `first` on. Settles the one before."""
         self.settle(first, now)
         self.stretch = Stretch(generation, nodes, first, now)
 
     def halt(self, now: float) -> None:
-        """Something broke: nobody gets any further."""
+        """End the stretch's training: no rank gets any further."""
         if self.stretch is not None and self.on:
             self.stretch.ended_at = now
 
     def boundary(self, now: float) -> float:
-        """When (s) the step that is being made ends."""
+        """Return when (s) the step that is being made ends; `now` when none is."""
         if self.stretch is None or not self.on:
             return now
         steps = math.ceil(self._work_s(now) / self.setup.step_s - 1e-6)
@@ -64,13 +67,13 @@ class Training:
         return max(now, self.stretch.began_at + steps * self.setup.step_s + copies * self.setup.stall_s)
 
     def steps(self, now: float) -> int:
-        """Steps completed so far."""
+        """Return the number of steps completed so far."""
         if self.stretch is None:
             return 0
         return self.stretch.first + int(self._work_s(now) / self.setup.step_s + 1e-6)
 
     def copied(self, now: float) -> int:
-        """The newest step that this generation has copied; -1 when none."""
+        """Return the newest step whose state this generation has copied; -1 when none."""
         if self.stretch is None:
             return -1
         every = self.setup.steps_per_checkpoint
@@ -78,7 +81,9 @@ class Training:
         return self.stretch.first + cycles * every if cycles else -1
 
     def settle(self, resume: int | None, now: float) -> None:
-        """Book what the stretch made: kept up to step `resume`, or all of it when None (the end)."""
+        """Book the stretch in the ledger: kept up to step `resume`, lost after it; None: all of it is kept.
+
+        A `resume` before the stretch's first step also takes back what earlier stretches kept."""
         done = self.stretch
         if done is None:
             return
@@ -109,7 +114,7 @@ class Training:
         return int((end - self.stretch.began_at) / (self._tau_s + self.setup.stall_s) + 1e-9)
 
     def _work_s(self, now: float) -> float:
-        """Seconds of steps, without the copies."""
+        """Return the time (s) spent in steps, without the copies."""
         if self.stretch is None:
             return 0.0
         end = self.stretch.ended_at if self.stretch.ended_at >= 0 else now

@@ -1,4 +1,9 @@
-"""The real core among simulated nodes, etcd and network, driven through a list of failures."""
+"""Drive the real decision core, among simulated nodes, etcd and network, through a list of failures.
+
+Heartbeats are not sent one by one: one event says that all nodes that are up have beaten until now
+(`NodesHeard`). It comes before each failure and each return of a node, and before any other event when the
+last one is older than a third of the node timeout. The core's orders go to `Orders`, whose simulated nodes
+report back after the setup's delays."""
 
 from __future__ import annotations
 
@@ -30,11 +35,11 @@ JOB = "job"
 
 
 class SimulationError(RuntimeError):
-    """The core did what no simulated node can follow."""
+    """The core ended the job or refused a simulated node, so that the run has no result."""
 
 
 def job_of(setup: Setup) -> JobSpec:
-    """The one job, as a user would submit it."""
+    """Return the job's spec as a user would submit it: SDK, snapshots as copies, no storage, no replicas."""
     return JobSpec(
         job=JOB, argv=("train.py",), cwd="/", nnodes_min=setup.least, nnodes_max=setup.nodes_max,
         nproc_per_node=setup.nproc, replica_nodes=setup.nodes_per_replica, max_restarts=1_000_000,
@@ -43,8 +48,11 @@ def job_of(setup: Setup) -> JobSpec:
 
 
 def settings_of(setup: Setup) -> CoreSettings:
-    """The core's own defaults, but for what a recovery is said to cost: a lost node is noticed after
-    `detect_s`, and where nothing else is wanted a job shrinks at once."""
+    """Return the core's own defaults with a few changes for this setup.
+
+    A node is lost after `detect_s`. A job shrinks at once, and does not wait for more nodes at its start, nor
+    a node for its name. The timeouts for stopping and forming fit the setup's delays. Health, which decides
+    nothing here, is looked at once a day."""
     defaults = CoreSettings()
     longest = max(setup.costs.stop_s, setup.costs.spawn_s, setup.costs.form_s + setup.costs.restore_s)
     return CoreSettings(
@@ -59,7 +67,7 @@ def settings_of(setup: Setup) -> CoreSettings:
 
 
 class World(Scene):
-    """One run. `run()` lives through it; then `ledger`, `training` and `incidents` say what became of it."""
+    """One run. After `run()`, `ledger`, `training` and `incidents` hold the result."""
 
     def __init__(self, setup: Setup, failures: Failures, settings: CoreSettings | None = None) -> None:
         super().__init__(setup)
@@ -69,8 +77,8 @@ class World(Scene):
         self.orders = Orders(self, self.situation, self.feed, self.report, self.at_once)
         self.cluster = Cluster(self.settings)
         self.events = 0  # steps of the core
-        self.heard_at = 0.0  # when the core last heard of every node that is up
-        self._unjudged: dict[str, None] = {}  # of them those that the core has not given up yet
+        self.heard_at = 0.0  # when (s) the core last heard of all nodes that are up
+        self._unjudged: dict[str, None] = {}  # nodes that are down and that the core has not given up yet
         self.struck = 0  # failures that stopped training
         self.spared = 0  # failures of nodes that were not in the job
         self._heard: tuple[tuple[str, int], ...] | None = None
@@ -81,11 +89,11 @@ class World(Scene):
 
     @property
     def incidents(self) -> Sequence[Incident]:
-        """Those that the core has closed."""
+        """The incidents that the core has closed, oldest first."""
         return self.cluster.incidents
 
     def run(self) -> None:
-        """Live through all of it. Raises SimulationError when the core leaves the job for good."""
+        """Simulate all of it. Raises SimulationError when the core ends the job."""
         self.feed(ev.Elected(1))
         for agent in self.agents:
             self.feed(agent.joined(self.setup.nproc))
@@ -122,7 +130,7 @@ class World(Scene):
             self.clock.at(outage.end_s, lambda: self._return(agent))
 
     def _stopped(self, agent: Agent) -> None:
-        """If it had a part in the training, nobody gets any further."""
+        """Halt the training if this node had a part in it; count the failure either way."""
         stretch = self.training.stretch
         trains = self.training.on and stretch is not None
         if any(not trains or rank.generation == stretch.generation for rank in agent.ranks.values()):  # type: ignore[union-attr]
@@ -152,12 +160,15 @@ class World(Scene):
     # ------------------------------------------------------------ the core
 
     def report(self, agent: Agent) -> None:
-        """A beat of this node, if it is up."""
+        """Send the core a heartbeat of this node, if it is up."""
         if agent.up:
             self.feed(agent.beat(JOB))
 
     def feed(self, event: Event) -> None:
-        """One event for the core, after those that wait. Nodes that are up are heard of before."""
+        """Give the core one event, after those that wait already.
+
+        An event may come from within a step of the core; it is queued then. When the last heartbeats are too
+        long ago, they come first, or the core would find nodes silent that are up."""
         self._queue.append(event)
         if self._feeding:
             return
@@ -171,15 +182,15 @@ class World(Scene):
             self._arm()
 
     def at_once(self, tell: Callable[[], None]) -> None:
-        """Have thousands of nodes speak within one moment: the core's next deadline is looked at once, after
-        the last of them."""
+        """Call `tell`, in which many nodes report at one moment. The core's next deadline is looked up only
+        after the last report."""
         self._together = True
         tell()
         self._together = False
         self._arm()
 
     def _refresh(self) -> None:
-        """All nodes that are up have beaten all the time: the core hears so, in one digest."""
+        """Let the core hear, in one event, that all nodes that are up have sent heartbeats until now."""
         if self._heard is None:
             self._heard = tuple((agent.name, agent.boots) for agent in self.agents if agent.up)
         self.heard_at = self.clock.now
@@ -193,7 +204,7 @@ class World(Scene):
         told: dict[type[Any], list[Any]] = {}
         for effect in effects:
             kind = type(effect)
-            if isinstance(effect, fx.Store):
+            if isinstance(effect, fx.STORES):
                 self._store(effect)
             elif kind in ORDERS:
                 told.setdefault(kind, []).append(effect)
@@ -209,7 +220,8 @@ class World(Scene):
         raise SimulationError(f"node {effect.node} was refused: {effect.reason}")
 
     def _arm(self) -> None:
-        """Have the core's next deadline kept. While every node that it listens to speaks, theirs are none."""
+        """Schedule a Tick at the core's next deadline. The nodes' own deadlines count only while a node is
+        down that the core has not given up: all others are heard in time."""
         at = self.cluster.next_deadline(steady=not self._suspects())
         if at == math.inf or (self.clock.now < self._armed <= at):
             return
@@ -223,7 +235,7 @@ class World(Scene):
         self.clock.at(at, tick)
 
     def _suspects(self) -> bool:
-        """Whether a node is away that the core has not given up yet."""
+        """Whether a node is down that the core has not given up yet."""
         if self._unjudged:
             nodes = self.cluster.machine.nodes
             self._unjudged = {name: None for name in self._unjudged if nodes[name].state != "lost"}

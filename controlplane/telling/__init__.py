@@ -1,1 +1,1 @@
-"""What happened, in words for people: lines of the journal, incidents, quantities. Pure."""
+"""Put into words for people what happened: lines of the journal, incidents, quantities. Pure."""

@@ -1,4 +1,4 @@
-"""Lines of the journal as sentences for people. Pure: which lines are told, how loudly, and in what words."""
+"""Turn lines of the journal into sentences for people, each with a level of importance. Pure."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ Body = dict[str, Any]
 
 
 class Level(IntEnum):
-    """How much a line matters."""
+    """How important a line is; the lower, the more."""
 
     HEADLINE = 1  # failures, recoveries, checkpoints, the job's end
     DECISION = 2  # what was decided and why
-    DETAIL = 3  # everything
+    DETAIL = 3  # everything else
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One line of the journal, told."""
+    """One line of the journal in words."""
 
     level: Level
     text: str
 
 
 def tell(line: dict[str, Any]) -> Sentence:
-    """One line told; a type without words of its own is shown as it is, as a detail."""
+    """Return a line as a sentence. A type without words of its own is shown as JSON, as a detail."""
     words = _WORDS.get(line["type"])
     sentence = words(line["body"]) if words is not None else None
     return sentence or Sentence(Level.DETAIL, f"{line['type']} {json.dumps(line['body'])[:300]}")
 
 
 def stamped(line: dict[str, Any]) -> str:
-    """The line with its time of day."""
+    """Return a line's sentence after its local time of day."""
     return f"{datetime.fromtimestamp(line['wall_s']):%H:%M:%S.%f}"[:-3] + f"  {tell(line).text}"
 
 
 def headline(reason: str) -> str:
-    """A reason without the traceback that may follow it: that is told once, at the job's end."""
+    """Return the first line of a reason, without the traceback that may follow it."""
     return reason.partition("\n")[0]
 
 
 def phases(incident: Body) -> str:
-    """The phases of an incident reached so far: `detect 3 ms, decide 1 ms`."""
+    """Return the phases of an incident that were reached so far: `detect 3 ms, decide 1 ms`."""
     strategy = incident["plan"]["strategy"]
     spans = incident["phases_s"]
     return ", ".join(f"{repeating.phase(strategy, name)} {duration(span)}" for name, span in spans)
 
 
 _NOBODY = {"job": "the whole job"}
-"""Whom a verdict without ranks is about."""
+"""What a verdict without ranks is about, by its scope."""
 
 
 def whom(verdict: Body) -> str:
-    """Whom a verdict hit: `rank 2 on n1`, `node n1`."""
+    """Return what a verdict is about: `rank 2 on n1`, `node n1`."""
     nodes = ", ".join(verdict["nodes"])
     if verdict["scope"] == "node":
         return f"node {nodes}"
@@ -76,7 +76,7 @@ def whom(verdict: Body) -> str:
 
 
 def _head(verdict: Body, number: int) -> str:
-    """What a line about an incident begins with: a change in which nothing failed is none to people."""
+    """Return the beginning of a line about an incident: people are shown a planned change as such."""
     return f"{'planned change' if verdict['cause'] == 'resized' else 'incident'} {number}"
 
 
@@ -119,8 +119,8 @@ def _outcome(incident: Body, total: str) -> str:
 
 
 _LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted")
-"""Kinds of notes that people are told of at once: something waits for what they can mend, or a node offers
-state that its ranks never made."""
+"""Kinds of notes that are headlines: something waits for what people can fix, or a node offers state that its
+ranks never made."""
 
 
 def _job(body: Body) -> Sentence:
@@ -143,7 +143,7 @@ def _checkpoint(body: Body) -> Sentence:
 
 
 _QUIET = ("started", "mirrored", "collected")
-"""Outcomes of a checkpoint that are as they should be, and not what one waits for."""
+"""Outcomes of a checkpoint that are no headline: they are as they should be, and nobody waits for them."""
 
 
 def _report(body: Body) -> Sentence | None:
@@ -183,7 +183,7 @@ def _loaded(body: Body) -> Sentence:
 
 
 def _troubled(pattern: str) -> Callable[[Body], Sentence | None]:
-    """Told when there is a reason; a detail otherwise."""
+    """Return a function that makes a DECISION of a line with a reason; a line without one is a detail."""
     return lambda body: Sentence(Level.DECISION, pattern.format_map(body)) if body["reason"] else None
 
 

@@ -1,4 +1,4 @@
-"""Lines of the journal, as plain data."""
+"""Read lines of the journal, which are plain data."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 Line = dict[str, Any]
 
 REASON_MAX = 140
-"""Characters of a reason in a table."""
+"""Most characters of a reason in a table."""
 
 
 def brief(text: str, most: int = REASON_MAX) -> str:
-    """A reason for a table: its first line, its middle left out when that is too long: most begin with
-    what is wrong, and end with what is left."""
+    """Shorten a reason for a table: its first line, without the middle when that is too long.
+
+    Most reasons begin with what is wrong and end with what is left."""
     first, _, more = text.strip().partition("\n")
     first = first.rstrip()
     if len(first) > most:
@@ -22,7 +23,7 @@ def brief(text: str, most: int = REASON_MAX) -> str:
 
 
 def job_of(body: dict[str, Any]) -> str:
-    """The job that a line concerns, wherever its body names it."""
+    """Return the job that a line's body names, wherever it does; "" when it names none."""
     if isinstance(body.get("job"), str):
         return str(body["job"])
     for name in ("state", "status", "record", "spec", "generation", "verdict", "incident"):

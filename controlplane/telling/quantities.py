@@ -1,10 +1,10 @@
-"""Spans and sizes for people."""
+"""Format time spans and sizes for people."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """A time span for people: `320 ms`, `4.2 s`, `3 min 12 s`, `2 h 5 min`."""
+    """Format a time span: `320 ms`, `4.2 s`, `3 min 12 s`, `2 h 5 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes for people, in powers of 1,024: `14.9 MiB`."""
+    """Format a number of bytes, in powers of 1,024: `14.9 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

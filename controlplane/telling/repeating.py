@@ -1,7 +1,7 @@
-"""What an incident has cost in training done again, in words. Pure.
+"""Put into words what an incident cost in repeated training. Pure.
 
-Of a script without the SDK nobody but the script knows that: it counts its own steps and keeps its own
-checkpoints, and all that was seen is that it was started again."""
+For a plain script this is not known: it counts its own steps and keeps its own checkpoints, and all that can
+be seen is that it was started again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAID = "what is repeated depends on the script's own checkpoints"
 
 
 def again(strategy: str, lost_steps: int) -> str:
-    """`2 steps were done again`, `no step was lost`, or that it is not known."""
+    """Return `2 steps were done again`, `no step was lost`, or that it is not known."""
     if strategy == RELAUNCH:
         return SAID
     lost = max(0, lost_steps)
@@ -18,11 +18,11 @@ def again(strategy: str, lost_steps: int) -> str:
 
 
 def moment(step: int) -> str:
-    """When something happened by the job's steps, to follow a word; nothing where no step was told."""
+    """Return ` at step 20`, to be put after a word; "" when no step is known (negative)."""
     return f" at step {step}" if step >= 0 else ""
 
 
 def phase(strategy: str, name: str) -> str:
-    """A phase's name: of a script without the SDK the last one ends with what it writes."""
+    """Return the name of a phase for people; a plain script's last phase ends with its first output."""
     shown = "first_output" if strategy == RELAUNCH and name == "first_step" else name
     return shown.replace("_", " ")

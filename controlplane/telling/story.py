@@ -1,4 +1,6 @@
-"""One incident as a person would tell it, from the lines of the journal. Pure."""
+"""Build incident reports from the lines of the journal, as text for people and as data. Pure.
+
+`Teller` takes the lines in order, one by one: the live page and commands that read a journal both use it."""
 
 from __future__ import annotations
 
@@ -55,36 +57,36 @@ _PLAIN_PHASES = {
     "reform": "until every rank's process ran the script",
     "first_step": "until one of them wrote its first output",
 }
-"""Of a script without the SDK."""
+"""Names of phases that mean something else for a plain script."""
 ENDINGS = {"incident_over": "recovered", "incident_overtaken": "superseded"}
-"""What a leader notes of the incident that a former one left open, and the outcome that this is."""
+"""Kinds of notes that end an incident which a former leader left open -> its outcome."""
 ENDED = ("finished", "failed", "stopped")
-"""Phases of a job that is over."""
+"""Phases of a job that has ended."""
 TIMELINE_MAX = 40
 
 
 @dataclass(slots=True)
 class Story:
-    """What is known of one incident. `lines`: what was told of its job while it was open."""
+    """What is known of one incident."""
 
     job: str
     id: int
-    judged_s: float  # Unix time of the verdict
-    ended_s: float = 0.0
+    judged_s: float  # Unix time of the first line about it: the verdict
+    ended_s: float = 0.0  # Unix time of its end; 0: it is open
     verdict: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
-    incident: dict[str, Any] = field(default_factory=dict)
-    lines: list[tuple[float, str]] = field(default_factory=list)
+    incident: dict[str, Any] = field(default_factory=dict)  # as reported last; {}: not yet
+    lines: list[tuple[float, str]] = field(default_factory=list)  # (Unix time, text) about its job meanwhile
 
     @property
     def begun_s(self) -> float:
-        """Unix time of the injury: what was noticed later began before."""
+        """Unix time of the injury: the verdict's, less the time until it was detected and judged."""
         spans = self.phases_s
         return self.judged_s - spans.get("detect", 0.0) - spans.get("decide", 0.0)
 
     @property
     def planned(self) -> bool:
-        """Nothing failed: people, or a policy of theirs, wanted a change."""
+        """Whether this is a planned change: people, or a policy, wanted it, and nothing failed."""
         return bool(self.verdict.get("cause") == "resized")
 
     @property
@@ -94,19 +96,19 @@ class Story:
 
     @property
     def phases_s(self) -> dict[str, float]:
-        """Seconds by phase, those reached so far."""
+        """Time (s) by phase, for the phases reached so far."""
         return {name: float(span) for name, span in self.incident.get("phases_s", ())}
 
 
 class Teller:
-    """Hears the journal's lines in order and keeps the incidents that they tell of."""
+    """Takes the journal's lines in order, and keeps what they say about incidents."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, int], Story] = {}
         self._open: dict[str, Story] = {}
 
     def hear(self, line: Line) -> Story | None:
-        """Take one line: the incident that it tells more of, None when it is about none."""
+        """Take one line. Returns the incident that it belongs to; None when there is none."""
         body = line["body"]
         job = job_of(body)
         if line["type"] == "Judged":
@@ -141,7 +143,7 @@ class Teller:
         return story
 
     def _outlived(self, line: Line) -> Story | None:
-        """An incident whose leader ended before it was over: how long its phases took is not known."""
+        """Close an incident whose leader ended before it was over; its further phases are not known."""
         story = self._open.pop(line["body"]["subject"], None)
         if story is not None:
             story.incident = {**story.incident, "outcome": ENDINGS[line["body"]["kind"]]}
@@ -154,7 +156,7 @@ class Teller:
 
 
 def stories(lines: Iterable[Line]) -> list[Story]:
-    """All incidents that the lines tell of, oldest first."""
+    """Return all incidents in the lines, oldest first."""
     teller = Teller()
     for line in lines:
         teller.hear(line)
@@ -162,7 +164,7 @@ def stories(lines: Iterable[Line]) -> list[Story]:
 
 
 def told(story: Story) -> str:
-    """The story for people."""
+    """Return the report of an incident as text for people."""
     parts = [_title(story), _happened(story), _evidence(story), _done(story), _cost(story)]
     if story.lines:
         parts.append("In between:\n" + "\n".join(f"  {_clock(at)}  {text}" for at, text in story.lines))
@@ -170,7 +172,7 @@ def told(story: Story) -> str:
 
 
 def as_json(story: Story) -> dict[str, Any]:
-    """The story for programs. Times are Unix times and spans in s."""
+    """Return the report of an incident for programs. Times are Unix times, spans in s."""
     return {
         "job": story.job,
         "incident": story.id,
@@ -221,7 +223,7 @@ def _evidence(story: Story) -> str:
 
 
 def done(story: Story) -> str:
-    """What was done about it, in a sentence."""
+    """Describe in a sentence what was done about it."""
     strategy = str(story.plan["strategy"])
     return STRATEGIES.get(strategy, strategy.replace("_", " "))
 

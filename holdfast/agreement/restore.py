@@ -111,12 +111,28 @@ def _restore(state: RankState, equality: Equality, resume: Resume, port: int) ->
 
 
 def _check_fresh(state: RankState, resume: Resume) -> None:
-    """Raise RestoreError if this rank is to give the state as the script built it, but has trained since."""
+    """Raise RestoreError if this rank is to give what its script built, but does not have that any more."""
     giver = resume.tier == "fresh" and resume.step == 0 and state.rank == resume.rank
-    if giver and state.clean.generation and state.clean.step != 0:
-        raise RestoreError(
-            "the state is to begin as the script builds it, but this process has trained since"
-        )
+    if not giver:
+        return
+    begin = "the state is to begin as the script builds it, but "
+    if state.clean.generation and state.clean.step != 0:
+        raise RestoreError(begin + "this process has trained since")
+    if _torn(state):
+        raise RestoreError(begin + "another state has begun to come into this process since")
+
+
+def _torn(state: RankState) -> bool:
+    """Whether a state that never became complete may have overwritten what the script built.
+
+    A function that tracks its own objects has built them again."""
+    return state.clean.overwritten and not state.clean.generation and not state.entry.tracks_inside
+
+
+def _overwrite(state: RankState) -> None:
+    """Note that a restore begins: until it is complete, this process holds neither its own state nor the new
+    one."""
+    state.clean.step, state.clean.overwritten = -1, True
 
 
 def _check_given(state: RankState, resume: Resume) -> None:
@@ -135,9 +151,9 @@ def _own(state: RankState, resume: Resume) -> bool:
     If an arena is the source of a shard, no living rank holds that very state: a rank's state of the same
     step was then computed in another generation."""
     if resume.tier == "fresh":  # a state that was trained since is not what the script built
-        # A later function begins with what the script made for it.
-        built = state.clean.generation == 0 or resume.step > 0
-        return built or state.clean.step == resume.step
+        built = state.clean.generation == 0 and not _torn(state)
+        later = resume.step > 0  # a later function begins with what the script made for it
+        return built or later or state.clean.step == resume.step
     own = shard_ids.number(state.shard_id)
     mine = [source for source in _named(state, resume) if source.number == own]
     if state.clean.step == resume.step and (not mine or any(source.living for source in mine)):
@@ -146,7 +162,7 @@ def _own(state: RankState, resume: Resume) -> bool:
         return True
     for source in mine:
         if source.rank == state.rank and source.arena and source.shares == 1:
-            state.clean.step = -1
+            _overwrite(state)
             snapshot.load(source.arena, resume.step, state.tracked, resume.born, source.shard)
             state.clean.step = resume.step
             return True
@@ -174,9 +190,10 @@ def _check_alone(state: RankState, resume: Resume, has: bool) -> None:
 
 
 def _reshard(state: RankState, resume: Resume) -> bool:
-    state.clean.step = -1
     if not state.tracked.objects:  # it tracks inside a function that is over
+        state.clean.step = -1
         return True
+    _overwrite(state)
     lost = resharding.load(state.tracked, resume)
     state.shard_id, state.clean.step = shard_ids.of(state.tracked), resume.step
     if lost:
@@ -287,7 +304,7 @@ class _Exchange:
                 gift = self._gifts[source.key]
                 transfer.give(route, gift.tensors, gift.header)
             else:
-                state.clean.step = -1
+                _overwrite(state)
                 transfer.take(route, rows[source.rank][_HEADER + place], state.tracked)
                 state.clean.step = self._resume.step
 
@@ -337,7 +354,7 @@ class _Assembly:
     def adopt(self, state: RankState) -> None:
         """Restore the tracked objects from the complete bytes."""
         entries, plain = transfer.read(self.header, "the sources of shares", len(self.memory))
-        state.clean.step = -1
+        _overwrite(state)
         state.tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
 
 

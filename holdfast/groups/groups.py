@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import Interrupted
-from holdfast.groups import alike, sockets, waiting
+from holdfast.groups import alike, sockets, torch_texts, waiting
 from holdfast.groups.answering import Answering
 from holdfast.ipc.formation import split_address
 
@@ -190,6 +190,15 @@ class Groups:
         window = self._window
         return self.backend == "gloo" and window is not None and not sockets.whole(window)
 
+    def explain(self, error: BaseException) -> bool:
+        """Whether this error means that communication with a peer failed, rather than the script's code.
+
+        torch's errors show that by their type, gloo's by the place that raised them; else the groups' own
+        state counts."""
+        if isinstance(error, dist.DistError) or torch_texts.is_of_gloo(error):
+            return True
+        return isinstance(error, RuntimeError | ConnectionError) and self.broken
+
     @property
     def foreign(self) -> bool:
         """Whether there is a default group that was not made here."""
@@ -280,34 +289,6 @@ def _interface(address: str) -> str:
             if socket.inet_ntoa(answer[20:24]) == wanted:
                 return name
     return ""
-
-
-BROKEN_WORDS = (
-    "connection closed by peer",
-    "connection reset",
-    "connection refused",
-    "connection aborted",
-    "broken pipe",
-    "timed out",
-    "timeout",
-    "aborted",
-    "gloo",
-    "nccl",
-    "process group",
-    "tcpstore",
-    "connectfullmesh",
-)
-"""Words in the messages of errors that torch raises when communication with a peer fails."""
-
-
-def is_broken_collective(error: BaseException) -> bool:
-    """Whether this exception means that communication with a peer failed, rather than the script's code."""
-    if isinstance(error, dist.DistError | ConnectionError):
-        return True
-    if not isinstance(error, RuntimeError):
-        return False
-    text = str(error).lower()
-    return any(word in text for word in BROKEN_WORDS)
 
 
 def device_for(backend: str, local_rank: int) -> torch.device:

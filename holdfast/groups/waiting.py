@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
+from holdfast.groups import torch_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,6 @@ _LOOK = timedelta(seconds=_LOOK_S)
 _FOR_EVER = timedelta(0)
 # c10d's OpType: SEND, RECV, RECVANYSOURCE. A timeout would end their group.
 _BETWEEN_TWO = frozenset({12, 13, 14})
-_NOT_YET = "Operation timed out!"
 _torch_wait = dist.Work.wait
 
 
@@ -109,7 +109,7 @@ class Waits:
             try:
                 return _torch_wait(work, _LOOK)
             except RuntimeError as error:
-                if _NOT_YET not in str(error):
+                if not torch_texts.is_wait_over(error):
                     raise
             if broken and not work.is_completed():
                 _Pending(work)

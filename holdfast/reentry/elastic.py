@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.environment import announce
 from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
-from holdfast.groups.groups import is_broken_collective
 from holdfast.ipc import recovery_log
 from holdfast.ipc.messages import rank as said
 from holdfast.ipc.shm import ArenaError
@@ -342,7 +341,7 @@ class _Loop:
             return False
         if agent.interrupted(state.generation):
             return True
-        if not isinstance(error, CollectiveFailed) and not is_broken_collective(error):
+        if not isinstance(error, CollectiveFailed) and not state.groups.explain(error):
             return False
         step, times = self._breaks
         times = times + 1 if step == state.completed else 1

@@ -96,4 +96,5 @@ class Journals:
 
     def let_go(self, job: str) -> set[str]:
         """Those that retention has taken out of the record."""
-        return {each for body in self.bodies("Store") if body["job"] == job for each in body["forget"]}
+        told = [body for body in self.bodies("ForgetCheckpoints") if body["job"] == job]
+        return {each for body in told for each in body["forget"]}

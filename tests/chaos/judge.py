@@ -75,7 +75,7 @@ def mismatches(job: Job, total: int, calm: Job, *, resized: bool) -> list[str]:
 
 def _sizes(job: Job) -> dict[int, int]:
     """How many ranks each generation has."""
-    stored = [body["generation"] for body in job.journals.bodies("Store") if body["job"] == job.name]
+    stored = [body["generation"] for body in job.journals.bodies("StoreJob") if body["job"] == job.name]
     return {each["number"]: len(each["seats"]) for each in stored if each is not None}
 
 
@@ -91,7 +91,7 @@ def _loss_differs(mine: float, theirs: float) -> str:
 
 def resized(job: Job) -> bool:
     """Whether it ever trained with another number of ranks than at first."""
-    stored = [body["generation"] for body in job.journals.bodies("Store") if body["job"] == job.name]
+    stored = [body["generation"] for body in job.journals.bodies("StoreJob") if body["job"] == job.name]
     return len({len(each["seats"]) for each in stored if each is not None and each["store"]}) > 1
 
 

@@ -34,7 +34,8 @@ def test_a_snapshot_that_would_not_restore_is_not_chosen_again() -> None:
     stage.do("report j.1000001 exited cause=signaled signal=9")
     stage.do("report j.1000002 starting")
     lines = stage.do("report j.1000002 ready held=-1")
-    resumes = [effect.generation.resume.tier for effect in stage.asked if effect.generation]
+    jobs = [effect for effect in stage.asked if isinstance(effect, fx.StoreJob)]
+    resumes = [effect.generation.resume.tier for effect in jobs if effect.generation]
     assert resumes == [Tier.FRESH], lines
 
 
@@ -111,6 +112,7 @@ def test_a_traceback_of_any_length_fits_into_etcd() -> None:
     stage = running("submit nodes=1 nproc=1 restarts=0", "a")
     text = "\N{SNOWMAN}" * 64_000 + "ValueError: at last"
     stage.do(f'report j.1000000 raised gen=1 step=4 cause=raised exception=ValueError traceback="{text}"')
-    ends = [effect.state for effect in stage.asked if effect.state and effect.state.phase == "failed"]
+    states = [effect.state for effect in stage.asked if isinstance(effect, fx.StoreJob)]
+    ends = [state for state in states if state.phase == "failed"]
     assert ends[-1].reason.endswith("ValueError: at last")
     assert len(pack(ends[-1])) < 128 * 1024

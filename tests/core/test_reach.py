@@ -108,7 +108,8 @@ def faulted(*words: str) -> Play:
     stage = running("submit nodes=1 nproc=1 storage=file:///c", "a")
     stage.do("report j.1000000 running gen=1 step=22 snap=20 snapgen=1 before=10")
     stage.do(f"fault 15 nan on=j.1000000 {' '.join(words)}")
-    told = next(effect for effect in stage.asked if effect.state is not None and effect.state.faults)
+    jobs = (effect for effect in stage.asked if isinstance(effect, fx.StoreJob))
+    told = next(effect for effect in jobs if effect.state.faults)
     stage.etcd.put(told)
     stage.do("crash", "elect")
     return stage

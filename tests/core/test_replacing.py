@@ -63,8 +63,7 @@ def test_a_lost_node_is_replaced_after_a_while_and_forgotten() -> None:
     assert [line for line in lines if line.startswith("Note node_forgotten c")]
     assert "c" not in stage.cluster.machine.nodes
     stage.do("stored")
-    store = stage.last[fx.Store]
-    assert (store.node, store.node_state) == ("c", replacement.GONE)
+    assert stage.last[fx.ForgetNode].node == "c"
     stage.do("hello c-fresh")
     assert stage.cluster.machine.nodes["c-fresh"].up
 
@@ -220,7 +219,7 @@ def test_the_next_leader_replaces_what_was_lost_before_it_or_meanwhile(state: st
     live(stage, 10, "c")
     assert "c" not in stage.cluster.machine.nodes
     stage.do("stored")
-    assert stage.last[fx.Store].node_state == replacement.GONE
+    assert stage.last[fx.ForgetNode].node == "c"
 
 
 def test_what_was_lost_long_ago_is_no_mass_loss_of_the_next_leaders() -> None:

@@ -108,12 +108,12 @@ def test_a_node_that_was_lost_and_speaks_again_is_there_for_the_next_leader() ->
     """Else nobody would wait for the copies that it keeps."""
     made = cluster(1)
     made.step(30.0, ev.Tick())
-    lost = [each for each in made.step(30.0, ev.Tick()) if isinstance(each, fx.Store)]
+    lost = [each for each in made.step(30.0, ev.Tick()) if isinstance(each, fx.STORES)]
     assert states(made) == ["lost"] and not lost
     for ticket in range(1, 9):
         made.step(30.1, ev.Stored(ticket))
-    stores = [each for each in beat(made, 31.0, 0) if isinstance(each, fx.Store)]
-    assert [(each.node, each.node_state) for each in stores] == [("n0", "up")]
+    stores = [each for each in beat(made, 31.0, 0) if isinstance(each, fx.STORES)]
+    assert [isinstance(each, fx.StoreNode) and (each.node, each.state) for each in stores] == [("n0", "up")]
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -209,7 +209,7 @@ def test_a_release_deletes_the_history() -> None:
     made.step(0.0, ev.Elected(1, lemons=(LemonRecord("n0", 4.0, 1e9, 2e9, "r"),), wall_s=1e9))
     made.step(1.0, hello("n0"))
     effects = made.step(2.0, ev.QuarantineReleased("n0", "mended"))
-    assert [each.lemon.score for each in effects if isinstance(each, fx.Store) and each.lemon] == [0.0]
+    assert [each.history.score for each in effects if isinstance(each, fx.StoreHistory)] == [0.0]
     assert view.nodes(made, 2.0)[0].standing == "ok"
     notes = made.step(3.0, ev.QuarantineReleased("nobody", "mended"))
     assert [each.kind for each in notes if isinstance(each, fx.Note)][:1] == ["not_quarantined"]

@@ -54,5 +54,5 @@ def test_a_place_that_heals_is_waited_for_without_a_deadline() -> None:
 def test_a_job_that_never_trained_ends_with_the_reason() -> None:
     stage = play("elect", "hello a", "submit nodes=1 nproc=1", "stored")
     effects = waits(stage, "j.1000000")
-    (ended,) = [each.state for each in effects if isinstance(each, fx.Store) and each.state is not None]
+    (ended,) = [each.state for each in effects if isinstance(each, fx.StoreJob)]
     assert ended.phase is JobPhase.FAILED and FULL in ended.reason

@@ -12,7 +12,7 @@ import pytest
 from controlplane.core import view
 from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
 from controlplane.core.records import model
-from controlplane.core.records.effects import Store
+from controlplane.core.records.effects import StoreCheckpoint
 from controlplane.core.records.events import JobSubmitted, StoreFailed
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.recorder import Recorder
@@ -79,7 +79,7 @@ def test_no_record_goes_into_etcd_with_a_number_out_of_bounds(kind: type) -> Non
 def test_what_no_leader_to_come_would_read_is_not_written_and_is_told() -> None:
     kept, said = Kept(), list[Any]()
     recorder = Recorder(kept, Records(Keyspace("c")), said.append, 1, Metrics("0"))
-    recorder.add(Store(7, 1, job="j", checkpoint=record(100, HUGE)))
+    recorder.add(StoreCheckpoint("j", record(100, HUGE), ticket=7, term=1))
     reason = f"CheckpointRecord.generation {HUGE} will not do: give 0 to 2000000000"
     assert said == [StoreFailed(7, reason)]
     assert not kept.values

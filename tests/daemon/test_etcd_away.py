@@ -82,4 +82,4 @@ async def test_a_leader_frozen_past_its_lease_fences_itself_before_it_speaks(
     stale = [line for line in one.lines() if line["term"] == term and line["kind"] == "effect"]
     await until(lambda: any(line["type"] == "LeadershipEnded" for line in one.lines()))
     assert "Traceback" not in one.log(), "that its time is over is no failure of the coordinator's"
-    assert all(line["type"] in ("Admit", "Store", "Note", "Alert") for line in stale), stale
+    assert all(line["type"] in ("Admit", "StoreJob", "StoreNode", "Note", "Alert") for line in stale), stale

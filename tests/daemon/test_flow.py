@@ -116,7 +116,7 @@ def _check_order(lines: list[dict[str, Any]], victim: str) -> None:
     )
     after = [line for line in lines if line["sequence"] > reported and line["kind"] == "effect"]
     firsts = {line["type"]: line["sequence"] for line in reversed(after)}
-    order = [firsts[name] for name in ("Judged", "Interrupt", "Store", "Form")]
+    order = [firsts[name] for name in ("Judged", "Interrupt", "StoreJob", "Form")]
     assert order == sorted(order)
 
 

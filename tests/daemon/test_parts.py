@@ -17,7 +17,15 @@ import grpc
 import pytest
 
 from controlplane.core.records import effects, events
-from controlplane.core.records.effects import Effect, Note, Store
+from controlplane.core.records.effects import (
+    STORES,
+    Effect,
+    ForgetCheckpoints,
+    Note,
+    StoreCheckpoint,
+    StoreJob,
+    StoreNode,
+)
 from controlplane.core.records.model import (
     CheckpointRecord,
     Generation,
@@ -70,9 +78,9 @@ class Disk:
         return len(self.commits)
 
 
-def _store(ticket: int) -> Store:
+def _store(ticket: int) -> StoreJob:
     state = JobState(f"j{ticket}", JobPhase.PENDING, "")
-    return Store(ticket, 1, job=state.job, state=state)
+    return StoreJob(state.job, state, ticket=ticket, term=1)
 
 
 async def _until_over(task: asyncio.Task[None]) -> BaseException | None:
@@ -92,12 +100,12 @@ async def test_every_effect_has_someone_who_carries_it_out() -> None:
     performer = Performer(links, recorder, metrics, lambda term: codec.welcome("c", 1.0, term))
     assert set(performer.table) == set(get_args(Effect))
     for kind in get_args(Effect):
-        performer.perform(sample(kind) if kind is not Store else _store(1))
+        performer.perform(sample(kind) if kind not in STORES else _store(1))
 
 
 async def test_a_record_that_has_no_key_is_answered_and_ends_nothing() -> None:
     recorder, said = _recorder(Disk())
-    recorder.add(Store(5, 1, node="no/slash", node_state="up"))
+    recorder.add(StoreNode("no/slash", "up", "", "", "", ticket=5))
     assert [type(event).__name__ for event in said] == ["StoreFailed"]
 
 
@@ -325,17 +333,17 @@ def test_records_survive_etcd() -> None:
         CheckpointRecord("j", f"{step}-1", step, 1, "full", "", "d", 1, 1, ((0, step),)) for step in (5, 9)
     )
     records, values = Records(keys), dict[str, bytes | None]()
-    values |= records.puts(Store(1, 1, job="j", spec=spec, state=state, generation=generation))
+    values |= records.puts(StoreJob("j", state, spec, generation))
     for record in (new, old):
-        values |= records.puts(Store(1, 1, job="j", checkpoint=record))
+        values |= records.puts(StoreCheckpoint("j", record))
     assert values[keys.latest("j")] == b"9-1"
-    values |= records.puts(Store(1, 1, job="j", checkpoint=replace(new, bad="rotten")))
+    values |= records.puts(StoreCheckpoint("j", replace(new, bad="rotten")))
     assert values[keys.latest("j")] == b"5-1"
-    forgotten = records.puts(Store(1, 1, job="j", forget=("5-1", "7-7")))
+    forgotten = records.puts(ForgetCheckpoints("j", ("5-1", "7-7")))
     assert forgotten == {keys.checkpoint("j", 5, 1): None, keys.latest("j"): b""}
-    assert records.puts(Store(1, 1, job="j", checkpoint=old))[keys.latest("j")] == b"5-1"
-    values |= records.puts(Store(1, 1, node="n1", node_state="up", node_address="h", node_domain="r"))
-    values |= records.puts(Store(1, 1, node="n2", node_state="lost", node_reason="silent"))
+    assert records.puts(StoreCheckpoint("j", old))[keys.latest("j")] == b"5-1"
+    values |= records.puts(StoreNode("n1", "up", "", "h", "r"))
+    values |= records.puts(StoreNode("n2", "lost", "silent", "", ""))
     elected = Records(keys).elected(4, {key: value for key, value in values.items() if value is not None})
     assert abs(elected.wall_s - time.time()) < 60
     assert replace(elected, wall_s=0.0) == events.Elected(
@@ -349,7 +357,7 @@ def test_a_node_record_that_cannot_be_read_is_waited_for_and_told_once(
 ) -> None:
     keys, records = Keyspace("c"), Records(Keyspace("c"))
     marks = NodeMarks("n2", "by hand", (("gpu0", "hot"),))
-    store = Store(1, 1, node="n2", node_state="up", marks=marks)
+    store = StoreNode("n2", "up", "", "", "", marks)
     values: dict[str, bytes] = {key: value for key, value in records.puts(store).items() if value is not None}
     bad = {"n0": b"{torn", "n1": b"[1]", "n3": b'{"state": "up", "cordoned": "x", "devices": 7}'}
     elected = records.elected(4, values | {keys.node(name): value for name, value in bad.items()})

@@ -13,10 +13,10 @@ import pytest
 from controlplane.cli.main import main
 from controlplane.core.cluster import Cluster
 from controlplane.core.records import events
-from controlplane.core.records.effects import Effect, Launch, Store
+from controlplane.core.records.effects import STORES, Effect, Launch
 from controlplane.core.records.model import JobSpec, MemberPhase, MemberStatus
 from controlplane.core.records.timing import CoreSettings
-from controlplane.daemon.journal import recording, replay
+from controlplane.daemon.journal import older, recording, replay
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.journal.line_file import LineFile
 from controlplane.daemon.journal.recording import folder_of
@@ -48,7 +48,7 @@ class Reign:
         effects = self.core.step(self.now, event)
         self.record.write(self.now, event, effects)
         for each in effects:
-            if isinstance(each, Store):
+            if isinstance(each, STORES):
                 effects += self.tell(events.Stored(each.ticket))
         return effects
 
@@ -114,7 +114,8 @@ async def test_a_recording_of_the_first_format_is_told_again(
     (file,) = folder_of(path).glob("*.jsonl")
     begins = file.read_text().splitlines()[0].replace(f'"format":{recording.FORMAT}', '"format":1')
     for now, event in told_by_hand(core):
-        effects = [[type(each).__name__, plain(each)] for each in core.step(now, event)]
+        then = [older.shown(each, 1) for each in core.step(now, event)]
+        effects = [[type(each).__name__, plain(each)] for each in then]
         row = {"now": now, "type": type(event).__name__, "body": plain(event), "effects": effects}
         lines.append(json.dumps(row))
     assert sum('"Launch"' in line and '"again"' not in line for line in lines) == 1
@@ -154,7 +155,7 @@ async def test_what_is_written_grows_with_the_ranks_and_not_with_their_square(
         sizes[nodes] = file.stat().st_size
         stored, launched = (
             [each for each in map(json.loads, path.read_text().splitlines()) if each["type"] == name]
-            for name in ("Store", "Launch")
+            for name in ("StoreJob", "Launch")
         )
         (whole,) = [each["body"]["generation"] for each in stored if each["body"]["generation"]]
         again = launched[-1]["body"]["generation"]

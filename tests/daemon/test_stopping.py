@@ -12,7 +12,7 @@ import pytest
 from controlplane.cli.client import Admin
 from controlplane.cli.orders.follow import until_end
 from controlplane.core.records import events
-from controlplane.core.records.effects import Store
+from controlplane.core.records.effects import StoreJob
 from controlplane.core.records.model import JobPhase, JobSpec, JobState
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
@@ -116,7 +116,7 @@ async def test_one_value_that_etcd_never_takes_does_not_hold_up_the_others() -> 
     for ticket in (1, 2, 3):
         reason = "x" * 1000 if ticket == 1 else ""
         state = JobState(f"j{ticket}", JobPhase.PENDING, reason)
-        recorder.add(Store(ticket, 1, job=state.job, state=state))
+        recorder.add(StoreJob(state.job, state, ticket=ticket, term=1))
     running = asyncio.create_task(recorder.run())
     await until(lambda: len(said) == 3)
     assert [type(event) for event in said] == [events.StoreFailed, events.Stored, events.Stored]

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.cli.main import main
 from controlplane.core.cluster import Cluster
-from controlplane.daemon.journal import replay
+from controlplane.daemon.journal import older, replay
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.journal.recording import folder_of, whole
 from controlplane.wire.records import restore
@@ -97,7 +97,7 @@ def _again(reign: replay.Reign, file: Any, journal: Journal, recording: Any) -> 
     for text in file:
         line = json.loads(text)
         event = restore(replay.EVENTS[line["type"]], whole(line, beats))
-        effects = core.step(line["now"], event)
+        effects = [older.shown(each, reign.format) for each in core.step(line["now"], event)]
         recording.write(line["now"], event, effects)
         journal.write(reign.term, "event", event)
         for effect in effects:
@@ -107,5 +107,5 @@ def _again(reign: replay.Reign, file: Any, journal: Journal, recording: Any) -> 
 
 
 def _timeless(line: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The line's fields, in order, but for when it was written."""
-    return [(name, value) for name, value in line.items() if name not in ("wall_s", "monotonic_s")]
+    """The line's fields, in order, but for when it was written, and in which format."""
+    return [(name, value) for name, value in line.items() if name not in ("wall_s", "monotonic_s", "format")]

@@ -90,7 +90,7 @@ def etcd(samples: Samples) -> Iterator[Sample]:
     for effect in _stores(samples, model):
         made = module("rows").Records(keys).puts(effect)
         puts = {key: None if value is None else taken_apart(value) for key, value in made.items()}
-        yield {"kind": "Store", "values": taken_apart(effect), "puts": puts}
+        yield {"kind": type(effect).__name__, "values": taken_apart(effect), "puts": puts}
     identity = module("identity").Identity("h:1", "boot-1", 42, 4242, "https://h:2")
     yield _row("Identity", identity, identity.to_bytes())
     times = module("times")
@@ -104,20 +104,20 @@ def _seats(model: Any, count: int) -> Iterator[Any]:
 
 
 def _stores(samples: Samples, model: Any) -> Iterator[Any]:
-    store = module("effects").Store
+    effects = module("effects")
     spec = dataclasses.replace(samples.of(model.JobSpec), job="j")
     state = dataclasses.replace(samples.of(model.JobState), job="j")
     generation = dataclasses.replace(samples.of(model.Generation), job="j")
     record = dataclasses.replace(
         samples.of(model.CheckpointRecord), job="j", id="8-2", step=8, generation=2, bad=""
     )
-    lemon = dataclasses.replace(samples.of(model.LemonRecord), node="n1")
+    history = dataclasses.replace(samples.of(model.LemonRecord), node="n1")
     marks = dataclasses.replace(samples.of(model.NodeMarks), node="n1")
-    yield store(1, 9, "j", spec=spec, state=state, generation=generation)
-    yield store(2, 9, "j", checkpoint=record)
-    yield store(3, 9, node="n1", node_state="lost", node_reason="it is silent", node_address="h",
-                node_domain="r1", marks=marks, lemon=lemon)  # fmt: skip
-    yield store(4, 9, node="n2", node_state="up")
+    yield effects.StoreJob("j", state, spec, generation, 1, 9)
+    yield effects.StoreCheckpoint("j", record, 2, 9)
+    yield effects.StoreNode("n1", "lost", "it is silent", "h", "r1", marks, 3, 9)
+    yield effects.StoreNode("n2", "up", "", "", "", None, 4, 9)
+    yield effects.StoreHistory(history, 5, 9)
 
 
 def _row(kind: str, record: Any, value: bytes) -> Sample:

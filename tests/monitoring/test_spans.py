@@ -14,6 +14,8 @@ from controlplane.core.records.model import (
     Cause,
     Generation,
     Incident,
+    JobPhase,
+    JobState,
     Plan,
     Resume,
     Scope,
@@ -56,10 +58,11 @@ def heard(*told: tuple[float, effects.Effect]) -> tuple[Spans, list[Trace]]:
     return spans, traces
 
 
+FORMING = JobState("job", JobPhase.FORMING, "")
 STEPS: tuple[tuple[float, effects.Effect], ...] = (
     (100.0, effects.Judged(VERDICT, PLAN, 3)),
     (100.0, effects.IncidentChanged(OPEN)),
-    (101.5, effects.Store(7, 1, "job", generation=GENERATION)),
+    (101.5, effects.StoreJob("job", FORMING, generation=GENERATION)),
     (102.0, effects.IncidentChanged(replace(OPEN, phases_s=FENCED, generation_after=2))),
     (109.0, effects.IncidentChanged(replace(OPEN, phases_s=ENDED, generation_after=2, outcome="recovered"))),
 )

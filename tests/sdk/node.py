@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.ipc.progress_page import ProgressPage
-from tests.sdk import resuming
+from tests.sdk import resuming, stacks
 
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
@@ -265,16 +265,18 @@ class Node:
         """Where the next generation's state comes from."""
         return resuming.nearest(self, seats)
 
+    def worn(self, name: str) -> bool:
+        """Whether a member was in a generation. The core's rule: it has no longer what its script built, for
+        it has trained since, or a state has begun to come in."""
+        return self.members[name].rank >= 0
+
     def _begin_again(self, seats: list[str]) -> bool:
-        """No state is left but what a script builds: whoever has trained cannot give that, nor begin with
-        it."""
-        ready = [(self.members[name], self.members[name].ready) for name in seats]
-        worn = [member for member, said in ready if said and said["held_generation"] > 0]
-        if worn and self.resume(seats)["tier"] == "fresh":
-            for member in worn:
-                self.discard(member)
-            return True
-        return False
+        """No state is left, and nobody who could give what the script builds: all begin in new processes."""
+        if any(not self.worn(name) for name in seats) or self.resume(seats)["tier"] != "fresh":
+            return False
+        for name in seats:
+            self.discard(self.members[name])
+        return True
 
     def form(self, seats: list[str]) -> None:
         if self._begin_again(seats):
@@ -342,6 +344,8 @@ class Node:
         for member in self.members.values():
             said = [message for message in member.said if message["op"] not in ("beat", "report")][-6:]
             lines.append(f"--- {member.name} gone={member.gone} said {said}")
+            if not member.gone:
+                lines.append(stacks.of(member.pid, str(self.shm / f"{member.name}.board")))
             lines.append(member.log.read_text(errors="replace")[-3000:])
         return "\n".join(lines)
 

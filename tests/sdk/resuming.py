@@ -35,7 +35,13 @@ def nearest(node: Node, seats: list[str]) -> Message:
             "checkpoint": "",
             "arena": str(newest.arena.path),
         }
-    return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
+    return _fresh(node, seats)
+
+
+def _fresh(node: Node, seats: list[str]) -> Message:
+    """As the script built it, from the first rank that has it still; -1: none has."""
+    rank = next((rank for rank, name in enumerate(seats) if not node.worn(name)), -1)
+    return {"tier": "fresh", "step": 0, "rank": rank, "member": "", "checkpoint": ""}
 
 
 def _limit(node: Node, seats: list[str]) -> int:
@@ -68,4 +74,4 @@ def _sharded(node: Node, seats: list[str], held: list[int]) -> Message:
             ]
             tier = max(str(source["tier"]) for source in sources)
             return {"tier": tier, "step": step, "rank": 0, "sources": sources}
-    return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
+    return _fresh(node, seats)

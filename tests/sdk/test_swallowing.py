@@ -23,10 +23,13 @@ HOWS = [("sync", ""), ("async", ""), ("hooks", ""), ("hooks", "1")]
 def outcome(zygote: Zygote, how: str, skip: str, *, kill: bool, away: bool) -> tuple[Any, Any, int, int]:
     """Digests, samples, and how many exceptions were swallowed and how many escaped. `away`: the agent is
     stopped for a while around the kill."""
-    env = {"HOW": how, "SKIP": skip, "KILL": json.dumps({"rank": 1, "step": 6} if kill else {})}
+    plan = {"rank": 1, "step": 6, "hold": away}
+    env = {"HOW": how, "SKIP": skip, "KILL": json.dumps(plan if kill else {})}
     with Node(zygote, SCRIPT, 3, spares=1, **env) as node:
         if away:
-            node.run(lambda: node.generation == 1 and node.seat(1).board.generation == 1)
+            node.run((node.folder / "at").exists)  # and nobody waits for the agent any more: all have arenas
+            node.run(lambda: all(node.seat(rank).arena is not None for rank in range(3)))
+            (node.folder / "go").touch()
             deadline = time.monotonic() + 60
             while not (node.folder / "killed").exists():
                 assert time.monotonic() < deadline

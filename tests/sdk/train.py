@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast import Session
+from holdfast.errors import RestoreError
 
 OUT = Path(os.environ["OUT"])
 STEPS = int(os.environ.get("STEPS", "12"))
@@ -57,6 +58,8 @@ class Own:
         return {"seen": self.seen, "history": [self.seen], "tag": ("a", None, 1.5)}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
+        if os.environ.get("REFUSE"):
+            raise RestoreError("not today")
         self.seen = int(str(state["seen"]))
 
 

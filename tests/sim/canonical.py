@@ -11,7 +11,7 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.records.effects import Store
+from controlplane.core.records.effects import STORES
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.rows import Records
 from controlplane.daemon.loop.dispatch import ORDERS
@@ -49,7 +49,7 @@ class Digest:
             message = codec.to_agent(effect, 0)
             _reworded(message)
             return effect.node.encode() + message.SerializeToString(deterministic=True)
-        if isinstance(effect, Store):
+        if isinstance(effect, STORES):
             rows = self._records.puts(effect)
             return b"".join(key.encode() + _row(rows[key]) for key in sorted(rows))
         return b""

@@ -7,11 +7,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controlplane.core.records import effects as fx
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.rows import Records
 
 if TYPE_CHECKING:
-    from controlplane.core.records import effects as fx
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import CheckpointRecord, Generation, JobSpec, JobState, NodeMarks
 
@@ -44,19 +44,23 @@ class Etcd:
                 self.values.pop(key, None)
             else:
                 self.values[key] = value
-        if effect.spec is not None:
-            self.specs[effect.job] = effect.spec
-        if effect.state is not None:
-            self.states[effect.job] = effect.state
-        if effect.generation is not None:
-            self._generation(effect.generation)
-        if effect.checkpoint is not None:
+        if isinstance(effect, fx.StoreJob):
+            self._job(effect)
+        elif isinstance(effect, fx.StoreCheckpoint):
             self._checkpoint(effect.checkpoint)
-        for name in effect.forget:
-            self.checkpoints.pop((effect.job, name), None)
-        if effect.marks is not None:
+        elif isinstance(effect, fx.ForgetCheckpoints):
+            for name in effect.forget:
+                self.checkpoints.pop((effect.job, name), None)
+        elif isinstance(effect, fx.StoreNode) and effect.marks is not None:
             self.marks[effect.node] = effect.marks
         return True
+
+    def _job(self, effect: fx.StoreJob) -> None:
+        if effect.spec is not None:
+            self.specs[effect.job] = effect.spec
+        self.states[effect.job] = effect.state
+        if effect.generation is not None:
+            self._generation(effect.generation)
 
     def _generation(self, new: Generation) -> None:
         old = self.generations.get(new.job)

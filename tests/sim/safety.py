@@ -90,28 +90,34 @@ class Safety:
         state = self.world.etcd.states[effect.job]
         assert state.phase is JobPhase.LEAVING, f"ranks may return, and etcd has the job {state.phase}"
 
-    def _over(self, effect: fx.Store) -> None:
-        """The job is to be finished: then no process of its seats may live."""
+    def store_job(self, effect: fx.StoreJob) -> None:
+        """A job that is to be finished: then no process of its seats may live."""
+        if effect.state.phase is not JobPhase.FINISHED:
+            return
         generation = self.world.etcd.generations.get(effect.job)
         for seat in generation.seats if generation is not None else ():
             rank = self.world.by_name[seat.node].ranks.get(seat.member)
             assert rank is None or not rank.alive, f"the job is finished, and {rank.name} runs"
 
-    def store(self, effect: fx.Store) -> None:
-        """Records that etcd is to forget, or to hold as let go: never the newest good one."""
-        if effect.state is not None and effect.state.phase is JobPhase.FINISHED:
-            self._over(effect)
-        let_go = effect.checkpoint if effect.checkpoint and effect.checkpoint.bad == RETIRED else None
-        going = (*effect.forget, *([let_go.id] if let_go else []))
+    def store_checkpoint(self, effect: fx.StoreCheckpoint) -> None:
+        """A record that etcd is to hold as let go: never that of the newest good one."""
+        if effect.checkpoint.bad == RETIRED:
+            self._given_up((effect.checkpoint.id,))
+
+    def forget_checkpoints(self, effect: fx.ForgetCheckpoints) -> None:
+        """Records that etcd is to forget: never that of the newest good one."""
         for name in effect.forget:
             self.forgotten[name] = self.committed.get(name, 0)
+        self._given_up(effect.forget)
+
+    def _given_up(self, going: tuple[str, ...]) -> None:
         held = {name: record for (_, name), record in self.world.etcd.checkpoints.items()}
         good = {n: s for n, s in self.committed.items() if n not in self.bad}
         # what etcd holds as let go was looked at then: it is, or soon will be, off the storage
         good = {n: s for n, s in good.items() if n in held and held[n].bad != RETIRED}
         for name, record in held.items():  # a former leader may not have told
             good |= {name: record.step} if record.published and not record.bad else {}
-        if going and good:
+        if good:
             newest = max(good, key=lambda name: (good[name], int(name.rpartition("-")[2])))
             assert newest not in going, f"the newest good checkpoint {newest} is given up"
 
@@ -160,7 +166,7 @@ class Safety:
         assert not bases.intersection(effect.remove), f"a base of {bases} is collected"
         self.collected.update(effect.remove)
 
-    def forget(self, effect: fx.Store) -> None:
+    def forgotten_by_etcd(self, effect: fx.ForgetCheckpoints) -> None:
         """What etcd forgets has left the storage: nobody would ever delete it."""
         left = [name for name in effect.forget if name in self.world.storage.manifests]
         assert not left, f"etcd forgets {left}, and the storage has them"
@@ -374,5 +380,7 @@ CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.CheckpointChanged: Safety.checkpoint,
     fx.CheckpointTold: Safety.told,
     fx.Release: Safety.release,
-    fx.Store: Safety.store,
+    fx.StoreJob: Safety.store_job,
+    fx.StoreCheckpoint: Safety.store_checkpoint,
+    fx.ForgetCheckpoints: Safety.forget_checkpoints,
 }

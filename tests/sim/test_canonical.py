@@ -26,7 +26,7 @@ def test_who_is_told_what_counts() -> None:
 
 def test_rows_count_but_for_their_prose() -> None:
     def stored(phase: JobPhase, reason: str) -> bytes:
-        return Digest().canonical([fx.Store(0, 0, job="job", state=JobState("job", phase, reason))])
+        return Digest().canonical([fx.StoreJob("job", JobState("job", phase, reason))])
 
     assert stored(JobPhase.RUNNING, "every rank trains") == stored(JobPhase.RUNNING, "all ranks train")
     assert stored(JobPhase.RUNNING, "every rank trains") != stored(JobPhase.PARKED, "every rank trains")

@@ -251,7 +251,7 @@ class World:
 
     def carry_out(self, effect: Any, term: int) -> None:
         """What the leader of this term has its shell do."""
-        if isinstance(effect, fx.Store):
+        if isinstance(effect, fx.STORES):
             self._store(effect, term)
         elif isinstance(effect, fx.Probe):
             parting.probe(self, term, effect)
@@ -266,15 +266,15 @@ class World:
 
     def _store(self, effect: fx.Store, term: int) -> None:
         delay = self.rng.uniform(0.002, 0.03)
-        if self.options.plant == "persist" and effect.generation is not None:
+        if self.options.plant == "persist" and isinstance(effect, fx.StoreJob) and effect.generation:
             self.clock.after(0.0, lambda: self.feed_if(term, ev.Stored(effect.ticket)))
         away = self.clock.now < self.etcd_away_until
         lost_answer = self.faulty()
 
         def commit() -> None:
             ok = not away and self.etcd.put(effect)
-            if ok:
-                self.safety.forget(effect)
+            if ok and isinstance(effect, fx.ForgetCheckpoints):
+                self.safety.forgotten_by_etcd(effect)
             fenced = self.etcd.fences and effect.term != self.etcd.term
             failed = ev.StoreFailed(effect.ticket, "etcd does not answer", fenced)
             self.feed_if(term, ev.Stored(effect.ticket) if ok and not lost_answer else failed)

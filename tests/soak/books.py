@@ -80,7 +80,7 @@ class Journal:
     def _learn(self, kind: str, body: dict[str, Any]) -> None:
         if kind == "Publish":
             self.named.add(body["record"]["id"])
-        elif kind == "Store":
+        elif kind == "ForgetCheckpoints":
             self.forgotten.update(body["forget"])
         elif kind == "CheckpointChanged":
             self.named.add(body["checkpoint"])

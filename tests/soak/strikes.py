@@ -28,11 +28,11 @@ def _of(kind: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def _commit(line: dict[str, Any]) -> bool:
-    return line["type"] == "Store" and line["body"].get("checkpoint") is not None
+    return bool(line["type"] == "StoreCheckpoint")
 
 
 def _forget(line: dict[str, Any]) -> bool:
-    return line["type"] == "Store" and bool(line["body"].get("forget"))
+    return bool(line["type"] == "ForgetCheckpoints")
 
 
 MOMENTS: dict[str, Callable[[dict[str, Any]], bool]] = {

@@ -124,7 +124,7 @@ class Play:
         for effect in effects:
             self.lines.append(show(effect))
             self.last[type(effect)] = effect
-            if isinstance(effect, fx.Store):
+            if isinstance(effect, fx.STORES):
                 self.asked.append(effect)
             elif isinstance(effect, fx.Persist) and effect not in self.writing:
                 self.writing.append(effect)

@@ -10,12 +10,13 @@ from controlplane.core.records.model import WHOLE_STATE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.records.model import Generation, Source
+    from controlplane.core.records.model import Generation, LemonRecord, Source
 
 
 def show(effect: Any) -> str:
     """One effect, without what is the same in all of them."""
-    return f"{type(effect).__name__} {SHOW[type(effect)](effect)}"
+    name = "Store" if isinstance(effect, fx.STORES) else type(effect).__name__
+    return f"{name} {SHOW[type(effect)](effect)}"
 
 
 def _generation(g: Generation | None) -> str:
@@ -25,7 +26,7 @@ def _generation(g: Generation | None) -> str:
     return f"#{g.number}[{seats}]"
 
 
-def _store(e: fx.Store) -> str:
+def _store_job(e: fx.StoreJob) -> str:
     parts = [f"ticket={e.ticket}"]
     if e.spec is not None:
         parts.append("spec")
@@ -37,20 +38,24 @@ def _store(e: fx.Store) -> str:
         parts += [f"source={_source(source)}" for source in resume.sources]
         parts += ["reshard"] if resume.reshard else []
         parts += [f"skip={window.first}-{window.end - 1}" for window in resume.skip]
-    if e.state is not None:
-        parts.append(f"state={e.state.phase}")
-        parts += [f"seen={key}x{times}" for key, times in e.state.failures_seen]
-        parts += [f"distrust={fault.step}@{fault.generation}" for fault in e.state.faults]
-    if e.checkpoint is not None:
-        c = e.checkpoint
-        parts.append(f"checkpoint={c.id} published={c.published}" + (f" bad={c.bad!r}" if c.bad else ""))
-    if e.forget:
-        parts.append(f"forget={','.join(e.forget)}")
-    if e.lemon is not None:
-        parts.append(f"lemon={e.lemon.node} score={e.lemon.score:.2f} until={e.lemon.until_s:.0f}")
-    if e.node:
-        parts.append(f"node={e.node} {e.node_state}")
+    parts.append(f"state={e.state.phase}")
+    parts += [f"seen={key}x{times}" for key, times in e.state.failures_seen]
+    parts += [f"distrust={fault.step}@{fault.generation}" for fault in e.state.faults]
     return " ".join(parts)
+
+
+def _store_checkpoint(e: fx.StoreCheckpoint) -> str:
+    bad = f" bad={e.checkpoint.bad!r}" if e.checkpoint.bad else ""
+    return f"ticket={e.ticket} checkpoint={e.checkpoint.id} published={e.checkpoint.published}{bad}"
+
+
+def _history(record: LemonRecord) -> str:
+    return f"lemon={record.node} score={record.score:.2f} until={record.until_s:.0f}"
+
+
+def _forget_node(e: fx.ForgetNode) -> str:
+    history = f" {_history(e.history)}" if e.history is not None else ""
+    return f"ticket={e.ticket}{history} node={e.node} gone"
 
 
 def _source(s: Source) -> str:
@@ -116,7 +121,12 @@ def _text(text: str) -> str:
 
 
 SHOW: dict[type[Any], Callable[[Any], str]] = {
-    fx.Store: _store,
+    fx.StoreJob: _store_job,
+    fx.StoreCheckpoint: _store_checkpoint,
+    fx.ForgetCheckpoints: lambda e: f"ticket={e.ticket} forget={','.join(e.forget)}",
+    fx.StoreNode: lambda e: f"ticket={e.ticket} node={e.node} {e.state}",
+    fx.ForgetNode: _forget_node,
+    fx.StoreHistory: lambda e: f"ticket={e.ticket} {_history(e.history)}",
     fx.Admit: lambda e: f"{e.node} incarnation={e.incarnation}",
     fx.Refuse: lambda e: f"{e.node} incarnation={e.incarnation}: {e.reason}",
     fx.Launch: _launch,

@@ -1,1 +1,1 @@
-"""Release snapshots, make checkpoints durable, and keep or collect them."""
+"""Release snapshots, make checkpoints durable, and keep or collect them by the job's retention."""

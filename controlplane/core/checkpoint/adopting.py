@@ -1,8 +1,9 @@
-"""Checkpoints found whole on a storage that etcd does not know: taken up, or refused, by rule.
+"""Adopt whole checkpoints that are on a storage but not in etcd, or refuse them with a reason.
 
-After a disaster etcd is empty, and the manifests on storage are all that is left. Then everything whole is
-taken up, and the job's next generation gets a number above all of theirs, so that ids never collide. A job
-that has trained since is another life of the job: only what lies behind its own beginning fits into that."""
+After a disaster etcd is empty, and the manifests on storage are all that is left. Then every whole checkpoint
+is adopted, and the job's next generation gets a number above all of theirs, so that ids never collide. When
+the job already trains without them, its history is another one. Then only checkpoints of earlier generations
+fit, up to the step from which the present generation started."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 
 STEP_ADOPTED_MAX, GENERATION_ADOPTED_MAX = 1 << 50, 1_000_000_000
-"""Of a checkpoint that is taken up: the job counts on from there, and needs room for it."""
+"""Limits for an adopted checkpoint: the job counts on from its numbers, which must fit into messages."""
 
 
 def found(m: ClusterState, event: ev.CheckpointsFound) -> None:
-    """Take up what may be; say for each what was done. The same again changes nothing."""
+    """Adopt or refuse each found checkpoint, and report it. Finding the same one again changes nothing."""
     job = m.jobs.get(event.job)
     known = job.checkpoints.records if job else m.unclaimed.setdefault(event.job, {})
     visible = [dataclasses.replace(record, published=True) for record in event.records]
@@ -34,7 +35,7 @@ def found(m: ClusterState, event: ev.CheckpointsFound) -> None:
             m.emit(fx.CheckpointChanged(event.job, record.id, "refused", reason, record))
         elif record.id not in known:
             known[record.id] = record
-            effect = fx.Store(0, 0, job=event.job, checkpoint=record)
+            effect = fx.StoreCheckpoint(event.job, record)
             m.store(finalizing.lane_of(event.job), effect)
             reason = "found whole on storage" if job else "found whole on storage; its job is not here yet"
             m.emit(fx.CheckpointChanged(event.job, record.id, "adopted", reason, record))
@@ -46,7 +47,7 @@ def found(m: ClusterState, event: ev.CheckpointsFound) -> None:
 
 
 def take_up(job: Job) -> None:
-    """Number the generations to come above those of the checkpoints, and go on from the newest."""
+    """Number the coming generations above those of the checkpoints, and count on from the newest one."""
     numbers = [record.generation for record in job.checkpoints.records.values()]
     job.generations.number = max([job.generations.number, *numbers])
     good = commit.newest_good(job.checkpoints.records.values())
@@ -56,7 +57,7 @@ def take_up(job: Job) -> None:
 
 
 def claim(m: ClusterState, job: Job) -> None:
-    """A job is submitted whose checkpoints were found before it: they are its own."""
+    """Give a submitted job the checkpoints that were found before it was submitted."""
     job.checkpoints.records.update(m.unclaimed.pop(job.name, {}))
     take_up(job)
 
@@ -77,7 +78,7 @@ def _unfit(job: str, record: CheckpointRecord) -> str:
 
 
 def _known(record: CheckpointRecord, known: dict[str, CheckpointRecord]) -> str:
-    """Why this record clashes with the one of its id that etcd holds; "" when it does not."""
+    """Return why a record clashes with the one of the same id in etcd; "" when it does not."""
     held = known.get(record.id)
     if held is None:
         return ""
@@ -87,7 +88,7 @@ def _known(record: CheckpointRecord, known: dict[str, CheckpointRecord]) -> str:
 
 
 def _fork(job: Job, record: CheckpointRecord) -> str:
-    """Why this record is not of the life that the job leads now; "" when it may be."""
+    """Return why a record is not part of the job's present history; "" when it may be."""
     if record.id in job.checkpoints.records:
         return ""
     if record.id in job.checkpoints.savings:

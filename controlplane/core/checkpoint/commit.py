@@ -1,4 +1,8 @@
-"""Checkpoint policy and the checks before a commit: pure functions over records."""
+"""Define the stages of a checkpoint, its base, and the checks before its commit. Pure functions on records.
+
+What an agent reports is compared with what was ordered, since answers repeat and a part may be written by
+more than one node: a checkpoint is committed only when every (shard, share) is there exactly once, all of one
+step and generation, each from a rank that held the shard."""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 FULL, INCREMENTAL = "full", "incremental"
 RETIRED = "retention lets it go"
-"""Why a record is not to be used whose checkpoint was whole: it is being taken off the storage."""
+"""Value of `bad` for a whole checkpoint that retention removes. Its base is not thought rotten for that."""
 
 
 FLOWS: dict[str, tuple[Stage, ...]] = {
@@ -23,21 +27,24 @@ FLOWS: dict[str, tuple[Stage, ...]] = {
     "both": (Stage.PERSIST, Stage.SEAL, Stage.MIRROR, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
     "first": (Stage.PERSIST, Stage.SEAL, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM, Stage.COPY),
 }
-"""The way of a checkpoint by `commit_when` of its job; "": there is no second storage."""
+"""The stages of a checkpoint in order, by `commit_when` of its job; "": there is no second storage."""
 
 IN_ETCD = (Stage.STORE, Stage.PUBLISH, Stage.CONFIRM)
-"""Stages in which etcd may hold a record that no manifest is sure to stand for."""
+"""Stages in which etcd may hold a record although its manifest may not be visible."""
 
 
 def after(stage: Stage, spec: JobSpec) -> Stage | None:
-    """The stage that follows for a checkpoint of this job; None when nothing does."""
+    """Return the stage that follows for a checkpoint of this job; None after the last."""
     flow = FLOWS[spec.commit_when if spec.mirror else ""]
     index = flow.index(stage) + 1
     return flow[index] if index < len(flow) else None
 
 
 def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) -> tuple[str, str]:
-    """(kind, base) of a checkpoint at `step`; base "" means that it opens its own, named by its id."""
+    """Return (kind, base) for a checkpoint at `step`; base "": it opens its own, named by its id.
+
+    It opens its own when there is no good full one before it, that one's chunks may be damaged, or
+    `full_every` steps have passed since."""
     records = tuple(records)
     good = newest_good(records, FULL)
     rotten = rotten_bases(records)
@@ -47,25 +54,25 @@ def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) ->
 
 
 def rotten_bases(records: Iterable[CheckpointRecord]) -> frozenset[str]:
-    """Bases of checkpoints that are not as they were written."""
+    """Return the bases of bad checkpoints, retired ones apart: their chunks may be damaged."""
     return frozenset(record.base for record in records if record.bad and record.bad != RETIRED)
 
 
 def newest_good(records: Iterable[CheckpointRecord], kind: str = "") -> CheckpointRecord | None:
-    """The newest record that is published and not bad (of one kind, if named)."""
+    """Return the newest record that is published and not bad, of `kind` if named; None when there is none."""
     usable = [r for r in records if r.published and not r.bad and kind in ("", r.kind)]
     return max(usable, key=lambda r: (r.step, r.generation), default=None)
 
 
 def lacking(saving: Saving) -> tuple[Writer, ...]:
-    """The writers whose parts are not in yet."""
+    """Return the writers whose parts have not arrived."""
     there = {(part.shard, part.share) for part in saving.parts}
     return tuple(writer for writer in saving.writers if (writer.shard, writer.share) not in there)
 
 
 def refuse_part(part: CheckpointPart, saving: Saving | None, numbers: Iterable[int]) -> str:
-    """Why this part must not be taken for the checkpoint in flight; "" when it may. `numbers`:
-    generations this leader stored."""
+    """Return why this part must not be taken for the checkpoint in flight; "" when it may. `numbers`:
+    generations that this leader knows to be in etcd."""
     if saving is None or part.checkpoint != saving.id:
         return f"checkpoint {part.checkpoint} is not in flight"
     if part.generation not in numbers:
@@ -82,7 +89,7 @@ def refuse_part(part: CheckpointPart, saving: Saving | None, numbers: Iterable[i
 
 
 def taken(part: CheckpointPart, saving: Saving) -> bool:
-    """Whether this share is in already: a second part of it, from whomever, changes nothing."""
+    """Whether this share has arrived already: a second part for it changes nothing, whoever wrote it."""
     return any((p.shard, p.share) == (part.shard, part.share) for p in saving.parts)
 
 
@@ -91,7 +98,7 @@ def _share(part: CheckpointPart) -> str:
 
 
 def refuse(record: CheckpointRecord, saving: Saving | None, numbers: Iterable[int]) -> str:
-    """Why this record must not be committed; "" when it may. `numbers`: generations this leader stored."""
+    """Return why this record must not be committed; "" when it may. `numbers`: as in `refuse_part`."""
     if saving is None or record.id != saving.id:
         return f"checkpoint {record.id} is not in flight"
     if saving.stage is not Stage.SEAL:
@@ -129,5 +136,5 @@ def _coverage(record: CheckpointRecord, saving: Saving) -> str:
 
 
 def as_bad(record: CheckpointRecord, reason: str) -> CheckpointRecord:
-    """The same record, never to be used again."""
+    """Return the record marked as never to be used again."""
     return replace(record, bad=reason)

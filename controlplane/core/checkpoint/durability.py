@@ -1,7 +1,7 @@
-"""Whether what a job trains is kept: checkpoints that fail in a row, ranks without room, a second storage.
+"""Follow whether what a job trains is kept: failed checkpoints, ranks without memory, the second storage.
 
-`saving` and `sealing` tell what became of each; `health` asks for the words. A failure that came of a lost
-rank or node is the incident's, and counts for nothing here."""
+`finalizing` and `saving` report what became of each checkpoint; `core.health` asks for the findings in words.
+A checkpoint that failed because a rank or node was lost belongs to the incident, and is not counted here."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 ALERT_AFTER = 3
-"""So many failures in a row are told to the administrators; one or two are shown."""
+"""Failures in a row after which administrators are alerted; fewer are only shown."""
 
 IDLE = (JobPhase.PENDING, JobPhase.LAUNCHING, JobPhase.PARKED, JobPhase.PAUSED)
-"""Phases in which nothing new is there to be kept."""
+"""Phases in which the job makes nothing new that would have to be kept."""
 
 DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that is wrong with how a job's state is kept. `loud`: administrators are told."""
+    """One thing that is wrong with how a job's state is kept. `loud`: administrators are alerted."""
 
     kind: str
     reason: str
@@ -35,14 +35,14 @@ class Trouble:
 
 
 def failed(m: ClusterState, job: Job, reason: str) -> None:
-    """A checkpoint was not committed."""
+    """Count a checkpoint that was not committed, unless an incident is open."""
     if job.recovery.incident is None:
         job.checkpoints.keeping.checkpoints.failed(m.now, reason)
         m.ask_health()
 
 
 def committed(m: ClusterState, job: Job) -> None:
-    """A checkpoint was committed, and its manifest is visible."""
+    """Note that a checkpoint was committed and its manifest is visible: the streak of failures is over."""
     if job.checkpoints.keeping.checkpoints.times:
         m.ask_health()
     job.checkpoints.keeping.checkpoints.over()
@@ -50,7 +50,7 @@ def committed(m: ClusterState, job: Job) -> None:
 
 
 def copied(m: ClusterState, job: Job, reason: str) -> None:
-    """A committed checkpoint is on the second storage, or is not: reason not ""."""
+    """Note whether a committed checkpoint reached the second storage. `reason`: why not; "": it did."""
     copies = job.checkpoints.keeping.copies
     if reason or copies.times:
         m.ask_health()
@@ -61,7 +61,7 @@ def copied(m: ClusterState, job: Job, reason: str) -> None:
 
 
 def look(m: ClusterState, job: Job) -> None:
-    """Take down what the next look at the cluster's health needs."""
+    """Record since when the job trains without a durable checkpoint, and whether its ranks have memory."""
     keeping = job.checkpoints.keeping
     if job.phase in IDLE:
         keeping.idle = True
@@ -84,7 +84,9 @@ def _look_for_room(m: ClusterState, job: Job) -> None:
 
 
 def troubles(m: ClusterState, job: Job) -> tuple[Trouble, ...]:
-    """Everything that is wrong with how this job's state is kept, what matters most first."""
+    """Return everything that is wrong with how this job's state is kept, the most important first.
+
+    What is overdue is left out where a more exact finding about the same thing is there."""
     loud = job.checkpoints.keeping.checkpoints.times >= ALERT_AFTER
     found = (
         Trouble("checkpoints_failing", failing(m, job), loud),
@@ -99,13 +101,13 @@ def troubles(m: ClusterState, job: Job) -> tuple[Trouble, ...]:
 
 
 def failing(m: ClusterState, job: Job) -> str:
-    """What is said of checkpoints that failed since the last one was committed; "" when none has."""
+    """Describe the checkpoints that failed since the last one was committed; "" when none has."""
     told = _failed_in_a_row(m, job.checkpoints.keeping.checkpoints, "checkpoint")
     return f"{told}; {_durable(job)}" if told else ""
 
 
 def uncopied(m: ClusterState, job: Job) -> str:
-    """The same of copies on the second storage."""
+    """Describe the failed copies to the second storage; "" when none has failed."""
     return _failed_in_a_row(m, job.checkpoints.keeping.copies, "copy", "copies")
 
 
@@ -117,7 +119,7 @@ def _failed_in_a_row(m: ClusterState, streak: Streak, one: str, many: str = "") 
 
 
 def roomless(m: ClusterState, job: Job) -> str:
-    """What is said of ranks that have no memory for snapshots; "" when all have."""
+    """Describe why ranks have no memory for snapshots; "" when all have, or the job does not run."""
     streak = job.checkpoints.keeping.roomless
     if not streak.times or job.phase is not JobPhase.RUNNING:
         return ""
@@ -125,10 +127,10 @@ def roomless(m: ClusterState, job: Job) -> str:
 
 
 def late(m: ClusterState, job: Job) -> str:
-    """What is said of checkpoints that ought to have come, and of which none failed; "" when none is late.
+    """Describe that no checkpoint was committed for too long, though none failed; "" when none is late.
 
-    This is the administrators' promise, in time alone (`checkpoint_late_s`), whatever held a checkpoint up;
-    `overdue` goes by the pace that was seen, and drives on what nothing holds up."""
+    This is the bound that administrators set: a time (`checkpoint_late_s`), whatever the cause. `overdue`
+    goes by the observed pace instead, excuses justified waits, and drives the job on."""
     keeping = job.checkpoints.keeping
     if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
         return ""
@@ -147,7 +149,7 @@ def _trains(job: Job) -> bool:
 
 
 def _behind(job: Job) -> bool:
-    """Whether any step was made that is not durable."""
+    """Whether some step was trained that no checkpoint holds."""
     return job.restore.newest_step > _durable_step(job)
 
 
@@ -170,7 +172,7 @@ def _remembered(job: Job) -> str:
 
 
 def clock(m: ClusterState, at: float) -> str:
-    """A moment (s) as people read it, in UTC; one of another day with how many days that is ago."""
+    """Format a moment (s, the core's clock) as a time of day in UTC, with the number of days if not today."""
     moment = m.wall_s + at
     hours, rest = divmod(int(moment % DAY_S), 3600)
     days = int(m.wall // DAY_S - moment // DAY_S)

@@ -1,4 +1,9 @@
-"""From the parts of a checkpoint to its commit: each answer moves it one stage on."""
+"""Take agents' answers about a checkpoint in flight, and move it stage by stage to its commit.
+
+The commit is the moment when etcd holds the record. When a leader dies before it, only unused files are left.
+After it, every later leader goes on: `saving.adopt` publishes a manifest that is not visible yet. Orders
+repeat, so answers may come twice or late: one that does not fit the stage is dropped, and one that
+contradicts the order fails the checkpoint. Records go into etcd through one queue per job, in order."""
 
 from __future__ import annotations
 
@@ -19,33 +24,33 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 UPLOAD_KEPT = 0.5
-"""The weight of what earlier uploads took, beside the newest."""
+"""Weight of the earlier uploads in the moving average of an upload's time."""
 
 
 def lane(job: Job) -> str:
-    """Checkpoint records of a job go into etcd one after another, in the order of their commits."""
+    """Return the name of the write queue of a job's checkpoint records."""
     return lane_of(job.name)
 
 
 def lane_of(job: str) -> str:
-    """The lane of the job of this name."""
+    """Return the same for the job of this name."""
     return f"checkpoints/{job}"
 
 
 def put(m: ClusterState, job: Job, record: CheckpointRecord, then: Callable[[], None] | None = None) -> None:
-    """Have etcd hold this record."""
-    m.store(lane(job), fx.Store(0, 0, job=job.name, checkpoint=record), then)
+    """Queue a write of this record into etcd; `then` is called once etcd holds it."""
+    m.store(lane(job), fx.StoreCheckpoint(job.name, record), then)
 
 
 def record_of(saving: Saving) -> CheckpointRecord:
-    """The record of a checkpoint that is sealed."""
+    """Return the record of a sealed checkpoint. Raises AssertionError when it is not sealed."""
     if saving.record is None:
         raise AssertionError(f"checkpoint {saving.id} has no record in stage {saving.stage}")
     return saving.record
 
 
 def part_persisted(m: ClusterState, event: ev.PartPersisted) -> None:
-    """A writer's share is durable; with the last one the checkpoint can be sealed."""
+    """Record that a writer's share is durable; the last one moves the checkpoint on to be sealed."""
     part = event.part
     job = m.jobs.get(part.job)
     saving = job.checkpoints.savings.get(part.checkpoint) if job else None
@@ -65,8 +70,10 @@ def part_persisted(m: ClusterState, event: ev.PartPersisted) -> None:
 
 
 def _refused(m: ClusterState, job: Job, name: str, reason: str) -> None:
-    """What does not fit is counted and noted; the one in flight fails when it is about that one. About
-    others nothing is said: agents tell again what they told a former leader, of what has long gone too."""
+    """Refuse an answer: one about a checkpoint in flight fails that checkpoint, others are counted and noted.
+
+    Agents repeat to a new leader what they reported to the former one, so answers about checkpoints that etcd
+    holds already are ignored."""
     saving = job.checkpoints.savings.get(name)
     if saving is not None:
         m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
@@ -76,7 +83,7 @@ def _refused(m: ClusterState, job: Job, name: str, reason: str) -> None:
 
 
 def advance(m: ClusterState, job: Job, saving: Saving, **changes: object) -> None:
-    """Take a checkpoint to its next stage, or out of flight after its last."""
+    """Move a checkpoint to its next stage with these `changes`, or out of flight after the last one."""
     stage = commit.after(saving.stage, job.spec)
     m.touch(job)
     if stage is None:
@@ -91,7 +98,7 @@ def advance(m: ClusterState, job: Job, saving: Saving, **changes: object) -> Non
 
 
 def persisted(m: ClusterState, event: ev.Persisted) -> None:
-    """It is sealed: commit the record, if it is what was asked for and covers every rank."""
+    """Take the record of a sealed checkpoint, if it is what was ordered and covers every rank."""
     record = event.record
     job = m.jobs.get(record.job)
     if job is None:
@@ -120,7 +127,7 @@ def _shards(saving: Saving) -> tuple[str, ...]:
 
 
 def mirrored(m: ClusterState, event: ev.Mirrored) -> None:
-    """The second storage holds it too, or will not."""
+    """Take the answer whether the second storage holds the checkpoint: move it on, or fail it."""
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage not in (Stage.MIRROR, Stage.COPY):
@@ -138,7 +145,7 @@ def mirrored(m: ClusterState, event: ev.Mirrored) -> None:
 
 
 def _committed(m: ClusterState, job: Job, name: str) -> None:
-    """etcd holds the record: from here on the checkpoint exists for every leader to come."""
+    """etcd holds the record: from here on the checkpoint exists for every later leader."""
     saving = job.checkpoints.savings.get(name)
     if saving is not None and saving.stage is Stage.STORE:
         job.checkpoints.records[name] = record_of(saving)
@@ -146,7 +153,7 @@ def _committed(m: ClusterState, job: Job, name: str) -> None:
 
 
 def published(m: ClusterState, event: ev.Published) -> None:
-    """The manifest is visible: the checkpoint is good once etcd knows."""
+    """Take the answer whether the manifest is visible; the checkpoint counts once etcd knows so."""
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage is not Stage.PUBLISH:
@@ -172,12 +179,13 @@ def _confirmed(m: ClusterState, job: Job, name: str) -> None:
 
 
 def coming(m: ClusterState, job: Job, step: int) -> str:
-    """A checkpoint beyond `step` whose parts are all durable and that will soon be committed: worth waiting
-    for when the state is chosen. "" when there is none, or it has taken too long."""
+    """Return the id of a checkpoint newer than `step` whose parts are all durable; "" when there is none.
+
+    It should be committed soon, so a restore waits for it, but no longer than `commit_wait_s`."""
     for saving in reversed(job.checkpoints.savings.values()):
         if saving.step <= step or saving.stage in (Stage.PERSIST, Stage.COPY):
             continue
-        node = m.nodes.get(saving.node)  # while that was away it could do nothing for it
+        node = m.nodes.get(saving.node)  # the time in which this node was away does not count
         until = max(saving.sealed_at, node.up_since if node else 0.0) + m.settings.commit_wait_s
         if m.now < until:
             m.wake(job, until)
@@ -186,14 +194,16 @@ def coming(m: ClusterState, job: Job, step: int) -> str:
 
 
 def tell(m: ClusterState, job: Job, changed: fx.CheckpointChanged) -> None:
-    """Say what became of a checkpoint: to people, and to the scripts that asked for it."""
+    """Report what became of a checkpoint: to people, and to the scripts that requested it."""
     m.emit(changed)
     requests.settle(job, changed.checkpoint, changed.outcome, changed.reason)
 
 
 def failed(m: ClusterState, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
-    """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or
-    nodes are gone, which is no fault of what keeps the state."""
+    """Give up a checkpoint in flight, with the reason. A committed one that was only being copied to the
+    second storage stays committed. A record that etcd may hold without a manifest is marked bad there.
+
+    `broken`: ranks or nodes are gone; then it does not count as a failure of the storage."""
     del job.checkpoints.savings[saving.id]
     m.touch(job)
     if saving.stage is Stage.COPY:
@@ -212,7 +222,7 @@ def failed(m: ClusterState, job: Job, saving: Saving, reason: str, *, broken: bo
 
 
 def mark_bad(m: ClusterState, job: Job, name: str, reason: str) -> None:
-    """Never use this checkpoint again; etcd remembers why."""
+    """Mark a checkpoint bad, in etcd too: it is never used again."""
     record = commit.as_bad(job.checkpoints.records[name], reason)
     job.checkpoints.records[name] = record
     put(m, job, record)

@@ -1,10 +1,11 @@
-"""A watch over what a training job owes: snapshots, and with a storage checkpoints.
+"""Watch that each training job makes snapshots and, with a storage, checkpoints; report and help when not.
 
-Facts drive a job on. Where none came that did, training would go on and nothing of it be kept, and nobody
-would hear of it. So each training job is looked at every few seconds, whatever comes, at the cost of one
-rank's status. What has not come for several times as long as it usually takes is overdue: that is told, the
-job is driven on from all that is known, and its ranks are told again what they wait for. If that helps, it
-is told too: then a drive was missed, which is a fault of ours."""
+A job is driven on by facts as they arrive. If the one fact that it waits for were lost, training would go on
+and nothing of it would be kept, unnoticed. So each training job is looked at every few seconds, whatever
+arrives, at the cost of reading one rank's status. What has not come for several times as long as it usually
+takes is overdue. This is reported, the job is driven on from all that is known, and its ranks are sent again
+what they wait for. It is also reported when they come again: if the repair helped, a drive was missed, and
+that is a bug of ours."""
 
 from __future__ import annotations
 
@@ -27,34 +28,32 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 TIMES = 3
-"""Nothing is overdue before so many of them should have come."""
+"""Nothing is overdue before this many of them should have come."""
 
 LOOKS = 3.0
-"""Looks within the least time after which something is overdue."""
+"""How often a job is looked at within `overdue_after_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """One thing that a training job owes. `done`: differs once there is a further one. `due`: whether several
-    should have come since, after (steps, s). `held_up`: by what it rightly waits, "" by nothing. `state`: how
-    it stands, for people. `gap_s`: what is believed of the time between two, until it is seen."""
+    """One thing that a training job has to make again and again."""
 
-    name: str
-    gap_s: float
-    owed: Callable[[Job], bool]
-    done: Callable[[Job], int]
-    due: Callable[[Job, int, float], bool]
-    held_up: Callable[[Job], str]
-    state: Callable[[ClusterState, Job], str]
+    name: str  # prefix of the kinds of its notes
+    gap_s: float  # assumed time (s) between two of them, until one gap was seen
+    owed: Callable[[Job], bool]  # whether this job has to make them
+    done: Callable[[Job], int]  # a number that changes with each new one
+    due: Callable[[Job, int, float], bool]  # whether TIMES of them should have come after (steps, s)
+    held_up: Callable[[Job], str]  # what they rightly wait for now; "": nothing
+    state: Callable[[ClusterState, Job], str]  # where they stand, for people
 
 
 def begin(m: ClusterState) -> None:
-    """From now on, for as long as this leader leads."""
+    """Set the deadline of the next look; each look sets the next one, for the whole leader term."""
     m.deadlines.sooner(("watch", ""), m.now + m.settings.overdue_after_s / LOOKS)
 
 
 def due(m: ClusterState) -> None:
-    """Look at each job: a few words of the book for one that is in time."""
+    """Look at each job. One that is in time costs a few reads."""
     begin(m)
     for job in m.jobs.values():
         first = _trains(job)
@@ -69,12 +68,12 @@ def due(m: ClusterState) -> None:
 
 
 def told(job: Job) -> tuple[tuple[str, str], ...]:
-    """What is overdue: (what, why)."""
+    """Return what is overdue: (name, reason)."""
     return tuple((name, pulse.overdue) for name, pulse in job.checkpoints.pulses.items() if pulse.overdue)
 
 
 def _trains(job: Job) -> int | None:
-    """The step that its first rank is in, when all ranks train, and have a state to keep."""
+    """Return the step of the job's first rank when all ranks train and have state to keep; None otherwise."""
     generation, rolls = job.generation, job.seating.rolls
     if job.phase is not JobPhase.RUNNING or generation is None or not generation.store or job.ending:
         return None
@@ -122,8 +121,9 @@ def _over(m: ClusterState, job: Job, name: str, pulse: Pulse, why: str) -> None:
 
 
 def _repair(m: ClusterState, job: Job, tries: int) -> None:
-    """Drive the job on as if nothing of it had been looked at, nor said to its ranks. What none of them can
-    finish is given up when that alone has not helped."""
+    """Drive the job on as if nothing of it had been read, and nothing sent to its nodes.
+
+    From the second try on, unreleased snapshots are given up: perhaps they can never become whole."""
     job.recovery.watched.clear()
     job.reread()
     for node in job.seat_nodes():
@@ -138,12 +138,12 @@ def _repair(m: ClusterState, job: Job, tries: int) -> None:
 
 
 def _writing(job: Job) -> str:
-    """The checkpoint whose writers read the slots that the next snapshots would go to."""
+    """Return the id of a checkpoint whose writers still read the slots that the next snapshots need."""
     return next((each.id for each in job.checkpoints.savings.values() if each.stage is Stage.PERSIST), "")
 
 
 def _snapshots(m: ClusterState, job: Job) -> str:
-    """Which rank is the farthest behind with them, and why if that is known."""
+    """Describe the newest snapshots: which step all ranks have, and which rank is behind, or lacks memory."""
     newest = (
         f"all ranks have {job.snapshots.released}"
         if job.snapshots.released > NO_STEP

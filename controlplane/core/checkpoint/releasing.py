@@ -1,7 +1,10 @@
-"""Snapshots: which rank holds which steps, what all of them hold, and what may be overwritten.
+"""Follow which snapshots each rank holds, and allow ranks to overwrite those that are not needed.
 
-A rank has two slots. The older one may be overwritten only when the newer is READY on all ranks: that is
-what a Release says. A step that some rank has left out can never be whole: it becomes void."""
+A rank's arena has two slots. The older one may be overwritten only when the newer step is READY on all ranks,
+so that one step is whole at every moment: a Release order allows it. A step that some rank left out can never
+become whole; it is void, and its slot may be overwritten too. Two things can block ranks that have no free
+slot: a Release that was lost with a stream (it is sent again), and ranks that hold different steps, each
+waiting for the others (those steps are voided, so that all begin anew at one later step)."""
 
 from __future__ import annotations
 
@@ -23,12 +26,13 @@ if TYPE_CHECKING:
 
 
 RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
+"""Phases in which a rank does not train, and so makes no further snapshot."""
 STALL_KEPT = 0.9
-"""What is left of the slowest copy's time with each further one: a decaying maximum."""
+"""Factor by which the longest time of a copy shrinks with each further copy: a decaying maximum."""
 
 
 def begin(job: Job) -> None:
-    """A generation begins: what its ranks hold is to be seen anew."""
+    """Forget the snapshots of the former generation: a new one begins."""
     job.snapshots.held, job.snapshots.released, job.snapshots.voided, job.snapshots.behind = (
         {},
         NO_STEP,
@@ -41,7 +45,7 @@ def begin(job: Job) -> None:
 
 
 def snapshot(m: ClusterState, event: ev.SnapshotReady) -> None:
-    """A slot is READY: one more rank has this step."""
+    """Record that a member's slot is READY with a step."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.rank < 0 or member.dead:
@@ -59,7 +63,7 @@ def snapshot(m: ClusterState, event: ev.SnapshotReady) -> None:
 
 
 def _have(job: Job, rank: int, step: int) -> None:
-    """A rank has two slots: the newest two steps that it told of are what it holds."""
+    """Record that a rank holds this step. It has two slots, so the newest two steps are what it holds."""
     held = job.snapshots.held.get(rank)
     if held is None:
         job.snapshots.held[rank] = (step,)
@@ -70,15 +74,20 @@ def _have(job: Job, rank: int, step: int) -> None:
 
 
 def lapsed(m: ClusterState, job: Job, step: int) -> None:
-    """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
-    room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
+    """Look at the job soon: a rank is two snapshots past the newest release.
+
+    When no rank finds a free slot, no snapshot is reported any more, and the ranks' steps are the only sign.
+    The look is put off by `retry_s`, since all ranks show this sign at about the same time."""
     job.snapshots.lapse_step = step + job.spec.snapshot_every
     if job.phase is JobPhase.RUNNING:
         m.wake(job, m.now + m.settings.retry_s)
 
 
 def tend(m: ClusterState, job: Job) -> int:
-    """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
+    """Release the newest step that all ranks hold. Returns it when it became whole just now, else NO_STEP.
+
+    Until every rank holds a snapshot of this generation, the slots with older generations' snapshots are
+    released (`Snapshots.behind`), or no rank could make its first one."""
     if job.generation is None:
         return NO_STEP
     whole, first = len(job.snapshots.held) == len(job.seats), job.generation.resume.step
@@ -98,7 +107,8 @@ def tend(m: ClusterState, job: Job) -> int:
 
 
 def _tell_new_streams(m: ClusterState, job: Job) -> None:
-    """What was released while an agent was away its ranks have not heard: they would find no room."""
+    """Send the newest Release to nodes whose stream is new: their ranks missed what was sent meanwhile, and
+    would find no free slot."""
     seen = (m.streams, job.seating.version)
     if job.snapshots.released <= NO_STEP or job.snapshots.retold == seen:
         return
@@ -110,7 +120,7 @@ def _tell_new_streams(m: ClusterState, job: Job) -> None:
 
 
 def say_again(m: ClusterState, job: Job) -> None:
-    """Tell every rank what it may overwrite, whatever it was told before."""
+    """Send the newest Release to every connected node, whatever was sent before."""
     for node in job.seat_nodes() if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else ():
         if m.up(node):
             job.told.put(("released", node), m.now)
@@ -118,20 +128,21 @@ def say_again(m: ClusterState, job: Job) -> None:
 
 
 def let_go(job: Job, step: int) -> bool:
-    """Whether its ranks may overwrite a snapshot of this step that they hold."""
+    """Whether ranks may overwrite a snapshot of this step: it is older than the release, or void."""
     return step < job.snapshots.released or job.snapshots.released < step <= job.snapshots.voided
 
 
 def give_up(m: ClusterState, job: Job) -> None:
-    """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
-    lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
+    """Void every snapshot that is not released, so that all ranks have a free slot for the next one.
+
+    Nothing is voided while some rank has not been heard: its report might make an older step whole."""
     if not job.seating.rolls.unheard:
         newest = max((held[-1] for held in job.snapshots.held.values()), default=NO_STEP)
         _void(m, job, newest, newest)
 
 
 def common(job: Job) -> int:
-    """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
+    """Return the newest step that every rank heard of holds; NO_STEP when there is none, or it is void."""
     for step in reversed(next(iter(job.snapshots.held.values()), ())):
         if all(step in held for held in job.snapshots.held.values()):
             return step if step > job.snapshots.voided or _rests(job, step) else NO_STEP
@@ -139,7 +150,7 @@ def common(job: Job) -> int:
 
 
 def _rests(job: Job, step: int) -> bool:
-    """Whether this is what every rank made last, and none makes another one: void or not, it stays."""
+    """Whether this step is every rank's newest snapshot, and no rank trains: even a void one stays then."""
     return all(
         mb.status is not None and mb.status.snapshot_step == step and mb.status.phase in RESTS
         for mb in job.seated()
@@ -147,12 +158,12 @@ def _rests(job: Job, step: int) -> bool:
 
 
 def held_by_all(job: Job, step: int) -> bool:
-    """Whether every rank has told that it holds this step, and nothing newer has taken its place."""
+    """Whether every rank has reported this step, and no newer step has taken its slot."""
     return all(step in job.snapshots.held.get(seat.rank, ()) for seat in job.seats)
 
 
 def from_statuses(job: Job) -> None:
-    """Beats repair lost reports: what members say now of their slots, of those who say something new."""
+    """Read the slots from the statuses of members that have changed: heartbeats make up for lost reports."""
     unread, job.unread = job.unread, {}
     number, first = number_of(job), job.generation.resume.step if job.generation else NO_STEP
     for member in unread.values():
@@ -166,7 +177,7 @@ def from_statuses(job: Job) -> None:
 
 
 def from_status(job: Job, member: Member) -> None:
-    """What the newest status of a seated member tells of its slots."""
+    """Record the slots of this generation that the newest status of a seated member shows."""
     status, generation = member.status, job.generation
     if generation is None or status is None or status.snapshot_generation != generation.number:
         return
@@ -177,7 +188,7 @@ def from_status(job: Job, member: Member) -> None:
 
 
 def left_out(job: Job, member: Member, step: int) -> bool:
-    """Whether this rank surely has no snapshot of this step, and will have none."""
+    """Whether this rank certainly has no snapshot of this step and will not make one."""
     status = member.status
     if status is None or step in job.snapshots.held.get(member.rank, ()):
         return False
@@ -187,15 +198,17 @@ def left_out(job: Job, member: Member, step: int) -> bool:
 
 
 def no_room(job: Job) -> str:
-    """Why no snapshot of this job can be whole: a rank has no shared memory. "" when all have."""
+    """Return why no snapshot can be whole: some rank has no shared memory for one; "" when all have it."""
     for member in job.seating.at(job.seating.rolls.roomless)[:1]:
         return f"rank {member.rank} on {member.node}: {member.status.no_room if member.status else ''}"
     return ""
 
 
 def _release_again(m: ClusterState, job: Job) -> None:
-    """A rank that is two snapshots on and made none has missed the release; or the others have passed
-    over the one that it holds: that one is void then, so that all can go on from the next."""
+    """Help ranks that are two snapshots on and made none: they have no free slot.
+
+    Such a rank has missed the release, which is sent again; or it holds a step newer than the release that
+    others have left out. Then that step is voided, and all ranks are told."""
     if not _some_behind(job):
         return
     m.wake(job, m.now + m.settings.long_retry_s)
@@ -214,17 +227,20 @@ def _release_again(m: ClusterState, job: Job) -> None:
 
 
 def _begin_anew(m: ClusterState, job: Job) -> None:
-    """Where ranks have passed over each other's snapshots, all begin anew at the same step, one that no rank
-    has reached when it hears of it: were only those void that are known, each rank would make its next one as
-    soon as it hears, and they would go on missing each other."""
+    """Void the steps that ranks have left out, up to one that no rank will have reached when it hears of it.
+
+    If only the known steps were voided, each rank would make its next snapshot as soon as it heard so, at
+    different steps, and they would go on missing each other. This way all begin anew at the same step."""
     passed = _passed_over(job)
     if passed > max(job.snapshots.voided, job.snapshots.released) and _paced(m, job):
         _void(m, job, passed, max(passed, _reached_soon(m, job)))
 
 
 def _paced(m: ClusterState, job: Job) -> bool:
-    """Whether the pace of the ranks has been watched for long enough. Right after a late release (that of a
-    new leader, or one that a cut network held up) they are far beyond that step, whatever their pace."""
+    """Whether the ranks' pace has been measured for long enough.
+
+    Right after a late release (by a new leader, or after a cut network) the ranks are far beyond its step,
+    which says nothing of their pace."""
     if job.snapshots.paced is None:
         job.snapshots.paced = (m.now, _reached(job))
     known_at = job.snapshots.paced[0] + m.settings.retry_s
@@ -234,14 +250,14 @@ def _paced(m: ClusterState, job: Job) -> bool:
 
 
 def _reached(job: Job) -> int:
-    """The step that half of the ranks are known to have reached, whatever the others say."""
+    """Return the median of the ranks' steps, which a few wrong reports cannot move; NO_STEP: none heard."""
     steps = sorted(member.status.step for member in job.seated() if member.status is not None)
     return steps[len(steps) // 2] if steps else NO_STEP
 
 
 def _reached_soon(m: ClusterState, job: Job) -> int:
-    """The step in which the ranks will be once they have heard what they are told now, at the pace that they
-    had since the last release. Half of them are believed, whatever the others say."""
+    """Return the step in which the ranks will be when they get an order that is sent now: the median over the
+    ranks of step + pace * time, with the pace since the last release and two `retry_s` for the way."""
     since, first = job.snapshots.paced or (m.now, NO_STEP)
     heard_by = m.now + 2 * m.settings.retry_s
     found = []
@@ -254,14 +270,14 @@ def _reached_soon(m: ClusterState, job: Job) -> int:
 
 
 def _some_behind(job: Job) -> bool:
-    """Whether any rank can be `behind` at all: nobody has done its work, or come so far."""
+    """Whether any rank can be `behind`: one has finished, or is two snapshots past the release. This check
+    spares a walk over all ranks."""
     finished = len(job.seating.rolls.unfinished) < len(job.seats)
     return finished or job.restore.newest_step >= job.snapshots.released + 2 * job.spec.snapshot_every
 
 
 def _void(m: ClusterState, job: Job, passed: int, upto: int) -> None:
-    """No snapshot up to `upto` will be whole any more: a checkpoint that was to be made of one that some rank
-    has `passed` over is not."""
+    """Void the snapshots up to step `upto`, and report the checkpoint that was due at `passed` as skipped."""
     if upto <= max(job.snapshots.voided, job.snapshots.released):
         return
     job.snapshots.voided = upto
@@ -270,7 +286,7 @@ def _void(m: ClusterState, job: Job, passed: int, upto: int) -> None:
 
 
 def miss(m: ClusterState, job: Job) -> None:
-    """Without room there is no checkpoint, and training goes on: each one that was due is told."""
+    """Report each due checkpoint as skipped while some rank has no memory for snapshots."""
     reason = no_room(job)
     if not reason or not job.spec.storage:
         return
@@ -281,7 +297,7 @@ def miss(m: ClusterState, job: Job) -> None:
 
 
 def missed(m: ClusterState, job: Job, step: int, reason: str) -> None:
-    """Say that the checkpoint which is due at `step`, if one is, is skipped; once for each."""
+    """Report, once, that the checkpoint due at `step` is skipped; nothing if none is due."""
     last = cadence.Last(
         max(job.checkpoints.begun, job.checkpoints.skipped),
         max(job.checkpoints.begun_at, job.checkpoints.skipped_at),
@@ -295,13 +311,15 @@ def missed(m: ClusterState, job: Job, step: int, reason: str) -> None:
 
 
 def number_of(job: Job) -> int:
-    """The number of the job's generation, 0 when there is none."""
+    """Return the number of the job's generation; 0 when there is none."""
     return job.generation.number if job.generation else 0
 
 
 def _passed_over(job: Job) -> int:
-    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none,
-    or when not every rank has been heard (a new leader): an older one may be whole, and would be voided."""
+    """Return the newest step that some rank holds and another has left out; NO_STEP when there is none.
+
+    NO_STEP also while some rank has not been heard (a new leader): an older step might turn out whole, and it
+    would be voided with the others."""
     if any(mb.status is None for mb in job.seated()):
         return NO_STEP
     steps = [step for held in job.snapshots.held.values() for step in held if step > job.snapshots.released]
@@ -311,7 +329,7 @@ def _passed_over(job: Job) -> int:
 
 
 def behind(job: Job, status: MemberStatus) -> bool:
-    """Whether it found no room for a snapshot that it should have made since its newest."""
+    """Whether a rank found no free slot for a snapshot that it should have made since its newest one."""
     newest = max(status.snapshot_step, job.snapshots.released)
     if status.phase is MemberPhase.FINISHED and newest < status.held_step:
         return True
@@ -319,12 +337,14 @@ def behind(job: Job, status: MemberStatus) -> bool:
 
 
 def still_copied(job: Job, member: Member) -> bool:
-    """After a member's snapshot: whether some other rank has no newer one than was released."""
+    """Whether a member's new snapshot changes nothing, so that the job need not be driven on (fast path)."""
     return waiting.quiet(job) and waiting.in_seat(job, member) and uncopied(job, member)
 
 
 def uncopied(job: Job, member: Member) -> bool:
-    """Whether the snapshots of this member change nothing: another rank has none that is new."""
+    """Whether this member's snapshots change nothing: some other rank holds none newer than the release.
+
+    A snapshot of an earlier generation matters only while its slot has to be released."""
     status, generation = member.status, job.generation
     if status is None or generation is None or behind(job, status):
         return False

@@ -1,4 +1,8 @@
-"""Checkpoints that scripts ask for: each asking is answered once it is known what became of it."""
+"""Answer the checkpoint requests of scripts, each one once its outcome is known.
+
+A request names a step of one generation. It ends as committed, failed (begun and not committed) or skipped
+(never begun, and why). Every request gets an answer, whatever happens to the job, because the script waits
+for it. The answer is sent once per stream of the node, and again when the agent repeats the request."""
 
 from __future__ import annotations
 
@@ -15,16 +19,17 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 ASKS_KEPT = 256
-"""Answers of a job that are remembered, so that an asking that is repeated hears the same again."""
+"""Requests remembered per job, so that a repeated request gets the same answer again."""
 
 FINAL = ("committed", "failed", "skipped")
-"""Outcomes of a checkpoint that answer whoever asked for it."""
+"""Outcomes of a checkpoint that answer the requests for it."""
 
 TRAINS = (JobPhase.RUNNING, JobPhase.FORMING)
+"""Phases in which every rank may still come to hold a requested step."""
 
 
 def asked(m: ClusterState, event: ev.CheckpointAsked) -> None:
-    """A script wants a checkpoint. The same request again is the same asking."""
+    """Record a script's request for a checkpoint. A repeated one only has its answer sent again."""
     job = m.jobs.get(event.job)
     if job is None or event.member not in job.members:
         whom = f"job {event.job}" if job is None else f"{event.member} of job {event.job}"
@@ -47,7 +52,7 @@ def _forget_old(job: Job) -> None:
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Answer what can be answered, and say it again to a node whose stream is new."""
+    """Decide the requests that can be decided, and send each answer once per stream of its node."""
     for ask in job.checkpoints.asks.values():
         if not ask.outcome:
             _judge(m, job, ask)
@@ -61,7 +66,7 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def wanted(job: Job) -> list[int]:
-    """Steps that somebody waits for, that every rank holds, and of which no checkpoint has begun."""
+    """Return the requested steps that every rank holds and of which no checkpoint has begun."""
     if job.phase is not JobPhase.RUNNING or job.generation is None or not job.spec.storage:
         return []
     number = job.generation.number
@@ -85,7 +90,7 @@ def _judge(m: ClusterState, job: Job, ask: Ask) -> None:
 
 
 def _hopeless(m: ClusterState, job: Job, ask: Ask) -> str:
-    """Why no checkpoint of this step will ever begin; "" when one may."""
+    """Return why no checkpoint of this step can begin any more; "" when one still may."""
     if not job.spec.storage:
         return "the job has no storage: give it one with --storage URL"
     if job.ended:
@@ -96,7 +101,7 @@ def _hopeless(m: ClusterState, job: Job, ask: Ask) -> str:
 
 
 def _lacking(m: ClusterState, job: Job, ask: Ask) -> str:
-    """Why some rank will never hold this step, as far as is known."""
+    """Return why not every rank will hold this step; "" while they may. Gives up after `ask_timeout_s`."""
     if reason := releasing.no_room(job):
         return reason
     absent = [str(mb.rank) for mb in job.seated() if releasing.left_out(job, mb, ask.step)]
@@ -109,14 +114,14 @@ def _lacking(m: ClusterState, job: Job, ask: Ask) -> str:
 
 
 def settle(job: Job, name: str, outcome: str, reason: str) -> None:
-    """What became of this checkpoint answers whoever asked for it."""
+    """Take the outcome of the checkpoint `name` as the answer of all open requests for it."""
     for ask in job.checkpoints.asks.values():
         if ask.checkpoint == name and not ask.outcome and outcome in FINAL:
             ask.outcome, ask.reason = outcome, reason
 
 
 def close(m: ClusterState, job: Job, why: str = "the job has ended") -> None:
-    """The job, or its training, is over: nobody waits any longer."""
+    """Answer every open request, because the job or its training is over (`why`)."""
     for ask in job.checkpoints.asks.values():
         if ask.outcome:
             continue

@@ -1,5 +1,8 @@
-"""What to keep. An old checkpoint is marked in etcd first, so that no leader restores from it, then taken off
-the storage, then forgotten: whichever leader dies in between, the next one sees the mark and goes on."""
+"""Choose the checkpoints that are kept, and collect the others.
+
+An old checkpoint is marked bad (RETIRED) in etcd first, so that no leader restores from it. Then an agent
+deletes it from the storage, and then etcd forgets it. When a leader dies in between, the next one sees the
+mark and goes on. One collection runs at a time, and only while nothing is read from checkpoints."""
 
 from __future__ import annotations
 
@@ -22,15 +25,17 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 QUIET = (JobPhase.RUNNING, *ENDED)
-"""Phases in which nothing is read from a checkpoint: old ones may go."""
+"""Phases in which nothing is read from a checkpoint, so that old ones may be deleted."""
 
 
 def removable(
     records: Iterable[CheckpointRecord], keep_last: int, keep_every: int, bases: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Ids that retention does not want, oldest first. Kept are the newest `keep_last` good ones (0: all), the
-    first at or after each multiple of `keep_every` steps (0: none), whatever is newer than the newest good
-    one, what is on its way, and every base that a kept one or one of `bases` needs."""
+    """Return the ids that retention does not keep, oldest first.
+
+    Kept are: the newest `keep_last` good ones (0: all); the first at or after each multiple of `keep_every`
+    steps (0: none); all that are newer than the newest good one; all that are not published yet; the base of
+    every kept one; and `bases`."""
     ordered = sorted(records, key=lambda r: (r.step, r.generation))
     good = [r for r in ordered if r.published and not r.bad]
     if keep_last <= 0 or not good:
@@ -45,7 +50,7 @@ def removable(
 
 
 def _milestones(good: list[CheckpointRecord], every: int) -> list[CheckpointRecord]:
-    """The first checkpoint at or after each multiple of `every` steps; `good` is in order."""
+    """Return the first checkpoint at or after each multiple of `every` steps. `good`: ascending by step."""
     first: dict[int, CheckpointRecord] = {}
     for record in good if every > 0 else ():
         if record.step >= every:
@@ -54,20 +59,21 @@ def _milestones(good: list[CheckpointRecord], every: int) -> list[CheckpointReco
 
 
 def base_beside(job: Job) -> str:
-    """The base that a checkpoint may write to while old ones are deleted: an open one; "" for none."""
+    """Return the base to which a checkpoint may be added while old ones are deleted: that of the newest good
+    full one; "" when there is none."""
     good = commit.newest_good(job.checkpoints.records.values(), commit.FULL)
     rotten = commit.rotten_bases(job.checkpoints.records.values())
     return good.id if good is not None and good.id not in rotten else ""
 
 
 def _busy(job: Job) -> tuple[str, ...]:
-    """Bases that are, or may at any moment be, written to."""
+    """Return the bases that are written to now, or may be at any moment."""
     bases = [saving.base for saving in job.checkpoints.savings.values()]
     return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Begin a collection when something is to go, and drive the one under way."""
+    """Begin a collection when there is something to delete, or drive the one that is under way."""
     if job.checkpoints.collecting is not None:
         _drive(m, job, job.checkpoints.collecting)
         return
@@ -89,15 +95,17 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def _unwanted(job: Job) -> tuple[str, ...]:
-    """What is to go, and what a leader before has marked."""
+    """Return the ids to delete: those that retention does not keep, and those that a former leader marked."""
     records, spec = job.checkpoints.records.values(), job.spec
     retired = [record.id for record in records if record.bad == commit.RETIRED]
     return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
 
 
 def _mark(m: ClusterState, job: Job, ids: Sequence[str]) -> None:
-    """Have etcd say of each that nobody may restore from it; when it says so of all, the collection goes on.
-    That one is bad already may be on its way to etcd still: then it is said once more, behind that."""
+    """Mark these checkpoints bad in etcd; the collection goes on when etcd holds all of the marks.
+
+    A mark that was made before may still wait in the write queue. Then the last record is written once more,
+    so that its answer comes after that one."""
     unmarked = [name for name in ids if not job.checkpoints.records[name].bad]
     told = unmarked or (ids[-1:] if m.in_flight(finalizing.lane(job)) else ())
     if not told:
@@ -132,8 +140,10 @@ def _drive(m: ClusterState, job: Job, collecting: Collecting) -> None:
 
 
 def collected(m: ClusterState, event: ev.Collected) -> None:
-    """They are off the storage, and etcd may forget them; or not: they are tried again later.
-    An agent that was at it already answers for what it was told first: the rest is collected behind that."""
+    """Take an agent's answer: etcd forgets what was deleted; what was not is tried again later.
+
+    An agent that was still busy with an earlier order for this collection answers for that one: whatever it
+    does not name as deleted is collected afterwards."""
     job = m.jobs.get(event.job)
     under_way = job.checkpoints.collecting if job else None
     if job is None or under_way is None or not under_way.node:
@@ -159,4 +169,4 @@ def _forget(m: ClusterState, job: Job, gone: Sequence[str]) -> None:
         job.checkpoints.records.pop(name, None)
         m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
     if gone:
-        m.store(finalizing.lane(job), fx.Store(0, 0, job=job.name, forget=tuple(gone)))
+        m.store(finalizing.lane(job), fx.ForgetCheckpoints(job.name, tuple(gone)))

@@ -1,7 +1,9 @@
-"""The checkpoints of a job that are in flight: begun when due, driven stage by stage, or given up.
+"""Begin checkpoints when they are due, and drive those in flight from stage to stage.
 
-One at a time reads the ranks' slots; those whose parts are all durable are sealed and committed behind it.
-So an etcd that is away holds up their commits, not the next checkpoint."""
+Only one checkpoint at a time reads the ranks' slots (stage PERSIST). Once all of its parts are durable, the
+slots are free and the next one may begin, while the former is sealed and committed. So an etcd that does not
+answer delays commits, but does not stop checkpoints, up to IN_FLIGHT_MAX of them. `commit.FLOWS` is the table
+of stages; `finalizing` takes the agents' answers and moves a checkpoint on."""
 
 from __future__ import annotations
 
@@ -34,11 +36,12 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 IN_FLIGHT_MAX = 4
-"""Checkpoints that may be on their way into etcd at once."""
+"""How many checkpoints may wait for their commit at once."""
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Release what all ranks have, begin a checkpoint when one is due, drive those in flight."""
+    """Release the snapshot that all ranks hold, begin a checkpoint that is due or requested, repeat the
+    orders of those in flight, and look after retention, scrubbing and durability."""
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         _pace(m, job)
@@ -58,7 +61,7 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def _pace(m: ClusterState, job: Job) -> None:
-    """The interval that Young and Daly would choose now, told when it changes."""
+    """Choose the checkpoint interval by Young and Daly (see `state.cadence`); note it when it changes."""
     if job.checkpoints.begun_at < 0:
         job.checkpoints.begun_at = job.checkpoints.watched_at = m.now
         job.recovery.incidents_before = job.recovery.incidents
@@ -86,7 +89,7 @@ def _begin_due(m: ClusterState, job: Job, step: int) -> None:
 
 
 def blocked(job: Job) -> str:
-    """Why no further checkpoint may begin now; "" when one may."""
+    """Return why no further checkpoint may begin now; "" when one may."""
     for saving in job.checkpoints.savings.values():
         if saving.stage is Stage.PERSIST:
             return f"checkpoint {saving.id} is still in flight ({saving.stage})"
@@ -97,7 +100,7 @@ def blocked(job: Job) -> str:
 
 
 def begin(m: ClusterState, job: Job, step: int) -> None:
-    """Have the writers make the snapshot of `step` durable."""
+    """Begin a checkpoint of the snapshot of `step`, unless it exists already or the step is not trusted."""
     number = releasing.number_of(job)
     name = f"{step}-{number}"
     if (
@@ -109,7 +112,7 @@ def begin(m: ClusterState, job: Job, step: int) -> None:
     kind, base = commit.base_for(job.checkpoints.records.values(), step, job.spec.full_every)
     job.checkpoints.full_owed = kind == commit.FULL and job.checkpoints.collecting is not None
     if job.checkpoints.full_owed:
-        # A base that a collection does not know of must not grow beside it.
+        # A collection deletes bases that it does not know to be in use: one opened now could lose its chunks.
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
             reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
@@ -135,7 +138,7 @@ def begin(m: ClusterState, job: Job, step: int) -> None:
 
 
 def drive(m: ClusterState, job: Job, saving: Saving) -> None:
-    """Repeat the orders that a checkpoint in flight waits for; give it up when nobody can follow them."""
+    """Send and repeat the orders that a checkpoint waits for; give it up when no rank can carry them out."""
     DRIVES[saving.stage](m, job, saving)
 
 
@@ -159,8 +162,8 @@ def _drive_parts(m: ClusterState, job: Job, saving: Saving) -> None:
 
 
 def _drive_errand(m: ClusterState, job: Job, saving: Saving) -> None:
-    """One agent does this for all; any may, since it works on storage alone."""
-    if not m.up(saving.node):  # it may not be lost, but what is nearly there does not wait for that
+    """Order the one step that a single agent does for all; any node will do, as it works on storage alone."""
+    if not m.up(saving.node):  # an unreachable node is replaced at once, before it is known to be lost
         other = sharing.errand_node(m, job)
         if not other:
             return
@@ -189,7 +192,7 @@ def _mirror(job: Job, saving: Saving) -> fx.Mirror:
 
 
 def _drive_store(m: ClusterState, job: Job, saving: Saving) -> None:
-    """Sealed, and etcd does not answer: it is provisional, and people are told so."""
+    """Report a sealed checkpoint as provisional when etcd has not taken its record in time."""
     late = saving.sealed_at + m.settings.provisional_after_s
     if saving.provisional or saving.stage is not Stage.STORE:
         return
@@ -219,14 +222,14 @@ DRIVES: dict[Stage, Callable[[ClusterState, Job, Saving], None]] = {
 
 
 def give_up(m: ClusterState, job: Job, reason: str) -> None:
-    """Give up what is not sealed yet: the ranks are going. What is sealed goes on to its commit."""
+    """Give up the checkpoints that are not sealed, as their ranks are going; sealed ones are committed."""
     for saving in list(job.checkpoints.savings.values()):
         if saving.record is None:
             finalizing.failed(m, job, saving, reason, broken=True)
 
 
 def persist_failed(m: ClusterState, event: ev.PersistFailed) -> None:
-    """An agent could not make its share durable, or the whole sealed."""
+    """Give up a checkpoint whose part an agent could not make durable, or that an agent could not seal."""
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or event.node not in _asked(saving):
@@ -236,14 +239,14 @@ def persist_failed(m: ClusterState, event: ev.PersistFailed) -> None:
 
 
 def _asked(saving: Saving) -> tuple[str, ...]:
-    """The nodes whose word on persisting and sealing counts now."""
+    """Return the nodes that have an order for this checkpoint now: a failure from others is outdated."""
     if saving.stage is Stage.PERSIST:
         return tuple(writer.node for writer in commit.lacking(saving))
     return (saving.node,) if saving.stage is Stage.SEAL else ()
 
 
 def adopt(m: ClusterState, job: Job) -> None:
-    """After an election: records that etcd holds and that were never published are published now."""
+    """Take up, as a new leader, the records in etcd whose manifests were never published: publish them."""
     adopting.take_up(job)
     left = [r for r in job.checkpoints.records.values() if not r.published and not r.bad]
     if not job.seats or job.ended:

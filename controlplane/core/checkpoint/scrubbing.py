@@ -1,4 +1,6 @@
-"""The newest checkpoint is read again now and then: rot is found before a restore finds it."""
+"""Have the newest checkpoint read again from time to time, so that damage is found before a restore needs it.
+
+One agent reads it and repairs damaged chunks. A checkpoint that cannot be repaired is marked bad."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Order the next scrub when its time has come, and the one under way again."""
+    """Order the next scrub when it is due, and repeat the order of the one under way."""
     good = commit.newest_good(job.checkpoints.records.values())
     every = job.spec.scrub_every_s
     if not job.spec.storage or every <= 0 or good is None or job.phase is not JobPhase.RUNNING:
@@ -52,7 +54,7 @@ def _over(m: ClusterState, job: Job) -> None:
 
 
 def scrubbed(m: ClusterState, event: ev.Scrubbed) -> None:
-    """Read again: whole, mended, out of reach, or rotten."""
+    """Take an agent's answer: the checkpoint is whole, was repaired, could not be read, or is bad."""
     job = m.jobs.get(event.job)
     if job is None or job.checkpoints.scrubbing is None or job.checkpoints.scrubbing[0] != event.checkpoint:
         m.drop(NoteKind.STALE_SCRUBBED, event.checkpoint, "it is not being read again")

@@ -1,4 +1,4 @@
-"""Who writes what: each shard of a checkpoint in as many shares as pay off, each on another node."""
+"""Divide the writing of a checkpoint: each shard in shares of useful size, each share from another node."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from controlplane.core.state.saving import Saving
 
 SHARE_BYTES = 16 << 20
-"""A share is to have so many bytes at least: less is not worth a further writer."""
+"""Least bytes of a share: for less, one more writer does not pay."""
 
 WRITERS_MAX = 64
-"""Writers of one shard at most: up to here shares stay balanced."""
+"""Most writers of one shard: with more, the shares would be unbalanced."""
 
 
 def holders(job: Job) -> tuple[Holder, ...]:
-    """Every seat with the shard it holds, by rank. A rank that does not say has all of the state."""
+    """Return each seat's rank with its shard id. A rank that reports none is taken to hold all the state."""
     return tuple(
         Holder((mb.status.shard if mb.status else "") or WHOLE_STATE, mb.rank, mb.name, mb.node)
         for mb in job.seated()
@@ -30,8 +30,9 @@ def holders(job: Job) -> tuple[Holder, ...]:
 
 
 def writers(m: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...]:
-    """For each shard one seat per node that holds it, but only as many as pay off. Later shards begin with
-    later nodes, so that small shards do not all fall to the first."""
+    """Choose the writers: for each shard at most one per node, no more than there are useful shares.
+
+    Each next shard begins with the next of its nodes, so that small shards are not all written by one."""
     by_shard: dict[str, list[Holder]] = {}
     for holder in held:
         by_shard.setdefault(holder.shard, []).append(holder)
@@ -50,7 +51,7 @@ def writers(m: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer
 
 
 def _one_per_node(m: ClusterState, job: Job, all_of_it: list[Holder]) -> list[Holder]:
-    """The first holder on each node that orders reach; all nodes, when none is reached now."""
+    """Return the first living holder of each connected node; of every node when none is connected now."""
     first: dict[str, Holder] = {}
     for holder in all_of_it:
         if not job.members[holder.member].dead:
@@ -64,7 +65,7 @@ def _bytes(member: Member) -> int:
 
 
 def gone(m: ClusterState, job: Job, writer: Writer) -> str:
-    """Why this writer will not bring its part; "" when it may."""
+    """Return why this writer cannot deliver its part any more; "" when it may."""
     node = m.nodes.get(writer.node)
     if node is None or node.state == "lost":
         return f"node {writer.node} is lost"
@@ -75,7 +76,8 @@ def gone(m: ClusterState, job: Job, writer: Writer) -> str:
 
 
 def instead(m: ClusterState, job: Job, saving: Saving, writer: Writer) -> Writer | None:
-    """Another holder of the same shard that still has the step; None when there is none."""
+    """Return another holder of the same shard that still has the step, to write instead; None: there is none.
+    A member that was asked before is not asked again."""
     tried = (*writer.tried, writer.member)
     for holder in saving.holders:
         if holder.shard != writer.shard or holder.member in tried or not m.up(holder.node):
@@ -88,7 +90,7 @@ def instead(m: ClusterState, job: Job, saving: Saving, writer: Writer) -> Writer
 
 
 def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
-    """Whether the arena of this member has the snapshot, as far as is known; a process may be dead."""
+    """Whether a member's arena still has the snapshot, as far as is known; its process may be dead."""
     member = job.members.get(holder.member)
     if member is None or member.status is None:
         return False
@@ -101,7 +103,7 @@ def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
 
 
 def errand_node(m: ClusterState, job: Job, last: bool = False) -> str:
-    """A node that orders reach: the first of the job's (or its last), else any; "" when there is none."""
+    """Return a connected node: the job's first (or `last`), else any other; "" when there is none."""
     seats = [name for name in job.seat_nodes() if m.up(name)]
     others = [name for name in m.nodes if m.up(name)]
     return next(iter((seats[::-1] if last else seats) or others), "")

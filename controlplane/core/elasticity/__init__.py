@@ -1,1 +1,1 @@
-"""Change a job's places while it lives: shrink, grow, drain, pause, and keep spares."""
+"""Change the places of a living job: shrink, grow, drain and pause it, and keep its spares."""

@@ -1,7 +1,10 @@
-"""People, and nodes that go away, want a node free of ranks: told apart, answered, and seen to the end.
+"""Drain nodes: free them of ranks because people ask for it, or because the node itself goes away.
 
-A drain is a mark on the node; `resizing` moves the ranks at a step boundary. What is left when its time is
-over is moved as if the node were lost."""
+A drain is a mark on the node; `resizing` moves the ranks at a step boundary. When its time is over, the ranks
+that are still there are treated as if the node were lost. People's drains cordon the node, are refused when a
+job could not go on without it (unless forced), and are in etcd, so that the next leader completes them. A
+drain that the node's agent asks for (`own`: it got SIGTERM) is never refused, and ends when the node is back;
+where a job cannot go on without the node, its newest state is saved meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
 
 def requested(m: ClusterState, event: ev.DrainRequested) -> None:
-    """A person wants a node drained. Asked for again, only the deadline and force may change."""
+    """Begin a drain that people ask for, or refuse it with a note. A repetition may shorten the deadline or
+    add force."""
     node = _named(m, event.node, NoteKind.DRAIN_REFUSED)
     if node is None:
         return
@@ -36,7 +40,7 @@ def requested(m: ClusterState, event: ev.DrainRequested) -> None:
 
 
 def _named(m: ClusterState, name: str, refused: NoteKind) -> Node | None:
-    """The node that people mean; a note of the kind `refused` when there is none."""
+    """Return the node of this name; None, with a note of the kind `refused`, when there is none."""
     node = m.nodes.get(name)
     if node is None:
         known = ", ".join(sorted(m.nodes)) or "none"
@@ -45,12 +49,13 @@ def _named(m: ClusterState, name: str, refused: NoteKind) -> Node | None:
 
 
 def leaving(m: ClusterState, event: ev.NodeLeaving) -> None:
-    """A node's agent was told to end: its ranks go elsewhere while there is time."""
+    """Begin the drain of a node whose agent is about to end; `deadline_s` is its grace."""
     node = m.nodes[event.node]
     _begin(m, node, Drain(event.reason, m.now + event.deadline_s, True, True, m.now))
 
 
 def _begin(m: ClusterState, node: Node, drain: Drain) -> None:
+    """Mark the node. Of two drains the earlier deadline holds, and force stays."""
     old = node.drain
     if old is not None and not old.done:
         drain.asked_at, drain.own = old.asked_at, old.own or drain.own
@@ -67,8 +72,7 @@ def _begin(m: ClusterState, node: Node, drain: Drain) -> None:
 
 
 def cordon(m: ClusterState, event: ev.CordonRequested) -> None:
-    """A person wants a node to take no new seats, or to take them again. The latter ends a drain, and gives
-    excluded devices back."""
+    """Cordon a node, or lift its cordon; lifting it also ends a drain and readmits excluded devices."""
     node = _named(m, event.node, NoteKind.CORDON_REFUSED)
     if node is None:
         return
@@ -82,13 +86,13 @@ def cordon(m: ClusterState, event: ev.CordonRequested) -> None:
 
 
 def new_life(m: ClusterState, node: Node) -> None:
-    """A node that went away by itself is back: it may be used again."""
+    """End the drain of a node that went away by itself, because it is back with a new agent."""
     if node.drain is not None and node.drain.own:
         node.drain = None
 
 
 def _lacking(m: ClusterState, node: Node) -> str:
-    """Why some job cannot do without this node; "" when all can."""
+    """Return why some job cannot go on without this node; "" when all can."""
     for job in jobs_on(m, node.name):
         reason = capacity.lacking_without(m, job, node.name)
         if reason:
@@ -97,7 +101,7 @@ def _lacking(m: ClusterState, node: Node) -> str:
 
 
 def jobs_on(m: ClusterState, name: str) -> list[Job]:
-    """Living jobs that have seats on a node, and processes in them that are not over."""
+    """Return the living jobs that have seats on this node, unless all their processes there have finished."""
     return [
         job
         for job in m.jobs.values()
@@ -110,12 +114,12 @@ def _is_over(job: Job, seat: Placement) -> bool:
 
 
 def deadline(m: ClusterState, name: str) -> None:
-    """Look at a drain: release the node when nobody needs it, take it by force when its time is over."""
+    """Look at a drain: release the node when it is free, force the ranks off when its time is over."""
     node = m.nodes[name]
     drain = node.drain
     if drain is None or drain.done:
         return
-    if node.state == "expected":  # what is there it has not told this leader yet
+    if node.state == "expected":  # it has not reported to this leader which processes it has
         m.deadlines.sooner(("drain", name), m.now + m.settings.retry_s)
         return
     living = [(job, mb) for job, mb in m.members_of(name) if mb.alive and not mb.dead]
@@ -130,8 +134,8 @@ def deadline(m: ClusterState, name: str) -> None:
 
 
 def _save(m: ClusterState, node: Node) -> None:
-    """The node itself goes away. What cannot go on without it is made durable, the newest state there is,
-    again and again while there is time."""
+    """Ask for checkpoints of the jobs that cannot go on without this node, one after another until it is
+    gone."""
     for job in jobs_on(m, node.name):
         if job.spec.storage and not job.checkpoints.savings and capacity.lacking_without(m, job, node.name):
             job.checkpoints.wanted_now = True
@@ -152,7 +156,10 @@ def _release(m: ClusterState, node: Node, drain: Drain) -> None:
 
 
 def _take(m: ClusterState, node: Node, drain: Drain) -> None:
-    """Time is over: what still sits there counts as lost with the node."""
+    """Mark the ranks that are still on the node dead and kill them: its time is over.
+
+    A drain by people that is not forced gets more time instead where a job has nowhere to go, or would lose
+    state."""
     for job in jobs_on(m, node.name):
         here = [job.members[seat.member] for seat in job.seating.on(node.name)]
         seated = [mb for mb in here if not mb.dead and not deaths.is_over(job, mb)]
@@ -173,7 +180,7 @@ def _take(m: ClusterState, node: Node, drain: Drain) -> None:
 
 
 def _waits(m: ClusterState, job: Job, node: Node) -> str:
-    """Why a job is not made to leave a node although the time is over; "" when it is."""
+    """Return why a job is not forced off a node although the time is over; "" when it is."""
     if capacity.lacking_without(m, job, node.name):
         return "has nowhere to go: --force would park it"
     elsewhere = [mb.rank for mb in job.seated() if mb.node != node.name and not mb.dead]
@@ -183,7 +190,10 @@ def _waits(m: ClusterState, job: Job, node: Node) -> str:
 
 
 def tidy(m: ClusterState, job: Job) -> None:
-    """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
+    """End a training job's processes on nodes that it has left, and free their memory.
+
+    Only where the node is needed for something else, or the job has all the nodes it may have: otherwise the
+    processes are of use when it grows back."""
     if job.phase is not JobPhase.RUNNING or job.recovery.incident is not None:
         return
     wanted = (
@@ -202,5 +212,5 @@ def tidy(m: ClusterState, job: Job) -> None:
 
 
 def full(job: Job) -> bool:
-    """Whether it has all the nodes it may have."""
+    """Whether the job has all the nodes it may have."""
     return len(job.seat_nodes()) >= formation.usable(job.spec, job.spec.nnodes_max)

@@ -1,4 +1,8 @@
-"""Which places a job that trains should rather have: pure reading of the book, one plan at a time."""
+"""Plan the next change of a training job's places; `resizing` carries it out.
+
+One plan at a time, in this order: leave nodes that are drained, move ranks off bad devices, grow onto nodes
+that have been up for a while. Plans only read the cluster state; besides a plan they may set a deadline, and
+note what a drain waits for."""
 
 from __future__ import annotations
 
@@ -19,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def plan(m: ClusterState, job: Job) -> Resize | None:
-    """What is to change now; None when all is well as it is, or has to wait."""
+    """Return the change to make now; None when there is none, or it has to wait."""
     if m.paused:
         return None
     return _leave(m, job) or _move(m, job) or grow(m, job)
 
 
 def _now(job: Job) -> dict[str, list[Spot]]:
-    """The present places, by node in rank order."""
+    """Return the present places by node, in rank order."""
     found: dict[str, list[Spot]] = {}
     for seat in job.seats:
         found.setdefault(seat.node, []).append(Spot(seat.node, seat.local_rank))
@@ -34,7 +38,7 @@ def _now(job: Job) -> dict[str, list[Spot]]:
 
 
 def _idle(m: ClusterState, job: Job) -> list[Room]:
-    """Nodes that the job does not sit on and could: those that have processes of it ready come first."""
+    """Return the nodes that could take ranks of the job and have none, by name; those of last choice last."""
     rooms = {room.node: room for room in capacity.others(m, job)}
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
@@ -45,7 +49,7 @@ def _made(m: ClusterState, strategy: Strategy, reason: str, rows: dict[str, list
 
 
 def _leave(m: ClusterState, job: Job) -> Resize | None:
-    """Nodes that are drained: another node takes their ranks, or the job shrinks."""
+    """Plan to leave the nodes that are drained: other nodes take their ranks, or the job shrinks."""
     going = {n.name for n in m.nodes.values() if n.drain is not None and job.seating.uses(n.name)}
     if not going:
         return None
@@ -95,7 +99,7 @@ def _tell(m: ClusterState, job: Job, going: set[str], why: str) -> None:
 
 
 def _move(m: ClusterState, job: Job) -> Resize | None:
-    """Living ranks on bad devices: to another device of the node, else the node's ranks to another node."""
+    """Plan to move living ranks off bad devices: to other devices of the node, or else to another node."""
     marked = [node for node in m.nodes.values() if node.excluded or node.bad_devices]
     if not any(job.seating.uses(node.name) for node in marked):
         return None
@@ -123,7 +127,7 @@ def _trouble(m: ClusterState, spot: Spot) -> str:
 
 
 def grow(m: ClusterState, job: Job) -> Resize | None:
-    """Nodes that have stood for a while: as many as the job may have, whole replicas. None: not now."""
+    """Plan to grow onto nodes that have been up for `grow_after_s`, by whole replicas; None: not now."""
     if m.paused:
         return None
     now = len(job.seat_nodes())

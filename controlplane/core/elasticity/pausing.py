@@ -1,8 +1,8 @@
-"""People pause a job, and resume it: all ranks stop at the end of a step and hold their state until then. And
-they ask for a checkpoint now.
+"""Pause and resume jobs for people, and take a checkpoint when they ask for one.
 
-A pause is a mark on the job, in etcd beside its state. It takes hold at the job's next barrier: what is
-failing is mended first. Failures are judged as ever meanwhile; only the next generation is not formed."""
+A paused job's ranks stop at the end of a step and hold their state at the barrier. A pause is a mark on the
+job, in etcd beside its state, and takes effect at the job's next barrier: a recovery that is under way is
+completed first. Failures during the pause are judged as always; only the next generation is not formed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 HELD = (JobPhase.RUNNING, JobPhase.PAUSED)
-"""Phases in which ranks may hold a snapshot that is whole."""
+"""Phases in which all ranks may hold a snapshot of the same step."""
 
 
 def requested(m: ClusterState, event: ev.PauseRequested) -> None:
-    """A person wants a job to stop at a step boundary (`on`), or to go on. Said again, nothing changes."""
+    """Pause (`on`) or resume a job, or refuse it with a note. A repetition changes nothing."""
     job = m.jobs.get(event.job)
     reason = _hopeless(m, job, event.on)
     if job is None or reason:
@@ -61,14 +61,15 @@ def _hopeless(m: ClusterState, job: Job | None, on: bool) -> str:
 
 
 def _store(m: ClusterState, job: Job) -> None:
-    """What leaves data out is decided by the generation that is on its way, if one is."""
+    """Put the job's state into etcd. The windows of data that are left out (`skips`) are those of the
+    generation that is on its way there, if one is: this write must not undo them."""
     skips = job.generations.storing.resume.skip if job.generations.storing is not None else job.numbers.skips
     state = dataclasses.replace(job.state(), skips=skips)
-    m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=state))
+    m.store(f"job/{job.name}", fx.StoreJob(job.name, state))
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Stop a job that is to be paused, once it trains whole; begin a checkpoint that was asked for."""
+    """Halt a job that is to be paused once all its ranks train; begin a checkpoint that people wait for."""
     if job.places.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
         resizing.stay(m, job, f"paused: {job.places.pause}")
     if job.checkpoints.wanted_now and job.phase in HELD:
@@ -76,7 +77,7 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def rest(m: ClusterState, job: Job) -> None:
-    """Every rank stands at the barrier, and the job is to stay there: what had failed is mended by now."""
+    """Enter PAUSED: every rank is at the barrier, and the open incident, if there is one, is over."""
     if job.phase is JobPhase.PAUSED:
         return
     m.set_phase(job, JobPhase.PAUSED, f"paused: {job.places.pause}")
@@ -87,8 +88,8 @@ def rest(m: ClusterState, job: Job) -> None:
 
 
 def checkpoint(m: ClusterState, event: ev.CheckpointWanted) -> None:
-    """A person wants a checkpoint: of the newest snapshot that is whole, or of the next when that one is
-    durable already."""
+    """Begin a checkpoint of the newest whole snapshot, or of the next one when that is durable already;
+    refused with a note when the job cannot have one."""
     job = m.jobs.get(event.job)
     reason = _unsavable(job)
     if job is None or reason:
@@ -116,7 +117,7 @@ def _unsavable(job: Job | None) -> str:
 
 
 def _begin(m: ClusterState, job: Job) -> str:
-    """The id of the checkpoint that has begun; "" while none can."""
+    """Begin a checkpoint of the newest whole snapshot; returns its id, "" while none can begin."""
     releasing.from_statuses(job)
     step = releasing.common(job) if len(job.snapshots.held) == len(job.seats) else NO_STEP
     name = f"{step}-{releasing.number_of(job)}"

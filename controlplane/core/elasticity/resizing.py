@@ -1,6 +1,12 @@
-"""Planned changes of a job's places: it grows onto nodes that stand, leaves nodes that are drained, moves off
-devices that are bad. The new members are brought to the barrier while the others train on; then all stop at a
-step boundary, once, and go on together. Nothing is lost by it."""
+"""Carry out a planned change of a job's places without losing a step: grow, leave or move at a step boundary.
+
+`growing` says what should change. Then three stages follow. WARM: new members are launched and brought to the
+barrier while the others train on. HALT: an incident with the cause RESIZED opens, and every rank is asked to
+stop at the end of its step. No rank can complete a step that another one does not begin, so all of them stop
+at the same boundary; a rank that a stopped peer blocks is interrupted within its step soon after. SAVE: where
+each rank holds a shard of its own, or the ranks that stay lack some shard, the state is made durable first.
+Then the seats change, and the incident goes on like any other. A failure in between takes over, and the
+change is planned anew."""
 
 from __future__ import annotations
 
@@ -36,11 +42,11 @@ if TYPE_CHECKING:
 
 
 UNSAVED_MAX = 5
-"""The wait after a change that could not be made durable doubles so often."""
+"""How many times the wait doubles, at most, after changes in a row whose state could not be made durable."""
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """While the job trains: plan a change when there is reason to, and bring newcomers to the barrier."""
+    """Plan a change of a training job when there is reason to, and bring its new members to the barrier."""
     if job.phase is not JobPhase.RUNNING or not calm(job):
         _tend_plain(m, job)
         return
@@ -51,8 +57,9 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def _tend_plain(m: ClusterState, job: Job) -> None:
-    """A script without the SDK cannot stop at a step boundary: it grows by being started again, as it does
-    under torchrun. That costs what it has not saved, so only a job that has stood for a while does."""
+    """Grow a plain script's job by starting it again, as torchrun does: it cannot stop at a step boundary.
+
+    This loses what the script has not saved, so it is done only when every rank has run for a while."""
     if (
         job.elastic
         or job.phase is not JobPhase.RUNNING
@@ -70,7 +77,7 @@ def _tend_plain(m: ClusterState, job: Job) -> None:
 
 
 def calm(job: Job) -> bool:
-    """Whether it trains in a whole generation and nothing is wrong."""
+    """Whether an SDK job trains in a formed generation with every rank, and nothing is wrong or under way."""
     if (
         job.recovery.incident is not None
         or job.recovery.unjudged
@@ -84,7 +91,8 @@ def calm(job: Job) -> bool:
 
 
 def _warm(m: ClusterState, job: Job, resize: Resize) -> None:
-    """See the newcomers to the barrier; a place that turns out not to be one ends the plan."""
+    """Launch the new members and wait until they are READY; drop the plan when one of them, or its node, is
+    lost."""
     taken = {(seat.node, seat.local_rank) for seat in job.seats}
     coming = [spot for spot in resize.spots if (spot.node, spot.local_rank) not in taken]
     gone = [spot.node for spot in coming if not m.up(spot.node)]
@@ -108,7 +116,7 @@ def _is_gone(job: Job, name: str) -> bool:
 
 
 def _newcomer(m: ClusterState, job: Job, resize: Resize, spot: Spot) -> str:
-    """A spare process that stands there already, or a new one."""
+    """Return the name of a member for this place: a spare that lives on the node already, or a new one."""
     used = set(resize.fresh.values())
     for member in job.by_node.get(spot.node, {}).values():
         fit = member.role is Role.SPARE and not member.dead and member.phase not in GONE
@@ -118,7 +126,10 @@ def _newcomer(m: ClusterState, job: Job, resize: Resize, spot: Spot) -> str:
 
 
 def _go(m: ClusterState, job: Job, resize: Resize) -> None:
-    """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
+    """Begin to halt the job at a step boundary, by evidence of the cause RESIZED: it opens an incident.
+
+    `keep` (the state is made durable before the seats change) is set where each rank holds a shard of its
+    own, or the ranks that stay lack some shard."""
     resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
     state_sources.recall(m, job)
     staying = {(spot.node, spot.local_rank) for spot in resize.spots}
@@ -126,16 +137,16 @@ def _go(m: ClusterState, job: Job, resize: Resize) -> None:
     own_shards = state_sources.sharded(job) and not state_sources.repeats(job)
     resize.keep = own_shards or not state_sources.whole(m, job, held)
     failure = Failure(Cause.RESIZED, resize.reason, step=job.restore.known_step)
-    job.recovery.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
+    job.recovery.incidents_before += 1  # no failure: it must not shorten the mean time between failures
     job.recovery.unjudged.append(Evidence(m.now, failure))
     m.touch(job)
 
 
 def stay(m: ClusterState, job: Job, reason: str) -> None:
-    """Have everybody stop at a step boundary, in their places. A change that is being prepared is dropped.
+    """Halt the job at a step boundary with its places as they are (a pause). A change under way is dropped.
 
-    Of state in shards nobody can donate another's: each rank keeps a snapshot of the boundary, so that a node
-    that goes while all rest costs no step."""
+    No rank can donate another rank's shard. So with state in shards each rank takes a snapshot at the
+    boundary, and a node that is lost during the pause costs no step."""
     if job.places.resize is not None:
         _drop(m, job, "the job is to be paused")
     spots = tuple(Spot(seat.node, seat.local_rank) for seat in job.seats)
@@ -144,7 +155,7 @@ def stay(m: ClusterState, job: Job, reason: str) -> None:
 
 
 def _drop(m: ClusterState, job: Job, reason: str) -> None:
-    """Not now: it is planned anew after a while."""
+    """Drop the change under way, with a note; it may be planned anew after `resize_every_s`."""
     assert job.places.resize is not None
     m.note(NoteKind.RESIZE_DROPPED, job.name, f"{job.places.resize.reason}: {reason}")
     job.places.resize, job.places.resize_at = None, m.now + m.settings.resize_every_s
@@ -152,14 +163,16 @@ def _drop(m: ClusterState, job: Job, reason: str) -> None:
 
 
 def overtaken(job: Job, fresh: Sequence[Evidence]) -> None:
-    """Something failed meanwhile: recovery comes first, the change is planned anew after it."""
+    """Drop the change under way when something failed: recovery comes first, the change is planned anew."""
     if job.places.resize is not None and any(each.failure.cause is not Cause.RESIZED for each in fresh):
         job.places.resize = None
 
 
 def holds(m: ClusterState, job: Job) -> bool:
-    """While the job is stopped for a change: see everybody to the barrier, the state made durable where that
-    is needed, then change the places. True while there is something to wait for."""
+    """Drive a change while the job is stopped for it; True while there is something to wait for.
+
+    When all ranks are at the barrier and the state is durable where needed, the seats change. When it could
+    not be made durable, or a new member is gone, the seats stay as they are."""
     resize = job.places.resize
     if resize is None or resize.stage == WARM:
         return False
@@ -182,7 +195,7 @@ def holds(m: ClusterState, job: Job) -> bool:
 
 
 def _seats(job: Job, resize: Resize) -> list[Placement]:
-    """Who stays keeps its seat, who stood ready takes one."""
+    """Return the new seats: members that stay keep their places, new members take the others."""
     old = {(seat.node, seat.local_rank): seat for seat in job.seats}
     seats = []
     for rank, spot in enumerate(resize.spots):
@@ -195,8 +208,8 @@ def _seats(job: Job, resize: Resize) -> list[Placement]:
 
 
 def _unsaved(m: ClusterState, job: Job, resize: Resize) -> None:
-    """All stay where they are, with the state they hold: to go would cost steps, and may cost everything.
-    Each time in a row it is tried again later, since each time halts the job."""
+    """Keep the seats because the state could not be made durable: to change them would lose steps, perhaps
+    the whole state. Each failed try in a row doubles the wait before the next, since each halts the job."""
     m.note(NoteKind.RESIZE_DROPPED, job.name, f"{resize.reason}: the state could not be made durable before")
     wait_s = m.settings.resize_every_s * 2.0 ** min(job.places.unsaved, UNSAVED_MAX)
     job.places.unsaved += 1
@@ -204,7 +217,8 @@ def _unsaved(m: ClusterState, job: Job, resize: Resize) -> None:
 
 
 def _halting(m: ClusterState, job: Job, resize: Resize) -> bool:
-    """Wait for the end of everyone's step; who has not come soon after the first is interrupted."""
+    """Wait until every rank is at the barrier; True while waiting. Ranks that are not there `gentle_s` after
+    the first one are interrupted within their step, and killed after the stop timeout."""
     seated = job.seated()
     behind = job.seating.at(job.seating.rolls.inside)
     if not resize.met and len(behind) < len(seated):
@@ -226,8 +240,10 @@ def _halting(m: ClusterState, job: Job, resize: Resize) -> bool:
 
 
 def _saving(m: ClusterState, job: Job, resize: Resize) -> bool:
-    """State in shards has to be durable before it can be cut anew, or be elsewhere before its node goes. True
-    while that is under way."""
+    """Make the state at the boundary durable where `keep` asks for it; True while that is under way.
+
+    It is durable when a checkpoint of this step is published, or all shards are in the memory of nodes that
+    stay and are not cut anew. Given up when the checkpoint is bad or `save_by` has passed."""
     steps = {mb.status.held_step if mb.status else NO_STEP for mb in job.seated()}
     if not resize.keep or len(steps) != 1 or job.generation is None:
         return False
@@ -256,8 +272,7 @@ def _saving(m: ClusterState, job: Job, resize: Resize) -> bool:
 
 
 def _in_reach(m: ClusterState, job: Job, resize: Resize, step: int) -> bool:
-    """Whether all shards of this step, released, are in the memory of nodes that stay: where state is not cut
-    anew, nothing has to be durable then."""
+    """Whether every shard of this released step is in the memory of nodes that stay, and none is cut anew."""
     if state_sources.torn(job, len({spot.node for spot in resize.spots})) or job.snapshots.released < step:
         return False
     staying = {spot.node for spot in resize.spots}
@@ -272,7 +287,7 @@ def _in_reach(m: ClusterState, job: Job, resize: Resize, step: int) -> bool:
 
 
 def reseat(m: ClusterState, job: Job, seats: list[Placement]) -> None:
-    """The layout that is wanted from now on. Who has no seat in it is a spare process, or dead."""
+    """Give the job these seats from now on. Members without a seat become spares, unless they are dead."""
     staying = {seat.member for seat in seats}
     for seat in job.seats:
         if seat.member not in staying:
@@ -285,4 +300,4 @@ def reseat(m: ClusterState, job: Job, seats: list[Placement]) -> None:
     job.sit(seats)
     job.reread()
     job.replicas.replan = True
-    m.touch_all()  # another one may wait for a node that is left
+    m.touch_all()  # another job may wait for a node that this one leaves

@@ -1,4 +1,8 @@
-"""Nodes are gone and no others are there: after a grace the job goes on with those that are left."""
+"""Shrink a job whose nodes are gone: after a grace, when no other node has room, it goes on with the rest.
+
+Whole replicas of the model stay or go. Survivors keep their order and get new rank numbers; a hole in one
+replica is filled from another broken one. Below the job's minimum of nodes nothing shrinks: the job parks. It
+grows back when nodes are there (`resizing`)."""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def wanting(m: ClusterState, job: Job) -> list[str]:
-    """The nodes of dead seats that will not be filled where they are: given up, or unfit for them."""
+    """Return the nodes of dead seats that cannot be filled there: the node is lost, or takes no ranks now."""
     found = dict.fromkeys(member.node for member in job.dead())
     return [name for name in found if _given_up(m, job, name, len(job.seating.on(name)))]
 
@@ -33,7 +37,7 @@ def _given_up(m: ClusterState, job: Job, name: str, ranks: int) -> bool:
 
 
 def possible(m: ClusterState, job: Job) -> int:
-    """How many nodes the job may go on with now without those that it lacks; 0: it may not."""
+    """Return the number of nodes the job may shrink to now; 0: it may not, or not yet."""
     since = m.now if job.places.short_since is None else job.places.short_since
     if m.now < since + m.settings.shrink_after_s or _spare(m, job):
         return 0
@@ -41,7 +45,7 @@ def possible(m: ClusterState, job: Job) -> int:
 
 
 def layout(m: ClusterState, job: Job) -> str:
-    """How the model lies on the nodes that are left, and why so."""
+    """Describe the layout of the model on the nodes that would be left, and the reason for it."""
     before, left = job.seat_nodes(), _left(m, job)
     gone = {*wanting(m, job), *left}
     return replicas.shrunk(job.spec, len(before), len(left), [name for name in before if name not in gone])
@@ -60,14 +64,14 @@ def _left(m: ClusterState, job: Job) -> list[str]:
 
 
 def uncut(job: Job, nodes: int) -> str:
-    """Why the state cannot go on with so many nodes; "" when it can."""
+    """Return why the state cannot be brought onto so many nodes; "" when it can."""
     if state_sources.torn(job, nodes) and newest_good(job.checkpoints.records.values()) is None:
         return "its state is in shards, and there is no checkpoint to cut anew for fewer ranks"
     return ""
 
 
 def lacking(m: ClusterState, job: Job) -> str:
-    """Why the job does not go on without its missing nodes; "" when it may."""
+    """Return why the job does not shrink by its missing nodes; "" when it may."""
     state_sources.recall(m, job)
     missing, left = wanting(m, job), _left(m, job)
     if not missing or not job.elastic or job.recovery.relaunch:
@@ -80,7 +84,7 @@ def lacking(m: ClusterState, job: Job) -> str:
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """While the job is stopped: shrink when it has waited long enough."""
+    """Shrink a stopped job once it has waited `shrink_after_s` for its nodes, or others with room."""
     missing = wanting(m, job)
     if not missing:
         job.places.short_since = None
@@ -115,7 +119,7 @@ def _at(rank: int, seat: Placement) -> Placement:
 
 
 def _judge(m: ClusterState, job: Job, reason: str) -> None:
-    """No new evidence, but the time is over: another plan for the same verdict."""
+    """Change the open incident's plan to SHRINK: there is no new evidence, but the grace is over."""
     assert job.recovery.incident is not None
     verdict = verdicts.judge(job.name, job.recovery.evidence, job.seats)
     drop = tuple(member.name for member in job.dead())

@@ -1,4 +1,7 @@
-"""Warm spares: kept beside the ranks, brought to the barrier once the script is known to use the SDK."""
+"""Keep warm spares beside the ranks, and bring them to the barrier once the script is known to use the SDK.
+
+Until then a spare is an interpreter that has imported torch (`warm_only`). A plain script has no barrier, so
+its spares stay that way: they only make its next start fast."""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ _TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Keep the wanted number of spares on every node. Never while an incident is open: recovery comes
-    first, and starting a process costs its ranks their cores."""
+    """Keep the wanted number of spares on every node of the job.
+
+    Not while an incident is open: recovery comes first, and a process that starts takes cores from the ranks.
+    A node whose spares have failed more than `max_restarts` times gets no further ones."""
     if job.phase not in _TENDED or job.recovery.incident is not None or job.generation is None:
         return
     if job.spec.spares_per_node == 0 or any(map(_unseen, job.seated())):
@@ -41,21 +46,21 @@ def _unseen(member: Member) -> bool:
 
 
 def _wanted(m: ClusterState, job: Job) -> int:
-    """A plain script needs a warm interpreter per rank: all of its ranks start again together."""
+    """Return the spares per node; for a plain script at least one per rank: its ranks restart together."""
     spec = job.spec
     plain = not job.elastic and m.now >= job.generations.launched_at + m.settings.plain_after_s
     return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
 
 
 def new(m: ClusterState, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
-    """One more process beside the ranks; it has still to be ordered."""
+    """Add a spare member to the job; `order` then has it launched."""
     member = job.add(Member(m.new_member(job.name), job.name, node, Role.SPARE))
     member.launch = _launch(job, member, local_rank)
     return member
 
 
 def _launch(job: Job, member: Member, local_rank: int) -> fx.Launch:
-    """The order that makes a process beside the ranks: at the barrier, where the script comes to one."""
+    """Return the order that launches a spare: it runs the script up to the barrier if the job is elastic."""
     return fx.Launch(
         member.node, member.name, job.spec, Role.SPARE, local_rank=local_rank,
         warm_only=not job.elastic, generation=job.generation,
@@ -63,7 +68,7 @@ def _launch(job: Job, member: Member, local_rank: int) -> fx.Launch:
 
 
 def order(m: ClusterState, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
-    """Have a process beside the ranks come as far as it can; again, until it is seen to."""
+    """Send a spare's launch order until its effect is seen. Once the job is elastic, it runs the script."""
     if launches.orphaned(member):
         member.launch = _launch(job, member, local_rank)
     if member.launch is None:

@@ -29,10 +29,7 @@ def of(node: Node) -> NodeMarks:
 def record(m: ClusterState, node: Node) -> None:
     """Have etcd hold a node's state and marks; overtaken ones are not written."""
     state, reason, marks = node.shown, node.reason, of(node)
-    effect = fx.Store(
-        0, 0, node=node.name, node_state=state, node_reason=reason, marks=marks,
-        node_address=node.address, node_domain=node.domain,
-    )  # fmt: skip
+    effect = fx.StoreNode(node.name, state, reason, node.address, node.domain, marks)
     m.store(f"node/{node.name}", effect, wanted=lambda: node.shown == state and of(node) == marks)
 
 

@@ -151,7 +151,7 @@ def _put(m: ClusterState, node: Node, record: LemonRecord) -> None:
     m.histories[node.name] = record
     m.store(
         f"lemon/{node.name}",
-        fx.Store(0, 0, lemon=record),
+        fx.StoreHistory(record),
         wanted=lambda: node.lemon is record or not record.score,
     )
     take(m, node)

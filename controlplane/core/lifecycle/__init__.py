@@ -1,1 +1,1 @@
-"""Drive each job from phase to phase, from submission to its end."""
+"""Drive each job from phase to phase: submission, launch, incidents, loading, rendezvous, end, takeover."""

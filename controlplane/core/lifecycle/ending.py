@@ -1,7 +1,10 @@
-"""How a job ends: its last checkpoint, what its scripts do behind their training, etcd, then every node.
+"""End a job: save its final state, let the scripts run on after their training, and clean up its nodes.
 
-A job is over when its processes are. Once every rank's function has returned and the final state is safe,
-etcd is told; then the ranks return from it, and the job is LEAVING until each of them has exited."""
+When every rank has finished its elastic function, the final state is made safe first. Then the job's phase
+LEAVING is put into etcd, and only then the ranks may return from the function: a leader that did not know
+would call them back. After that only the processes count. When all have exited rightly, the job is FINISHED;
+when all wait at the barrier again, their scripts have come to another elastic function. A final phase is also
+put into etcd before the nodes are ordered to end what is left."""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ if TYPE_CHECKING:
 
 
 OUTCOMES = {JobPhase.FINISHED: "recovered", JobPhase.FAILED: "failed", JobPhase.STOPPED: "stopped"}
-"""What an incident came to that was open when its job ended."""
+"""Outcome of an incident that is open when its job ends, by the job's final phase."""
 
 
 def stop_requested(m: ClusterState, event: ev.JobStopRequested) -> None:
-    """A user asks for a job to end."""
+    """End a job because people ask for it."""
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None:
         m.drop(NoteKind.STALE_STOP, event.job, "no such job, or it is at its end")
@@ -40,13 +43,13 @@ def stop_requested(m: ClusterState, event: ev.JobStopRequested) -> None:
 
 
 def end(m: ClusterState, job: Job, phase: JobPhase, reason: str) -> None:
-    """End a job: etcd is told first, everybody else once it knows."""
+    """End a job in the final `phase`; its nodes hear of it once etcd holds the phase."""
     ok = phase is JobPhase.FINISHED
     job.ending = Ending(phase, ok, reason)
     job.generations.storing = None
     if job.recovery.incident is not None:
         incident_record.close(m, job, OUTCOMES[phase], {})
-    effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))
+    effect = fx.StoreJob(job.name, job.state(phase, reason))
     m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
 
 
@@ -59,11 +62,11 @@ def _ended(m: ClusterState, job: Job) -> None:
     requests.close(m, job)
     for node in dict.fromkeys(member.node for member in job.members.values()):
         order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
-    m.touch_all()  # another one may have waited for its nodes
+    m.touch_all()  # another job may have waited for its nodes
 
 
 def ended(m: ClusterState, job: Job) -> None:
-    """Tell the nodes where processes of an ended job still live, or copies of its snapshots."""
+    """Order the nodes that still have processes of an ended job, or copies of its snapshots, to clean up."""
     living = [member.node for member in job.members.values() if member.alive]
     keepers = [node.name for node in m.nodes.values() if node.copies_of(job.name)]
     for node in dict.fromkeys((*living, *keepers)):
@@ -71,12 +74,12 @@ def ended(m: ClusterState, job: Job) -> None:
 
 
 def order_complete(m: ClusterState, job: Job, node: str, ok: bool, reason: str) -> None:
-    """The job is over on this node; said again while something of it lives there."""
+    """Order a node to end what it has of the job; repeated for as long as the caller asks for it."""
     m.order(job, ("complete", node), fx.Complete(node, job.name, ok, reason), m.settings.long_retry_s)
 
 
 def finishing(m: ClusterState, job: Job) -> None:
-    """Every rank has finished: see the final state onto storage, then let their scripts go on, if they do."""
+    """Save the final state of a job whose ranks have all finished, then end it or let its scripts run on."""
     final = max((mb.status.held_step for mb in job.seated() if mb.status), default=0)
     if not _final_saved(m, job, final):
         return
@@ -94,13 +97,12 @@ def finishing(m: ClusterState, job: Job) -> None:
 
 
 def _let_go(m: ClusterState, job: Job, reason: str) -> None:
-    """Scripts that use the SDK may go on behind their function. The next leader has to know that they do: it
-    is not to call them back."""
+    """Put LEAVING into etcd, so that no later leader calls the ranks back; only then they may return."""
     if job.generations.letting_go[0]:
         return
     number = releasing.number_of(job)
     job.generations.letting_go = (number, reason)
-    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LEAVING, reason))
+    effect = fx.StoreJob(job.name, job.state(JobPhase.LEAVING, reason))
     m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
 
 
@@ -122,8 +124,9 @@ def _left(m: ClusterState, job: Job, number: int, reason: str) -> None:
 
 
 def leaving(m: ClusterState, job: Job) -> None:
-    """The scripts run on behind their function, for as long as they like: until every process has ended, or
-    all of them have come to the barrier of another function."""
+    """Wait until every process has ended, or all are at the barrier of another elastic function.
+
+    Until then the scripts run on after their function, for as long as they like."""
     rolls, number = job.seating.rolls, releasing.number_of(job)
     if rolls.unheard or rolls.dead:
         return
@@ -141,7 +144,8 @@ def leaving(m: ClusterState, job: Job) -> None:
 
 
 def _parted(m: ClusterState, job: Job) -> None:
-    """Some wait at another function, and others will never come to it."""
+    """Mark dead and kill the ranks that wait at another elastic function when some script has ended: the
+    group can never be complete."""
     over = job.seating.at(job.seating.rolls.over)[0]
     message = f"it waits at another elastic function, and the script of rank {over.rank} has ended"
     for member in job.seating.at(job.seating.rolls.ready):
@@ -150,7 +154,9 @@ def _parted(m: ClusterState, job: Job) -> None:
 
 
 def _final_saved(m: ClusterState, job: Job, final: int) -> bool:
-    """True when there is nothing (more) to wait for."""
+    """Whether there is nothing more to wait for: the final state is safe, cannot be saved, or took too long.
+
+    The time limit is `final_checkpoint_timeout_s`."""
     in_flight = any(each.stage is not Stage.COPY for each in job.checkpoints.savings.values())
     copying = any(each.stage is Stage.COPY for each in job.checkpoints.savings.values())
     begins = _final_needed(job, final) and not (in_flight or job.checkpoints.final_tried)
@@ -163,7 +169,7 @@ def _final_saved(m: ClusterState, job: Job, final: int) -> bool:
         return True
     m.wake(job, job.checkpoints.final_by)
     for node in dict.fromkeys(mb.node for mb in late):
-        # All ranks live with this state: a slot of an older one may make room for it.
+        # Every rank holds the final state in its own memory, so older snapshots may make room for it.
         m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
     if begins and not late:
         job.checkpoints.final_tried = True
@@ -172,8 +178,10 @@ def _final_saved(m: ClusterState, job: Job, final: int) -> bool:
 
 
 def _late(job: Job, final: int, *, all_of_them: bool) -> list[Member]:
-    """Who keeps no snapshot of the final state yet: a checkpoint waits for all of them. Without one, who will
-    keep one is waited for: behind its function a rank has nothing else."""
+    """Return the members that have no snapshot of the final state yet and are waited for.
+
+    For a checkpoint (`all_of_them`) these are all that lack one. Otherwise they are the finished ranks that
+    will still take one: after the function has returned, the snapshot is all that is left of the state."""
     if all_of_them:
         return [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
     if not (job.elastic and job.spec.snapshot_every and final > 0) or releasing.no_room(job):
@@ -186,7 +194,7 @@ def _is_late(status: MemberStatus, final: int) -> bool:
 
 
 def _final_needed(job: Job, final: int) -> bool:
-    """Whether the final state is one to be saved, can be, and is not yet."""
+    """Whether the final state should be saved, can be, and is not yet."""
     if not (job.spec.storage and job.elastic and final > 0) or releasing.no_room(job):
         return False
     good = commit.newest_good(job.checkpoints.records.values())

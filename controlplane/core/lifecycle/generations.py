@@ -1,4 +1,4 @@
-"""Commit a generation: once etcd holds it, it is the job's."""
+"""Commit a generation: make it the job's own once etcd holds it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def commit(m: ClusterState, job: Job, generation: Generation) -> bool:
-    """Make a stored generation the job's. False when another decision has overtaken it while it was stored:
-    then only its number is remembered, which etcd knows now."""
+    """Make a generation that etcd holds the job's own. False when another decision overtook it meanwhile:
+    then only its number is remembered, because etcd has it."""
     job.generations.known[generation.number] = None
     if job.generations.storing is not generation:
         return False

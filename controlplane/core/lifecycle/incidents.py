@@ -1,4 +1,10 @@
-"""A failure from its evidence to a plan, and the plan until every seat is at the barrier again."""
+"""Judge evidence of failures, plan the recovery, and carry it out until every seat is at the barrier.
+
+A job has one open incident at a time. Evidence that arrives meanwhile extends it: all of its evidence is
+judged again as one verdict, while the strategy is chosen from the new evidence. The new plan replaces the old
+one, except that a relaunch of all ranks stays one. `stopping` then works on the present facts alone: it
+interrupts survivors, fills dead seats, kills ranks that do not stop, parks the job when a node is missing,
+and goes on to LOADING when every seat is at the barrier."""
 
 from __future__ import annotations
 
@@ -34,10 +40,11 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase.LAUNCHED)
+"""Phases of a spare that may take a seat, the soonest at the barrier first."""
 
 
 def take(m: ClusterState, job: Job) -> None:
-    """Judge what is new, open an incident or extend the open one, and order its plan."""
+    """Judge the new evidence: open an incident, or extend the open one, and begin to carry out its plan."""
     fresh, job.recovery.unjudged = job.recovery.unjudged, []
     resizing.overtaken(job, fresh)
     if job.ended or job.ending is not None or job.generation is None:
@@ -48,7 +55,7 @@ def take(m: ClusterState, job: Job) -> None:
         and job.generations.storing
         and not job.generations.storing.store
     ):
-        return  # launched again: who is lost before etcd has the generation is judged once it has
+        return  # a new launch is on its way into etcd: members lost before that are judged after it
     job.recovery.evidence += fresh
     device_deaths.count_deaths(m, job, fresh)
     quarantine.charge_judged(m, fresh)
@@ -90,8 +97,10 @@ def _strategy(m: ClusterState, job: Job, fresh: list[Evidence]) -> tuple[Strateg
 
 
 def _count(job: Job, first: Evidence) -> int:
-    """How often this failure was seen. Ranks that fail alike in one generation failed once; a rank that
-    does so in a second life failed again."""
+    """Count this failure, and return how often it was seen; nodes that restarted count within one hour.
+
+    Several ranks that fail alike in one generation are one failure. A rank that fails so again in the same
+    generation (in a second process) is another one."""
     key = verdicts.repeat_key(first.failure, behind=job.recovery.returned)
     if first.failure.cause is Cause.NODE_RESTARTED:
         recent = [at for at in job.recovery.node_restarts if at > first.heard_at - strategies.HOUR_S]
@@ -158,7 +167,7 @@ def _words(verdict: Verdict, plan: Plan) -> str:
 
 
 def spares(job: Job) -> dict[int, str]:
-    """For each dead seat the best living spare beside it: READY first, then the farthest on its way."""
+    """Return by rank, for each dead seat, the living spare on its node that will be READY soonest."""
     picks: dict[int, str] = {}
     pools: dict[str, list[Member]] = {}
     for member in job.dead():
@@ -175,7 +184,7 @@ def _pool(job: Job, node: str) -> list[Member]:
 
 
 def stopping(m: ClusterState, job: Job) -> None:
-    """Bring every seat to the barrier: survivors stop, dead seats are filled, stragglers are killed."""
+    """Bring every seat to the barrier: interrupt survivors, fill dead seats, kill ranks that do not stop."""
     if job.recovery.relaunch:
         _relaunching(m, job)
         return
@@ -232,7 +241,7 @@ def _seat(m: ClusterState, job: Job, seat: Placement) -> None:
 
 
 def _moves(m: ClusterState, job: Job) -> dict[str, str]:
-    """For each lost node with dead seats, the idle node that takes them all."""
+    """Choose, for each node whose dead seats cannot be filled there, an idle node that takes all of them."""
     lost = shrinking.wanting(m, job)
     if not lost:
         return {}
@@ -250,7 +259,8 @@ def _moves(m: ClusterState, job: Job) -> dict[str, str]:
 
 
 def _place(m: ClusterState, job: Job, seat: Placement, node: str) -> int | None:
-    """The local rank of a seat on this node: its own, or, where that takes no ranks, a free one."""
+    """Return the local rank for a seat on this node: its own, or a free one where that cannot be used; None
+    when there is none."""
     found = m.nodes.get(node)
     taken = [s.local_rank for s in job.seating.on(node) if s is not seat]
     free = [p for p in devices.places(found) if p not in taken] if found is not None else []
@@ -266,7 +276,7 @@ def _waits(m: ClusterState, job: Job, away: list[str]) -> str:
 
 
 def _relaunching(m: ClusterState, job: Job) -> None:
-    """Every rank is started again: the rest is killed first, so that none holds a device or a port."""
+    """Start every rank again. Those that still live are killed first, so that none holds a device or port."""
     left = [mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and m.up(mb.node)]
     for member in left:
         member.failure = member.failure or Failure(Cause.EXITED, "its job is started again")

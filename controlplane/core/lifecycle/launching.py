@@ -1,4 +1,8 @@
-"""A job before its first group: nodes are found, a generation is stored, its members are launched."""
+"""Launch a job: gather nodes, put a generation into etcd, and start its members.
+
+This generation has no TCPStore to meet at (`Generation.store` is ""): it only says who is which rank.
+Launch orders go out once etcd holds it, so that the next leader knows every member that may run. A job that
+uses the SDK then waits for its ranks at the barrier; a plain script simply runs."""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def pending(m: ClusterState, job: Job) -> None:
-    """Place the job once enough nodes are there."""
+    """Launch the job once its former processes have ended and enough nodes are there."""
     if _remnants(m, job):
         return
     nodes = gather(m, job, formation.least(job.spec), job.spec.nnodes_max)
@@ -30,7 +34,9 @@ def pending(m: ClusterState, job: Job) -> None:
 
 
 def _remnants(m: ClusterState, job: Job) -> bool:
-    """Processes of the job's former life end first, those too of which no word has come yet."""
+    """Order the processes of the job's former run to end; True while some are, or may be, left.
+
+    A member on a node that has not reported yet may well still train, so it is waited for too."""
     there = [member for member in job.members.values() if member.alive or _unheard(member)]
     left = [member for member in there if not _is_lost(m, member.node)]
     for member in left:
@@ -41,18 +47,19 @@ def _remnants(m: ClusterState, job: Job) -> bool:
 
 
 def _unheard(member: Member) -> bool:
-    """Launched by a former leader, on a node that has not spoken to this one: it may well train."""
+    """Whether a former leader launched a member and its node has not reported it to this leader."""
     return member.status is None and member.launch is None and not member.dead
 
 
 def _is_lost(m: ClusterState, node: str) -> bool:
-    """Given up: what it left is killed if it ever returns."""
+    """Whether a node was given up: what it left is killed if it ever returns."""
     return node in m.nodes and m.nodes[node].state == "lost"
 
 
 def gather(m: ClusterState, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
-    """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait. `why`: the
-    reason that fewer than `least` will not do."""
+    """Return the nodes to launch on: at once when `most` are there, after `join_grace_s` when at least
+    `least` are; None: wait. The phase's reason says what is missing. `why`: added to it when there are fewer
+    than `least`."""
     if m.paused:
         m.set_phase(job, job.phase, f"nothing new is started while the cluster is critical: {m.paused}")
         return None
@@ -77,7 +84,7 @@ def gather(m: ClusterState, job: Job, least: int, most: int, why: str = "") -> l
 
 
 def launch_generation(m: ClusterState, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
-    """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
+    """Seat members on `nodes` and put the generation into etcd; they are launched once etcd holds it."""
     nodes = replicas.arrange(nodes, job.spec.replica_nodes, capacity.domains(m, nodes))
     names = _names(m, job, nodes)
     seats = formation.layout(job.spec, nodes, names, capacity.rooms(m, job))
@@ -102,12 +109,12 @@ def launch_generation(m: ClusterState, job: Job, nodes: list[str], reason: str, 
     job.sit(seats)
     job.generations.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
-    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
+    effect = fx.StoreJob(job.name, job.state(JobPhase.LAUNCHING, reason), generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 
 def _names(m: ClusterState, job: Job, nodes: list[str]) -> list[str]:
-    """Warm interpreters that wait on a node become ranks first: they have imported torch already."""
+    """Name the members of the seats: warm interpreters on the nodes first, as they have imported torch."""
     names = []
     for node in nodes:
         warm = [
@@ -124,7 +131,7 @@ def _names(m: ClusterState, job: Job, nodes: list[str]) -> list[str]:
 
 
 def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
-    """The order that makes the member of a seat."""
+    """Return the order that launches the member of a seat."""
     return fx.Launch(
         seat.node,
         seat.member,
@@ -144,7 +151,7 @@ def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
     for member in job.seated():
         job.sent.drop(("launch", member.node, member.name))
     for member in job.dead():
-        if member.failure is not None:  # it was lost before there was a generation to judge it by
+        if member.failure is not None:  # it was lost while the generation was on its way into etcd
             job.recovery.unjudged.append(
                 Evidence(m.now, member.failure, member.name, member.node, member.rank)
             )
@@ -156,7 +163,7 @@ def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
 
 
 def order_launches(m: ClusterState, job: Job) -> bool:
-    """Repeat what was launched and is not seen to run. Returns whether every seat runs its script."""
+    """Repeat the launch orders of members that do not run their script. Returns whether all of them do."""
     waits = job.seating.at(job.seating.rolls.asked)
     for member in waits:
         if launches.orphaned(member) and job.generation is not None:
@@ -169,7 +176,7 @@ def order_launches(m: ClusterState, job: Job) -> bool:
 
 
 def launching(m: ClusterState, job: Job) -> None:
-    """Members start. An elastic job forms when all are at the barrier; a plain one simply runs."""
+    """Wait until the members run. An elastic job goes on when all are at the barrier, a plain one at once."""
     if not order_launches(m, job):
         return
     if not job.elastic:

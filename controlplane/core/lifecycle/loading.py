@@ -1,4 +1,10 @@
-"""Every rank is at the barrier: choose the state, and have brought in place what is not there yet."""
+"""Choose the restore point when every rank is at the barrier, and bring its parts to the ranks that read it.
+
+What is not where it is needed is brought by Load (from a checkpoint) and Fetch (from a replica holder)
+orders, all at once, repeated until they are answered. Before an older state is chosen, newer ones that may
+still be had are waited for: on nodes that have not reported or whose stream broke, after a failed fetch that
+may be tried again, and in checkpoints that are nearly committed. A bad checkpoint, or a holder that is lost
+or cannot give its copy, leads to a new choice."""
 
 from __future__ import annotations
 
@@ -30,14 +36,14 @@ if TYPE_CHECKING:
     Waits = dict[Key, tuple[Effect, Answer]]
 
 SHARED_FROM_BYTES = 64 * 1024 * 1024
-"""Replicated state from this size on is read by one rank per node, a share each; below it, by one rank."""
+"""Replicated state of at least this size is read by one rank per node, a share each; smaller by one rank."""
 
 READERS_MAX = 64
-"""More readers than this would not balance: chunks are not cut smaller."""
+"""Most ranks that share the reading: with more, the shares would be unbalanced, as chunks are not split."""
 
 
 def loading(m: ClusterState, job: Job) -> None:
-    """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
+    """Choose the restore point, order what is not in place, and store the generation once everything is."""
     if not barrier.all_at_barrier(m, job):
         job.restore.restoring = None
         m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
@@ -57,7 +63,7 @@ def loading(m: ClusterState, job: Job) -> None:
 
 
 def _with_altered(job: Job, resume: Resume) -> Resume:
-    """The same, and which copies were refused before it was chosen."""
+    """Add to the reason the copies that were refused before this choice, as their bytes were altered."""
     altered, job.restore.altered = job.restore.altered, {}
     return dataclasses.replace(resume, reason="; ".join((resume.reason, *altered))) if altered else resume
 
@@ -88,8 +94,10 @@ def _choose(m: ClusterState, job: Job) -> Restoring | None:
 
 
 def _hopes(m: ClusterState, job: Job, need: Shards, choice: Choice | None) -> bool:
-    """Whether a newer state may be had yet: before an older one is gone on from, copies that could not be
-    fetched are asked for again, a few times, and nodes whose streams broke are waited for."""
+    """Whether to wait, because a newer state than the chosen one may still be had.
+
+    Failed fetches are tried again, up to `FETCH_TRIES` times, and nodes whose streams broke are waited for
+    until they are back or given up."""
     if not any(node.state == "suspect" for node in m.nodes.values()) and not job.restore.failed_sources:
         return False
     hoped = state_sources.copies(m, job, need, hoped=True)
@@ -117,9 +125,10 @@ def _hopes(m: ClusterState, job: Job, need: Shards, choice: Choice | None) -> bo
 
 
 def _ending(m: ClusterState, job: Job, choice: Choice) -> Member | None:
-    """A rank that was judged dead, whose process is still there, and may overwrite the snapshot that would be
-    gone on from. Its agent tells what it left; or after a while still that it lives, and nobody waits any
-    longer; or nothing, and its node is given up."""
+    """Return a member judged dead whose living process may overwrite the snapshot that was chosen; else None.
+
+    It is being killed; the choice waits until its agent reports what it left. The wait ends when the agent
+    still reports it alive after the stop timeout, or the node is given up."""
     if not (job.zombies and releasing.let_go(job, choice.resume.step)):
         return None
     for copy in choice.copies:
@@ -132,12 +141,12 @@ def _ending(m: ClusterState, job: Job, choice: Choice) -> Member | None:
 
 
 def _wait_for(m: ClusterState, job: Job, silent: list[str]) -> None:
-    """They speak, or are given up: their own deadlines bring the answer."""
+    """Show that the job waits for these nodes; their own deadlines end the wait."""
     m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
 
 
 def _unheard(m: ClusterState, job: Job, resume: Resume) -> list[str]:
-    """Nodes that have not spoken to this leader yet, and may keep copies of a later step."""
+    """Return the nodes that have not reported to this leader and may keep copies of a newer step."""
     fallen = resume.tier in (Tier.CHECKPOINT, Tier.FRESH) and resume.step < job.restore.known_step
     if not fallen or not job.spec.replicas:
         return []
@@ -145,12 +154,13 @@ def _unheard(m: ClusterState, job: Job, resume: Resume) -> list[str]:
 
 
 def _begin_again(m: ClusterState, job: Job, copies: list[Copy]) -> None:
-    """Nothing whole is left: new processes take the place of those that cannot begin at step 0. Of
-    replicated state one beginner is enough."""
+    """Replace ranks by new processes that build the state anew, because no whole state is left anywhere.
+
+    Only ranks that cannot begin at step 0 are replaced; of replicated state one new process is enough."""
     begins = {copy.rank for copy in copies if copy.step == 0 and copy.tier in (Tier.FRESH, Tier.DONOR)}
     need = state_sources.shards(m, job)
     worn = job.seated()[:1] if need.only else [mb for mb in job.seated() if mb.rank not in begins]
-    worn = worn or job.seated()  # each could begin, and together they do not make one state: all anew
+    worn = worn or job.seated()  # each could begin, but together they do not make a whole state: replace all
     message = "no clean state is left anywhere: a new process builds it"
     if not need.only:
         message = (
@@ -185,7 +195,7 @@ def _is_answered(job: Job, answer: Answer) -> bool:
 
 
 def _named(job: Job, choice: Choice) -> Resume:
-    """The resume with the arena that each source reads: that of its own member, where none is named."""
+    """Return the restore point with the arena named that each source reads from."""
     resume = choice.resume
     sources = tuple(
         dataclasses.replace(source, member=copy.arena or source.member or _reader(job, copy))
@@ -198,12 +208,12 @@ def _named(job: Job, choice: Choice) -> Resume:
 
 
 def _reader(job: Job, copy: Copy) -> str:
-    """In whose arena a copy is read: only orders fill another one than that it lies in."""
+    """Return the member into whose arena an order will bring this copy; "": it is where it is read."""
     return job.seats[copy.rank].member if copy.tier in _ORDERS else ""
 
 
 def _shared(m: ClusterState, job: Job, resume: Resume, record: CheckpointRecord) -> Resume:
-    """Large replicated state is read by one rank per node, a share each."""
+    """Divide the reading of large replicated state among one rank per node, a share each."""
     first = {seat.node: seat for seat in reversed(job.seats)}
     readers = sorted(first.values(), key=lambda seat: seat.rank)[:READERS_MAX]
     if record.bytes_total < SHARED_FROM_BYTES or len(readers) < 2:
@@ -260,7 +270,7 @@ _ORDERS = {Tier.CHECKPOINT: _load_copy, Tier.PEER: _fetch_copy}
 
 
 def _order(m: ClusterState, job: Job, restoring: Restoring) -> None:
-    """Repeat the orders that are not answered; no more often than there is reason to."""
+    """Repeat the orders that are not answered, every `long_retry_s`, or when a node's stream is new."""
     m.wake(job, restoring.again_at)
     if m.now < restoring.again_at and restoring.streams == m.streams:
         return
@@ -270,7 +280,7 @@ def _order(m: ClusterState, job: Job, restoring: Restoring) -> None:
 
 
 def _outdated(m: ClusterState, job: Job, restoring: Restoring) -> bool:
-    """What it was to be brought from is no more."""
+    """Whether the sources of this choice are gone: its checkpoint is bad, or a holder's node is lost."""
     record = job.checkpoints.records.get(restoring.resume.checkpoint)
     rotten = bool(restoring.resume.checkpoint) and (record is None or bool(record.bad))
     return rotten or any(m.nodes[keeper].state == "lost" for keeper in restoring.keepers)
@@ -290,7 +300,7 @@ def _in_place(m: ClusterState, job: Job, restoring: Restoring, answer: Answer) -
 
 
 def loaded(m: ClusterState, event: ev.Loaded) -> None:
-    """A checkpoint, or a part of it, is in place, or it is bad and the next older one's turn has come."""
+    """Take the answer to a Load: it is in place, is tried again, or the checkpoint is bad: choose anew."""
     job = m.jobs.get(event.job)
     key = _load_key(event.node, event.member, event.checkpoint, event)
     found = _waited(job, key) if job else None
@@ -312,7 +322,10 @@ def loaded(m: ClusterState, event: ev.Loaded) -> None:
 
 
 def fetched(m: ClusterState, event: ev.Fetched) -> None:
-    """A peer's copy is in place; or it is not, and is left alone."""
+    """Take the answer to a Fetch: the copy is in place, or it is excluded and the choice is made anew.
+
+    An altered copy is excluded for good, since it would be altered the next time too; others may be tried
+    again (see `_hopes`)."""
     job = m.jobs.get(event.job)
     found = _waited(job, _fetch_key(event.node, event.member, event.source, event.step)) if job else None
     if job is None or found is None:
@@ -330,7 +343,7 @@ def fetched(m: ClusterState, event: ev.Fetched) -> None:
         words,
         job.restore.fetch_tries.get(key, 0) + 1,
     )
-    if event.altered:  # it would be the next time, too
+    if event.altered:
         job.restore.fetch_tries[key], job.restore.altered[words] = state_sources.FETCH_TRIES, None
     job.restore.fetch_again_at = m.now + m.settings.long_retry_s
     given_up = job.restore.fetch_tries[key] >= state_sources.FETCH_TRIES

@@ -1,4 +1,8 @@
-"""Act on numbers that a script found wrong: by policy nothing, the end, or back to an older state."""
+"""Act on numeric anomalies that a script reports: ignore them, end the job, or roll back, by its policy.
+
+States at and after the faulty step are distrusted first: no snapshot or checkpoint of them is used again, and
+etcd keeps this for the next leader. Several ranks may report the same anomaly: the first report of a
+generation becomes evidence of a failure, and the others only extend what is distrusted."""
 
 from __future__ import annotations
 
@@ -20,17 +24,18 @@ if TYPE_CHECKING:
 
 
 FAULTS_KEPT = 64
+"""Numeric anomalies remembered per job, the newest."""
 
 
 STEP_MAX = 1 << 53
-"""No script gets so far. Beyond it floats skip numbers, and what follows from it no message could hold."""
+"""Steps from here on are refused: floats skip integers there, and messages could not hold what follows."""
 
 
 _RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
 
 
 def faulted(m: ClusterState, event: ev.UserFault) -> None:
-    """A script found its numbers wrong: by policy nothing, the end, or back to a state older than that."""
+    """Take a script's report of a numeric anomaly, and act on it by the job's policy."""
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None or job.generation is None:
         m.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
@@ -54,13 +59,14 @@ def faulted(m: ClusterState, event: ev.UserFault) -> None:
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
     job.recovery.unjudged.append(Evidence(m.now, failure))
-    m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
+    m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
     m.touch(job)
 
 
 def owed(m: ClusterState, job: Job, generation: Generation) -> bool:
-    """Whether this generation trains although its numbers were found wrong: a leader that heard of it was
-    gone before it could stop the ranks. They are stopped now."""
+    """Whether this generation trains although a numeric anomaly was found in it; if so, it becomes evidence.
+
+    A former leader recorded it in etcd and was gone before it could stop the ranks."""
     found = [fault for fault in job.numbers.faults if fault.generation == generation.number]
     if not found:
         return False
@@ -83,7 +89,7 @@ def _policy(job: Job, event: ev.UserFault) -> str:
 
 
 def distrust(m: ClusterState, job: Job, fault: Fault, reason: str) -> None:
-    """States from that step on, of this generation and those before it, are never used again."""
+    """Never use again the states from the fault's step on that its generation, or one before, computed."""
     job.numbers.faults = (*job.numbers.faults[1 - FAULTS_KEPT :], fault)
     words = f"not to be used: step {fault.step} of generation {fault.generation} was at fault: {reason}"
     for record in list(job.checkpoints.records.values()):

@@ -1,4 +1,10 @@
-"""The barrier is full: choose the state, store the generation, form it, and see it through its first step."""
+"""Put a generation into etcd, have its members form it, and watch it until its first step is complete.
+
+Form orders go out only after etcd holds the generation: whichever leader comes next, it knows every
+generation that ranks may be in. While the write is on its way, a rank may leave the barrier, or turn out to
+hold another state than was chosen. Then the generation is not formed, and the job waits for the barrier
+again. Members that do not form in time are killed, unless all hang alike: then all form once more. `running`
+looks at facts, not at what was sent, so that it also drives the jobs that a former leader left."""
 
 from __future__ import annotations
 
@@ -32,14 +38,17 @@ if TYPE_CHECKING:
 
 
 CATCHING_UP = "script"
-"""A member's activity while it is FORMING and its script is still on its way."""
+"""Activity of a FORMING member whose script is still on its way to the elastic function that runs."""
 
 
 _PAUSED = "the job goes on where it was paused"
 
 
 def store(m: ClusterState, job: Job, choice: Resume) -> None:
-    """Put the generation that starts from this state into etcd."""
+    """Put the next generation, which starts from this restore point, into etcd; the job is STORING.
+
+    The first generation that meets has the number of the launch that made its members, if the seats are the
+    same; every other one gets the next number."""
     old = job.generation
     if old is None:
         raise AssertionError(f"job {job.name} forms without a generation")
@@ -76,7 +85,7 @@ def store(m: ClusterState, job: Job, choice: Resume) -> None:
     m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
     phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
     state = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
-    effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
+    effect = fx.StoreJob(job.name, state, generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 
@@ -108,8 +117,10 @@ def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
 
 
 def _moved(job: Job, generation: Generation) -> str:
-    """Which rank has left the barrier since the state was chosen, or holds another one than it is to give:
-    what its node had said was older than it seemed. "" when all is as it was."""
+    """Return why a generation cannot be formed as chosen; "" when it can.
+
+    Since the choice a rank may have left the barrier, or a donor may hold another step: the report that the
+    choice rested on was older than it seemed."""
     ready, seated, resume = job.seating.rolls.ready, job.seated(), generation.resume
     if len(ready) < len(seated):
         return f"{next(mb.name for rank, mb in enumerate(seated) if rank not in ready)} left the barrier"
@@ -121,7 +132,7 @@ def _moved(job: Job, generation: Generation) -> str:
 
 
 def running(m: ClusterState, job: Job) -> None:
-    """A stored generation: forming, running, or adopted from a former leader. Facts decide which."""
+    """Drive a generation that etcd holds, whether it forms, runs, or was adopted from a former leader."""
     rolls, generation = job.seating.rolls, job.generation
     if generation is None:
         raise AssertionError(f"job {job.name} runs without a generation")
@@ -147,7 +158,7 @@ def running(m: ClusterState, job: Job) -> None:
 
 
 def _unsettled(job: Job) -> list[Member]:
-    """Who neither trains in the generation nor has done its work."""
+    """Return the seated members that neither train in the generation nor have done their work."""
     settled = job.seating.rolls.settled
     return [mb for rank, mb in enumerate(job.seated()) if rank not in settled]
 
@@ -157,7 +168,7 @@ def _outside(member: Member, generation: Generation) -> bool:
 
 
 def _enters(member: Member, generation: Generation) -> bool:
-    """Whether it is not in the generation yet, or only about to be: under a former leader, it seems."""
+    """Whether a member has not entered the generation, or is still FORMING (it was adopted that way)."""
     return _outside(member, generation) or member.phase is MemberPhase.FORMING
 
 
@@ -171,7 +182,7 @@ def _order_form(m: ClusterState, job: Job, generation: Generation) -> None:
 
 
 def _running_plain(m: ClusterState, job: Job) -> None:
-    """No member is known to use the SDK: the processes are all there is to see."""
+    """Watch a job whose script has not used the SDK: only its processes can be seen."""
     if job.elastic:
         m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
         return
@@ -183,8 +194,7 @@ def _running_plain(m: ClusterState, job: Job) -> None:
 
 
 def _watch_plain(m: ClusterState, job: Job, plain_at: float) -> None:
-    """Every rank runs its script again: the incident is over with the first thing that one of them writes,
-    or when there was nothing for a while."""
+    """Close a plain script's incident at the first output of any rank, or after `plain_after_s` without."""
     clock, again = job.recovery.clock, "reform" not in job.recovery.phases
     job.recovery.phases.setdefault("reform", m.now - clock.stored)
     phases = {"fence": clock.stored - clock.judged, "reform": job.recovery.phases["reform"]}
@@ -198,7 +208,8 @@ def _watch_plain(m: ClusterState, job: Job, plain_at: float) -> None:
 
 
 def _watch_broken(m: ClusterState, job: Job, generation: Generation) -> None:
-    """A broken collective without a dead member to explain it: after a grace the same members re-form."""
+    """Watch for a broken collective that no dead member explains: after a grace it becomes evidence, and the
+    same members re-form. Meanwhile the nodes are asked whether they reach each other."""
     suspects = job.seating.at(job.seating.rolls.suspects)
     if not suspects:
         job.recovery.broken_since = None
@@ -226,8 +237,10 @@ def _message(member: Member) -> str:
 
 
 def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
-    """State that could not be put in place is not chosen again. Of several sources none is blamed: a rank
-    that cannot read its own says so (see `members.order_failed` in membership)."""
+    """Exclude the single source of a state that could not be put in place from later choices.
+
+    Of several sources none is blamed here: a rank that cannot read its own source reports that itself (see
+    `membership.members.order_failed`)."""
     source = generation.resume
     failed = any(mb.status and mb.status.failure for mb in suspects)
     if (
@@ -241,7 +254,10 @@ def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
 
 
 def _watch_form(m: ClusterState, job: Job, generation: Generation) -> None:
-    """Members that do not form in time are killed; when all hang alike, they re-form first."""
+    """Kill the members that do not form in time; when all of them hang alike, they re-form once more instead.
+
+    At half of the time the nodes are asked whether they reach each other. While a member's script is still
+    catching up, the others wait for it in the restore, and no deadline runs."""
     if job.phase is not JobPhase.FORMING:
         return
     if m.now < job.generations.form_by - m.settings.form_timeout_s / 2:
@@ -271,16 +287,18 @@ def _watch_form(m: ClusterState, job: Job, generation: Generation) -> None:
 
 
 def _on_its_way(member: Member) -> bool:
-    """It joined a job that has elastic functions behind it, and runs what its script has between them: the
-    others wait for it, and it has all the time it needs."""
+    """Whether a member runs the part of its script before the present elastic function, to catch up.
+
+    It joined a job that has completed earlier elastic functions. The others wait without a deadline."""
     return not member.dead and member.status is not None and member.status.activity == CATCHING_UP
 
 
 def _close(m: ClusterState, job: Job, generation: Generation) -> None:
-    """Close the incident once every seat has completed a step (or its work) in the new generation.
+    """Close the incident once every seat has completed a step, or its work, in the new generation.
 
-    `fence`: judged until the new generation is in etcd (survivors stopped, replacements at the barrier);
-    `reform`, `restore`, `first_step`: of the slowest member, on its own clock."""
+    Its phases: `fence` lasts from the verdict until etcd holds the new generation (survivors have stopped,
+    replacements are at the barrier); `reform`, `restore` and `first_step` are those of the slowest member, on
+    its own clock."""
     if job.recovery.incident is None and not job.recovery.unfinished:
         return
     begun = job.seating.rolls.begun
@@ -319,19 +337,20 @@ def _recovered(m: ClusterState, job: Job, phases: dict[str, float]) -> None:
 
 
 def _over(incident: Incident) -> str:
-    """Why a job trains whose incident is over: what was planned about that is no reason any more."""
+    """Return the reason of a RUNNING job after its incident; it replaces the plan's, which is past."""
     if incident.verdict.cause is Cause.RESIZED:
         return f"every rank trains; a planned change ({incident.plan.strategy}) is over"
     return f"every rank trains; incident {incident.id} ({incident.verdict.cause}) is over"
 
 
 def _trains(m: ClusterState, job: Job) -> None:
-    """What is counted begins anew, and the next leader is to know that no incident is open."""
+    """Reset the counts that progress excuses, and let etcd, so the next leader, know that no incident is
+    open."""
     job.recovery.counted = {}
     job.recovery.failures_seen = {
         key: times for key, times in job.recovery.failures_seen.items() if is_exception(key)
     }
     if not job.generation or not job.generation.store:
         return
-    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.RUNNING, job.reason))
+    effect = fx.StoreJob(job.name, job.state(JobPhase.RUNNING, job.reason))
     m.store(f"job/{job.name}", effect)

@@ -1,4 +1,8 @@
-"""Take a submitted job: a new one, one that goes on, or a failed one taken up again."""
+"""Take a submitted job: a new one, one that goes on, or a failed or stopped one that is taken up again.
+
+A job that is taken up again keeps its generation numbers, checkpoints and what is known of its state, and
+forgets its failures. Processes of its former run may still live; they become spares without a seat, and are
+ended before the job is launched."""
 
 from __future__ import annotations
 
@@ -22,12 +26,15 @@ if TYPE_CHECKING:
 
 
 REFUSED = NoteKind.SUBMISSION_REFUSED
-"""The kind of the Note that says why a submission is not taken."""
+"""Kind of the note that gives the reason why a submission is refused."""
 
 
 def submitted(m: ClusterState, event: ev.JobSubmitted) -> None:
-    """A user submitted a job: a new one, one that goes on, or a failed one taken up again. Of one that is not
-    over another submission is refused, and changes nothing."""
+    """Take a submission of a new job, or of one that has failed or was stopped.
+
+    A job that is not over goes on unchanged: a submission with other settings is refused, an equal one only
+    noted, so that a repetition does no harm. For a finished job any submission is only noted. A job whose
+    records in etcd cannot be read is refused."""
     spec = event.spec
     job = m.jobs.get(spec.job)
     if job is not None and (job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) or job.ending is not None):
@@ -48,7 +55,7 @@ def submitted(m: ClusterState, event: ev.JobSubmitted) -> None:
     m.jobs[spec.job] = job
     adopting.claim(m, job)
     job.reason = "submitted"
-    effect = fx.Store(0, 0, job=spec.job, spec=spec, state=job.state())
+    effect = fx.StoreJob(spec.job, job.state(), spec)
     m.store(f"job/{spec.job}", effect)
     m.emit(fx.JobChanged(job.state()))
     wrong = formation.impossible(spec)
@@ -94,7 +101,7 @@ def _again(m: ClusterState, old: Job, spec: JobSpec) -> Job:
 
 
 def recall(m: ClusterState, job: Job) -> None:
-    """The ranks of a job's former life on nodes that have not spoken to this leader: they may train still."""
+    """Add the former generation's members on nodes that have not reported yet: they may still train."""
     for seat in job.generation.seats if job.generation else ():
         if seat.node in m.nodes and m.nodes[seat.node].state == "expected":
             job.add(Member(seat.member, job.name, seat.node, Role.SPARE))

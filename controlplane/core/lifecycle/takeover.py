@@ -1,4 +1,8 @@
-"""A new leader: what etcd holds becomes the book, and every node named there has its grace to report."""
+"""Take over as the new leader: build the cluster state from what etcd holds.
+
+Nothing is stopped or started by it. Ranks train on, and jobs are taken to run as etcd says until their nodes
+report; every node named there has its timeout to do so. What etcd does not hold (an open incident's evidence,
+checkpoints that were not committed, snapshots) is learned from reports, or done again."""
 
 from __future__ import annotations
 
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def elected(m: ClusterState, event: ev.Elected) -> None:
-    """Lead from now on, from these records. Training does not notice: living generations are adopted."""
+    """Lead from now on with these records. Living generations are adopted, so that training goes on.
+
+    Raises AssertionError when this cluster state has led another term: each term begins with a fresh one."""
     if event.term <= m.term:
         m.drop(NoteKind.STALE_ELECTION, str(event.term), f"term {m.term} is here already")
         return
@@ -78,12 +84,13 @@ def _state(job: Job, state: JobState) -> None:
 
 
 def _generation(m: ClusterState, job: Job, generation: Generation, former: bool) -> None:
-    """The newest generation; `former`: of a job that is to begin again, none of its ranks is to go on."""
+    """Take a generation of a job; the newest one comes last. `former`: the job is to be launched again, so
+    that its ranks are not adopted."""
     job.turn(generation)
     job.generations.number = max(job.generations.number, generation.number)
     job.generations.known[generation.number] = None
     job.generations.cut_at = generation.cut_at
-    if generation.cut_at:  # it is in shards, whatever a rank says that has built nothing yet
+    if generation.cut_at:  # its state is in shards, whatever ranks report that have built nothing yet
         job.restore.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
     if generation.store:
         job.generations.lines[generation.number] = (generation.resume.step, generation.resume.born)
@@ -94,7 +101,7 @@ def _generation(m: ClusterState, job: Job, generation: Generation, former: bool)
 
 
 def _adopt(m: ClusterState, job: Job, generation: Generation) -> None:
-    """Its ranks live, and go on, for all that is known."""
+    """Take the generation's ranks as living and training until their nodes report otherwise."""
     job.elastic = job.barrier = bool(generation.store)
     if job.ended:
         return
@@ -102,7 +109,7 @@ def _adopt(m: ClusterState, job: Job, generation: Generation) -> None:
     if not leaving:
         job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
         job.reason = "adopted from etcd: " + (job.recovery.over or generation.reason)
-    if paused and generation.store:  # until its ranks have spoken, none is known to stand at the barrier
+    if paused and generation.store:  # no rank is known to be at the barrier before it was reported
         job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.places.pause}"
         job.recovery.stop_by = m.now + m.settings.stop_timeout_s
     job.generations.launched_at = m.now

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 5.0
 HOUR_S = 3600.0
-GONE = "gone"
-"""The state of a node whose record is deleted."""
 
 
 def begin(m: ClusterState) -> None:
@@ -154,7 +152,7 @@ def _forget(m: ClusterState, node: Node) -> None:
         lemon = LemonRecord(node.name, 0.0, m.wall)
     m.note(NoteKind.NODE_FORGOTTEN, node.name, node.reason)
     m.ask_health()
-    effect = fx.Store(0, 0, node=node.name, node_state=GONE, lemon=lemon)
+    effect = fx.ForgetNode(node.name, lemon)
     m.store(f"node/{node.name}", effect, wanted=lambda: node.name not in m.nodes)
 
 
@@ -168,4 +166,4 @@ def new_life(m: ClusterState, node: Node) -> None:
     if node.lemon is not None:
         node.lemon = None
         m.histories.pop(node.name, None)
-        m.store(f"lemon/{node.name}", fx.Store(0, 0, lemon=LemonRecord(node.name, 0.0, m.wall)))
+        m.store(f"lemon/{node.name}", fx.StoreHistory(LemonRecord(node.name, 0.0, m.wall)))

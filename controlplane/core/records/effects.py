@@ -9,6 +9,16 @@ from controlplane.core.records.copy_effects import Discard, Fetch, Replicate
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
 from controlplane.core.records.node_effects import Drained, LookAtPeers, Probe, ReplaceNode
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.stores import (
+    STORES,
+    ForgetCheckpoints,
+    ForgetNode,
+    Store,
+    StoreCheckpoint,
+    StoreHistory,
+    StoreJob,
+    StoreNode,
+)
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import (
@@ -18,37 +28,28 @@ if TYPE_CHECKING:
         Incident,
         JobSpec,
         JobState,
-        LemonRecord,
-        NodeMarks,
         Plan,
         Standing,
         Verdict,
     )
 
-__all__ = ["Discard", "Drained", "Fetch", "LookAtPeers", "Probe", "ReplaceNode", "Replicate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Put these records into etcd in one transaction that compares the leader's term.
-
-    The answer is Stored or StoreFailed with the same ticket. None means: not touched."""
-
-    ticket: int
-    term: int
-    job: str = ""
-    spec: JobSpec | None = None
-    state: JobState | None = None
-    generation: Generation | None = None
-    checkpoint: CheckpointRecord | None = None
-    forget: tuple[str, ...] = ()  # ids of the job's checkpoints whose records are deleted
-    node: str = ""  # a node's record: its state and why
-    node_state: str = ""
-    node_reason: str = ""
-    node_address: str = ""
-    node_domain: str = ""
-    marks: NodeMarks | None = None  # of `node`; None: none
-    lemon: LemonRecord | None = None  # a node's history; one without a score is deleted
+__all__ = [
+    "STORES",
+    "Discard",
+    "Drained",
+    "Fetch",
+    "ForgetCheckpoints",
+    "ForgetNode",
+    "LookAtPeers",
+    "Probe",
+    "ReplaceNode",
+    "Replicate",
+    "Store",
+    "StoreCheckpoint",
+    "StoreHistory",
+    "StoreJob",
+    "StoreNode",
+]
 
 
 @dataclass(frozen=True, slots=True)

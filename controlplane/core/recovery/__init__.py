@@ -1,1 +1,1 @@
-"""Choose a strategy, keep the record of an incident, and bring ranks to the barrier."""
+"""Choose the strategy of an incident, keep its record, and bring the ranks to the barrier."""

@@ -1,4 +1,10 @@
-"""Bring every rank of a broken generation to the barrier: interrupt, see who is there, kill who is stuck."""
+"""Bring every rank of a broken generation to the barrier: interrupt it, check that it is there, or kill it.
+
+The next generation may form only when every seat has a member that is READY and will stay READY. A status of
+READY alone does not prove that. It may be older than the generation that broke: the rank was at the barrier,
+the order to form was still on its way to it, and it will leave the barrier once that order arrives.
+`at_barrier` says which further proof is asked for. Interrupts are repeated every `retry_s` until each rank is
+there; a rank that is still inside the generation after `stop_timeout_s` is killed."""
 
 from __future__ import annotations
 
@@ -21,13 +27,18 @@ if TYPE_CHECKING:
 
 
 def gentle(m: ClusterState, job: Job) -> bool:
-    """Whether members are to stop at the end of their step, not in its midst."""
+    """Whether ranks are to stop at the end of their step, and not in the middle of it.
+
+    True only for a planned change that waits for the step boundary, until its deadline `hard_at`."""
     resize = job.places.resize
     return resize is not None and resize.stage == HALT and m.now < resize.hard_at
 
 
 def interrupt(m: ClusterState, job: Job, reason: str, only: list[Member] | None = None) -> None:
-    """Tell every node of the generation at once that it is broken; again, only where someone is behind."""
+    """Order the nodes of the generation to stop its ranks; each node gets the order again every `retry_s`.
+
+    `only`: the members that are not at the barrier yet, so that a repetition goes to their nodes alone.
+    None: all nodes. A generation without a TCPStore (`Generation.store`) has no groups to interrupt."""
     if job.generation is None or not job.generation.store:
         return
     number, name = job.generation.number, job.name
@@ -47,7 +58,11 @@ def interrupt(m: ClusterState, job: Job, reason: str, only: list[Member] | None 
 
 
 def halted_until(m: ClusterState, job: Job) -> float:
-    """Until when (s) nobody has to be told again to stop, and somebody has to stop; 0 when that is not so."""
+    """Deadline (s) before which no Interrupt is resent while ranks are still stopping; 0 if not applicable.
+
+    Until then a job of many ranks need not be looked at rank by rank. It does not apply when an Interrupt
+    could not be sent to every node, the stop timeout has run out, another generation is there, or a node's
+    stream began anew (what was sent on its old stream may be lost)."""
     if job.recovery.halted is None or job.generation is None or gentle(m, job):
         return 0.0
     at, rolls = job.recovery.halted[0], job.seating.rolls
@@ -61,14 +76,17 @@ def halted_until(m: ClusterState, job: Job) -> float:
 
 
 def everywhere(job: Job, generation: Generation) -> tuple[str, ...]:
-    """The nodes of a generation, and of the seats that there are now."""
+    """Return the nodes of a generation's seats and of the job's present seats; a node may occur twice."""
     if generation.seats == job.seats:
         return job.seat_nodes()
     return (*(seat.node for seat in generation.seats), *job.seat_nodes())
 
 
 def unsure(m: ClusterState, job: Job) -> list[Member]:
-    """Who is READY and may have to leave the barrier again."""
+    """Return the living members that are READY, but are not sure to stay at the barrier.
+
+    Only ranks that have not entered the generation, or whose node is away, can be in doubt: the others are
+    left out without a look."""
     rolls, nodes = job.seating.rolls, job.seat_nodes()
     away = frozenset(node for node in nodes if not m.up(node))
     seated = job.seated()
@@ -77,15 +95,21 @@ def unsure(m: ClusterState, job: Job) -> list[Member]:
 
 
 def all_at_barrier(m: ClusterState, job: Job) -> bool:
-    """Whether every seat has a member who is there, and sure to stay."""
+    """Whether every seat has a living member that is READY and sure to stay so."""
     rolls = job.seating.rolls
     return not rolls.dead and len(rolls.ready) == len(job.seats) and not unsure(m, job)
 
 
 def at_barrier(m: ClusterState, job: Job, member: Member) -> bool:
-    """READY, and sure to stay so: its node speaks, and it has not been told of the generation that broke,
-    or it has left it, or its agent has spoken of it since it must have heard of the end. A node that was not
-    reached heard of no end before it was back; what it says first may be older than the generation itself."""
+    """Whether a member is READY and sure to stay so until it is given another generation.
+
+    Its node must be up, and one of these must hold:
+    - no generation was formed before, or the member had no seat in the broken one;
+    - it has entered the broken generation, and so has left it again;
+    - its agent reported it READY at least `retry_s` after the Interrupt was sent: the agent has heard of the
+      generation's end by then.
+    A node that was away gets the Interrupt only after it is back, and its first report may be older than the
+    generation itself. There the span counts from `up_since`."""
     if member.failure is not None or member.phase is not MemberPhase.READY or not m.up(member.node):
         return False
     broken = job.generation
@@ -99,7 +123,10 @@ def at_barrier(m: ClusterState, job: Job, member: Member) -> bool:
 
 
 def kill_stuck(m: ClusterState, job: Job, behind: list[Member]) -> None:
-    """Whoever has not stopped in time is dead."""
+    """Mark dead and kill the members `behind` that did not come to the barrier before the stop deadline.
+
+    A member's own `stop_by` gives it more time when its node came back late. Members on nodes that cannot be
+    reached are left alone: the node's own deadline decides about them."""
     if m.now < job.recovery.stop_by:
         m.wake(job, job.recovery.stop_by)
         return

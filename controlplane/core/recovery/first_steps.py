@@ -1,4 +1,7 @@
-"""Say who trains in a generation, and believe a first step that a beat shows."""
+"""Tell which members train in a generation, and infer a first step from heartbeats when its report is lost.
+
+A MemberStarted event reports a rank's first completed step with the times that it took. The event may be lost
+with a stream. Heartbeats show the rank's step too, so the incident can close without the event."""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def runs(member: Member, generation: Generation) -> bool:
 
 
 def infer_start(m: ClusterState, job: Job, member: Member, generation: Generation) -> None:
-    """A beat may show the first step although its report was lost: believed after a moment."""
+    """Note that heartbeats show a first step completed, and wake the job when that may be believed.
+
+    It is believed after `retry_s`, so that the event, which carries the times, is preferred."""
     status = member.status
     if status is not None and runs(member, generation) and status.step > generation.resume.step:
         if member.inferred_start[0] != generation.number:

@@ -1,4 +1,7 @@
-"""Keep the record of a job's open incident: what it counts as, how far it is, and its one close."""
+"""Keep the record of a job's open incident: how it is counted, how far it is, and how it is closed.
+
+A job has at most one open incident. Evidence that arrives while it is open extends it. `close` is the only
+place that ends one."""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def count_in(m: ClusterState, job: Job, before: Cause | None) -> None:
-    """A planned change is none of the failures that people count; one that a failure overtakes is."""
+    """Count the open incident as a planned change or as a failure. `before`: its cause before this verdict,
+    None when it has just been opened.
+
+    A planned change (cause RESIZED) is not counted among the failures. When a failure overtakes it, the
+    incident is a failure from then on."""
     now = job.recovery.incident.verdict.cause if job.recovery.incident else None
     planned = (now is Cause.RESIZED) - (before is Cause.RESIZED)
     job.recovery.planned += planned
@@ -27,7 +34,7 @@ def count_in(m: ClusterState, job: Job, before: Cause | None) -> None:
 
 
 def came(job: Job, seats: Iterable[Placement]) -> None:
-    """Say in the open incident's plan who sits now and did not before it."""
+    """Name in the open incident's plan the members of `seats` that had no seat in the generation before."""
     if job.recovery.incident is None or job.generation is None:
         return
     new = tuple(seat.member for seat in seats if not job.sat_in(job.generation, seat.member))
@@ -36,13 +43,16 @@ def came(job: Job, seats: Iterable[Placement]) -> None:
 
 
 def unfinished(job: Job) -> str:
-    """Names the incident that a former leader left open: what it knew of it went with it."""
+    """Describe the incident that a former leader left open. Of it only the number is known: the rest was in
+    that leader's memory."""
     return f"incident {job.recovery.unfinished}, whose leader ended before it was over"
 
 
 def tell(m: ClusterState, job: Job, phases_s: dict[str, float], **changes: object) -> None:
-    """Say how far the open incident is. `detect`: injury until the core heard; `decide`: heard until
-    judged; the others are added as they are known (see `rendezvous`)."""
+    """Report how far the open incident is, with `changes` to its fields. `phases_s`: spans in s by phase.
+
+    Two phases are computed here: `detect`, from the injury until the core heard of it, and `decide`, from
+    then until the verdict. The caller gives the others as they become known (see `lifecycle.rendezvous`)."""
     if job.recovery.incident is None:
         return
     known = {
@@ -55,8 +65,8 @@ def tell(m: ClusterState, job: Job, phases_s: dict[str, float], **changes: objec
 
 
 def close(m: ClusterState, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
-    """Close the open incident, if there is one: tell its outcome, keep it among the leader's, drop its
-    evidence. Returns it as it was told last."""
+    """Close the open incident, if there is one: report its outcome, move it to the leader's list of closed
+    incidents, and drop its evidence. Returns the record as it was reported last; None when none was open."""
     tell(m, job, phases_s, outcome=outcome)
     closed = job.recovery.incident
     if closed is not None:

@@ -1,4 +1,9 @@
-"""From a verdict and the situation to a strategy: a table of ladders, one per cause, read from the top."""
+"""Choose the strategy for a verdict: one ladder of rungs per cause, read from the top.
+
+A rung is a condition on the situation, a strategy, and the reason that people are shown. The first rung whose
+condition holds decides, so the order of a ladder is its policy: rungs that end the job stand before those
+that go on, and the last one always applies. `lifecycle.incidents` fills in the situation. The module is pure:
+it reads the situation and nothing else."""
 
 from __future__ import annotations
 
@@ -13,44 +18,48 @@ if TYPE_CHECKING:
 HOPELESS = frozenset(
     {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "FileNotFoundError"}
 )
-"""Exceptions that a script which never got anywhere will raise again."""
+"""Types of exceptions that a script will raise at every start, if it raised them before its first barrier."""
 
 MISUSE = "holdfast.SessionError"
-"""What the session raises about the script itself, or about a state that it cannot keep."""
+"""The type that the session raises when a script misuses it, or has state that it cannot keep."""
 
 NODE_RESTARTS_MAX = 10
-"""So often within an hour a script without the SDK is started again for a node's sake, at the least."""
+"""How often within one hour a plain script is started again because a node restarted; a larger
+--max-restarts replaces it. A job with the SDK has no such limit."""
 HOUR_S = 3600.0
 
 UNCOUNTED = frozenset({Cause.NODE_LOST, Cause.NODE_RESTARTED, Cause.CUT, Cause.RESIZED})
-"""Causes that are never the script's doing: they do not count as repeats."""
+"""Causes that never lie in the script: such failures are not counted as repeats of one another.
+Restarted nodes have a count of their own, within one hour (NODE_RESTARTS_MAX)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is left, and what was before, when a strategy is chosen."""
+    """The facts about a job from which its strategy is chosen.
 
-    elastic: bool  # the script speaks through the SDK
-    barrier: bool  # it has come to the barrier, or completed a step, before
-    exception: str  # type name, "" when none was raised
-    repeats: int  # times this same failure was seen, this one included
-    restarts: int  # failures survived so far
-    max_restarts: int
-    dead: int  # seats without a living member
-    nodes_up: bool  # every node of a dead seat can be reached
-    spares: bool  # a READY spare stands beside every dead seat
-    shrinks: int = 0  # nodes that the job may go on with at once; 0: it waits, or lacks none
-    missing: str = ""  # the nodes that it would go on without
-    layout: str = ""  # what it would go on with, and why
-    planned: str = ""  # the planned change that this is about: its strategy ...
-    why: str = ""  # ... and its reason
-    behind: bool = False  # the ranks had returned from their function, and their scripts ran on
-    on_fault: str = "rollback"  # what is wanted when the numbers are wrong: rollback, stop
+    A rung's reason may name any field in braces; `choose` fills in its value."""
+
+    elastic: bool  # the script uses the SDK; False when its open incident already starts every rank again
+    barrier: bool  # some rank has reached the barrier, or a step has been completed, before now
+    exception: str  # type of the first failure's exception; "" when none was raised
+    repeats: int  # how often this same failure was seen, this time included
+    restarts: int  # failures that the job has survived
+    max_restarts: int  # the job's --max-restarts
+    dead: int  # number of seats whose member is dead
+    nodes_up: bool  # every dead seat's node is up and may take the job's ranks
+    spares: bool  # each dead seat has a READY spare on its node
+    shrinks: int = 0  # number of nodes the job may go on with now; 0: it does not shrink (yet)
+    missing: str = ""  # names of the nodes that a shrunken job would do without
+    layout: str = ""  # the layout of the shrunken job, and why that one; "" when `shrinks` is 0
+    planned: str = ""  # strategy of the planned change that this incident is; "": it is a failure
+    why: str = ""  # reason of that planned change; "" without one
+    behind: bool = False  # the elastic function had returned, and the scripts ran on after it
+    on_fault: str = "rollback"  # policy for the newest numeric anomaly: rollback or stop
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One line of a ladder: when it applies, what is done, and why."""
+    """One line of a ladder: the condition, the strategy that follows, and the reason as people read it."""
 
     applies: Callable[[Situation], bool]
     strategy: Strategy
@@ -157,7 +166,7 @@ LADDERS: dict[Cause, tuple[Rung, ...]] = {
 
 
 def choose(cause: Cause, situation: Situation) -> tuple[Strategy, str]:
-    """The first rung of the cause's ladder that applies, with its reason."""
+    """Return the strategy and the reason of the first rung that applies in the ladder of `cause`."""
     for rung in LADDERS[cause]:
         if rung.applies(situation):
             fields = {name: getattr(situation, name) for name in Situation.__slots__}

@@ -1,1 +1,1 @@
-"""Know where a generation's state may come from, and whose word each copy rests on."""
+"""Find and choose the copies of state that a generation starts from, and decide which copies to trust."""

@@ -1,4 +1,4 @@
-"""Remember which sources gave a state that could not be put in place."""
+"""Remember the sources whose state a rank could not put in place, so that they are not chosen again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 
 def remember(job: Job, source: Source, step: int, reason: str) -> None:
-    """The state that this source had for a generation would not be put in place: not from there again."""
+    """Never choose this source for `step` again: a rank could not put its state in place.
+
+    When the arena had been filled from a replica holder by our own order, that holder's copy is excluded
+    too."""
     answer = job.restore.answered.pop(source.member, None)
     if source.tier in (Tier.MEMORY, Tier.PEER):
         job.restore.failed_sources[(source.member, step)] = reason
     if answer is not None and answer.tier is Tier.PEER:
         key = state_sources.copy_key(answer.source, answer.keeper, step)
         job.restore.failed_sources[key] = reason
-        job.restore.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again
+        job.restore.fetch_tries.pop(key, None)  # the transfer worked and the copy is bad: no further try

@@ -1,8 +1,9 @@
-"""Have nodes let go of copies that nobody will go on from: those of ranks that are gone.
+"""Order nodes to drop the copies of snapshots whose ranks are gone.
 
-A rank that lives has its own copies dropped by its own agent. Of one that is gone nobody would; and a node
-that keeps copies cannot know by itself which are of no use: whoever left another copy could have it believe
-so. So the leader says it, once the generation that runs has its own snapshots wherever they are to be."""
+The agent of a living rank has the old copies of that rank's snapshots dropped by itself. For a rank that is
+gone nobody does. A replica holder must not decide by itself which copies are of no use: it could only go by
+the other copies that were left with it, and a forged one could make it drop good ones. So the leader orders
+it, and only when the running generation has its own copies in all the places where they are to be."""
 
 from __future__ import annotations
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """With each release of a generation, until nothing is left over: have older generations' copies
-    dropped."""
+    """Order older generations' copies dropped; runs at each released snapshot until none is left over."""
     if (
         not job.replicas.leftovers
         or job.phase is not JobPhase.RUNNING
@@ -43,8 +43,9 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def _kept_anew(m: ClusterState, job: Job, number: int) -> bool:
-    """Whether every copy that is wanted, and can be, is there, of this generation; of no shard there is
-    none."""
+    """Whether every planned holder keeps a copy of this generation that is not refuted.
+
+    False while some shard has no holder at all, or the plan is to be made anew."""
     if job.replicas.replan or not all(job.replicas.partners.values()):
         return False
     readers = state_sources.shards(m, job).readers if job.replicas.partners else {}
@@ -61,7 +62,7 @@ def _kept_anew(m: ClusterState, job: Job, number: int) -> bool:
 
 
 def _found(m: ClusterState, job: Job, number: int) -> dict[str, tuple[str, ...]]:
-    """By node, the members of whom it keeps copies of older generations only, and who have no seat now."""
+    """Find, by node, the members without a seat of whom the node has copies of older generations only."""
     found: dict[str, tuple[str, ...]] = {}
     for node in m.nodes.values():
         newest: dict[str, int] = {}

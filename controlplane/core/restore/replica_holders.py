@@ -1,4 +1,10 @@
-"""Which nodes keep copies of whose snapshots: every shard lives in enough failure domains."""
+"""Choose the nodes that keep copies of snapshots, so that every shard lives in enough failure domains.
+
+Each shard has to lie in 1 + `replicas` domains. The domains of the ranks that hold it count; only what is
+missing is copied, by one owner per shard (the first rank that holds it). `plan` is greedy: nodes that keep
+copies already stay, so that no bytes move without need; then the nodes with the least to keep are taken. The
+plan is made again (`job.replicas.replan`) when nodes, seats or shards have changed. It waits until every node
+and rank has reported to this leader: their copies would not be counted otherwise."""
 
 from __future__ import annotations
 
@@ -19,22 +25,22 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 Load = tuple[int, int]
-"""What a node keeps for others: (bytes, copies)."""
+"""How much a node keeps for other nodes: (bytes, number of copies); compared in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard: the domains of the ranks that hold it, and the size of a copy in bytes."""
+    """One shard that may need copies."""
 
-    word: str
-    domains: tuple[str, ...]
-    size: int
+    word: str  # shard id
+    domains: tuple[str, ...]  # failure domains of the ranks that hold it; never empty
+    size: int  # bytes of one copy; 0: not known yet
     former: tuple[str, ...] = ()  # nodes that keep copies of it now
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """A node that could keep copies. `load`: what it keeps already."""
+    """A node that could keep copies. `load`: what it keeps for other jobs already."""
 
     node: str
     domain: str
@@ -43,14 +49,17 @@ class Keeper:
 
 @dataclass(slots=True)
 class _Pool:
-    """Keepers by load, the lightest first, ties in the order given."""
+    """Possible holders by load, the lightest first; ties in the order given.
+
+    `load` is the truth. A heap entry whose load is outdated is put back with the present one when it comes
+    up."""
 
     keepers: Sequence[Keeper]
     load: dict[str, Load]
     heap: list[tuple[Load, int]] = field(default_factory=list)
 
     def lightest(self, outside: list[str]) -> Keeper | None:
-        """The lightest keeper whose domain is none of these."""
+        """Return the least loaded holder whose domain is none of `outside`; None when there is none."""
         passed, found = [], None
         while self.heap and found is None:
             load, index = heapq.heappop(self.heap)
@@ -67,14 +76,14 @@ class _Pool:
         return found
 
     def take(self, node: str, size: int) -> None:
-        """One more copy lies there."""
+        """Count one more copy of `size` bytes on this node."""
         held, copies = self.load[node]
         self.load[node] = held + size, copies + 1
 
 
 @dataclass(slots=True)
 class _Home:
-    """Where a shard lives, and will."""
+    """Where one shard lives in the plan. `domains`: of its ranks and chosen nodes; `nodes`: the chosen."""
 
     shard: Shard
     domains: list[str]
@@ -87,10 +96,9 @@ class _Home:
 
 
 def plan(shards: Sequence[Shard], keepers: Sequence[Keeper], replicas: int) -> dict[str, tuple[str, ...]]:
-    """For every shard that lives in fewer than 1 + `replicas` domains: the nodes that are to keep copies.
+    """Return, for every shard in fewer than 1 + `replicas` domains, the nodes that are to keep copies of it.
 
-    Former keepers stay; then the ones with the least to keep. Fewer than wanted when there are no more
-    domains."""
+    A shard gets fewer nodes than it needs, perhaps none, when there are no more domains."""
     by_name = {keeper.node: keeper for keeper in keepers}
     pool = _Pool(keepers, {keeper.node: keeper.load for keeper in keepers})
     pool.heap = sorted((keeper.load, index) for index, keeper in enumerate(keepers))
@@ -106,7 +114,10 @@ def plan(shards: Sequence[Shard], keepers: Sequence[Keeper], replicas: int) -> d
 
 
 def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
-    """One of each domain after another: the last ones in line could not use their own domain's nodes."""
+    """Order the shards so that their first domains take turns.
+
+    Were all shards of one domain served last, the nodes left with room might all be in that very domain,
+    which they cannot use."""
     seen: dict[str, int] = {}
     turns = []
     for index, home in enumerate(homes):
@@ -116,7 +127,7 @@ def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """While a job runs: look at its partners again when anything about them may have changed."""
+    """Plan the holders of a running job's snapshots again when something about them may have changed."""
     if not job.replicas.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return
     if job.generation is None or not job.generation.store or job.seating.rolls.unheard:
@@ -137,7 +148,7 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def _none(m: ClusterState, job: Job) -> None:
-    """No copies are wanted: who was told to make some hears so."""
+    """Withdraw the orders of a job that wants no copies (--replicas 0)."""
     state_sources.recall(m, job)
     _keep_words(m, job)
     job.replicas.partners, job.replicas.alone = {}, ""
@@ -145,11 +156,13 @@ def _none(m: ClusterState, job: Job) -> None:
 
 
 def _keep_words(m: ClusterState, job: Job) -> None:
-    """Where replicas were seen to hold the same shards, a later leader has to know: it may not see it."""
+    """Put into etcd that all replicas of the model hold the same shards, once that was seen.
+
+    A later leader may not be able to see it: the ranks that showed it may be gone by then."""
     words = state_sources.repeats(job)
     if words != job.generations.cut_words_told:
         job.generations.cut_words_told = words
-        m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
+        m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
 
 
 def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:
@@ -165,7 +178,7 @@ def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str
 
 
 def _kept(m: ClusterState, job: Job) -> dict[str, tuple[str, ...]]:
-    """Who keeps copies of what: what a former leader had chosen."""
+    """Return, by shard id, the nodes that keep copies now: the choice of a former leader."""
     found: dict[str, tuple[str, ...]] = {}
     for node in m.nodes.values():
         for word in dict.fromkeys(copy.shard for copy in node.copies_of(job.name)):
@@ -179,8 +192,8 @@ def _domain(m: ClusterState, node: str) -> str:
 
 
 def _keepers(m: ClusterState, job: Job) -> list[Keeper]:
-    """Connected nodes that serve peers and may hold this job, with what they keep for other jobs. A suspect
-    one keeps its place."""
+    """Return the connected nodes that serve peers and take this job's copies, with what they keep for other
+    jobs. A suspect node (its stream broke) stays a holder if it is one, but does not become one."""
     kept = {name for names in job.replicas.partners.values() for name in names}
     able = [n for n in m.nodes.values() if n.drain is None and n.takes(job.name)]
     able = [n for n in able if n.peer and (n.up or (n.state == "suspect" and n.name in kept))]
@@ -191,7 +204,7 @@ def _keepers(m: ClusterState, job: Job) -> list[Keeper]:
 
 
 def _tell_alone(m: ClusterState, job: Job, shards: Sequence[Shard]) -> None:
-    """Say once that some state would be lost with one domain, and the mend."""
+    """Note once that some shard lives in too few domains, with the remedy."""
     short = [
         s for s in shards if len(s.domains) + len(job.replicas.partners.get(s.word, ())) <= job.spec.replicas
     ]
@@ -208,7 +221,7 @@ def _tell_alone(m: ClusterState, job: Job, shards: Sequence[Shard]) -> None:
 
 
 def _order(m: ClusterState, job: Job, owners: Mapping[str, Member]) -> None:
-    """Tell every owner's node its partners, when it has not been told just these on its present stream."""
+    """Send each owner's node its list of holders, unless it got just that list on its present stream."""
     wanted: dict[str, list[Partner]] = {}
     for word, names in job.replicas.partners.items():
         owner = owners[word]

@@ -1,4 +1,10 @@
-"""Where a generation's state comes from: the newest whole step, and of every shard the nearest copy."""
+"""Choose a generation's restore point: the newest whole state, and for every shard the nearest copy. Pure.
+
+A state is named by its step and its origin generation (`born`). Two generations may compute the same step
+differently, so shards are put together only when both are equal. A state is whole when a copy of each shard
+can be reached. The newest whole state wins however far away it is; among copies of one shard the nearest tier
+wins. A checkpoint of another layout is whole by itself when every rank reads (reshards) its own part of it.
+Replicated state has one shard, so nothing is put together and its origin does not matter."""
 
 from __future__ import annotations
 
@@ -13,32 +19,34 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 WHOLE = (WHOLE_STATE,)
-"""The shards of replicated state: every copy holds all of it."""
+"""The shard ids of replicated state: one, and every copy holds all of it."""
 
 NO_READERS: Mapping[str, int] = MappingProxyType({})
+"""Names no reader: rank 0 reads each shard from a checkpoint."""
 
 EVERY = "+"
-"""The shard of a copy that holds all of them: a checkpoint of this layout."""
+"""Shard id of a copy that holds every shard: a checkpoint of this layout."""
 
 OTHER = "*"
-"""The shard of a checkpoint of another layout: good for all shards, when the ranks reshard it themselves."""
+"""Shard id of a checkpoint of another layout: it serves all ranks at once, which reshard it themselves."""
 
 NEAREST = {Tier.DONOR: 0, Tier.MEMORY: 1, Tier.PEER: 2, Tier.CHECKPOINT: 3, Tier.FRESH: 4}
+"""Order of the tiers; the smallest is the nearest."""
 
 NAMED_MAX = 4
-"""More shards than this are counted in a reason, not named."""
+"""Up to so many shards are named in a reason; more are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a generation starts from: the resume as the ranks read it, and the copy of each shard."""
+    """A chosen restore point: as the ranks get it, and the copies that it was made from."""
 
     resume: Resume
-    copies: tuple[Copy, ...]  # one per shard, in the order of the shards; none when each rank reads by itself
+    copies: tuple[Copy, ...]  # one per shard, in the order of the shards; () when each rank reshards
 
 
 State = tuple[int, int]
-"""(step, born)."""
+"""(step, origin generation); the origin is 0 for replicated state."""
 
 
 def choose(
@@ -47,11 +55,12 @@ def choose(
     shards: Sequence[str] = WHOLE,
     readers: Mapping[str, int] = NO_READERS,
 ) -> Choice | None:
-    """The newest step of which every shard is reachable, from its nearest copy; None when there is none.
+    """Return the newest state of which every shard can be reached; None when there is none.
 
-    A copy for which nobody vouches is chosen only when all that was reached would be lost without it.
-    `known_step` is the newest step ever completed: a fall behind it is named in the reason. `readers`: by
-    shard, the rank that reads it from a checkpoint; 0 when not named."""
+    Doubted copies (nobody vouches for them) are used only when all progress would be lost without them.
+    `known_step`: newest step that was completed anywhere; the reason names it when the job begins again at 0.
+    `shards`: the ids that are needed. `readers`: by shard, the rank that reads it from a checkpoint; 0 where
+    not named."""
     believed = [copy for copy in copies if not copy.doubted]
     choice = _newest(believed, known_step, shards, readers)
     all_lost = choice is None or choice.resume.step <= 0 < known_step
@@ -74,7 +83,7 @@ def _newest(
 
 
 def _states(copies: Sequence[Copy], by_birth: bool) -> dict[State, dict[str, Copy]]:
-    """For every state the nearest copy of each of its shards."""
+    """Group copies by state, and keep the nearest copy of each shard. `by_birth`: origins are kept apart."""
     states: dict[State, dict[str, Copy]] = {}
     for copy in copies:
         held = states.setdefault((copy.step, copy.born if by_birth else 0), {})
@@ -96,7 +105,7 @@ def _distance(copy: Copy) -> tuple[bool, int, bool, int, str, str, str]:
 
 
 def _whole(held: dict[str, Copy], shards: Sequence[str], readers: Mapping[str, int]) -> list[Copy]:
-    """One copy per shard; none when some shard is out of reach."""
+    """Return one copy per shard, or the one checkpoint to reshard; [] when some shard is out of reach."""
     every, other = held.get(EVERY), held.get(OTHER)
     found = []
     for shard in shards:
@@ -110,7 +119,7 @@ def _whole(held: dict[str, Copy], shards: Sequence[str], readers: Mapping[str, i
 
 
 def _farthest(found: Sequence[Copy]) -> Copy:
-    """The shard that is farthest away says what kind of restore this is."""
+    """Return the copy of the farthest tier: it names the tier of the whole restore."""
     return max(found, key=lambda copy: (NEAREST[copy.tier], -copy.rank))
 
 
@@ -159,7 +168,7 @@ def _reason(found: list[Copy], shards: Sequence[str], known_step: int) -> str:
 
 
 def _doubts(found: Sequence[Copy]) -> str:
-    """What is to be said of copies that do not rest on the word of their rank's own agent."""
+    """Describe, for the reason, the copies whose digest is not known from their rank's own agent."""
     doubted = [f"{copy.node}'s of {copy.member}" for copy in found if copy.doubted][:NAMED_MAX]
     hearsay = [f"{copy.node}'s of {copy.member}" for copy in found if copy.hearsay][:NAMED_MAX]
     words = ""

@@ -1,4 +1,8 @@
-"""What copies of a job's state the book knows of, and who could read each of them."""
+"""List every known copy of a job's state, and the rank that could read each of them.
+
+Ranks of one shard id hold equal state. A "cut" is the way in which state is divided into shards; it changes
+with the number of ranks. A script that has built nothing yet reports the id "all", whatever its rank held
+before, so "all" never replaces a known id. "?RANK" is an unknown id that one rank alone holds."""
 
 from __future__ import annotations
 
@@ -19,30 +23,28 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
 
-
-WHOLE_OR_SILENT = ("", WHOLE_STATE)
-
+WHOLE_OR_SILENT = ("", WHOLE_STATE)  # shard ids that may be reported by a rank that has built nothing yet
 FETCH_TRIES = 3
-"""Times that a copy at a peer is asked for before an older state is chosen."""
+"""How often a copy is fetched from a replica holder before an older state is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
     """Which shard each rank of the coming generation needs."""
 
-    words: tuple[str, ...]  # by rank
-    readers: dict[str, int]  # by shard, in rank order: the first rank that needs it
-    here: dict[tuple[str, str], int]  # (node, shard): the first rank there that needs it
-    recut: bool = False  # the layout is another than that in which the ranks told their words
+    words: tuple[str, ...]  # shard id by rank
+    readers: dict[str, int]  # by shard id, in rank order: the first rank that needs it
+    here: dict[tuple[str, str], int]  # by (node, shard id): the first rank there that needs it
+    recut: bool = False  # the state is cut for another number of ranks than in the newest generation
 
     @property
     def only(self) -> str:
-        """The shard that all ranks hold; "" when they hold different ones."""
+        """The one shard id that all ranks need; "" when they need different ones."""
         return self.words[0] if len(self.readers) == 1 else ""
 
 
 def shards(m: ClusterState, job: Job) -> Shards:
-    """The shard of every seat: as its member says, or as its rank held it in the generation before."""
+    """Find the shard that each seat needs: as its member reports it, or as its rank held it before."""
     recall(m, job)
     if recuts(job, len(job.seats) // job.spec.nproc_per_node):
         return _arranged(job, _recut(job), recut=True)
@@ -57,13 +59,13 @@ def shards(m: ClusterState, job: Job) -> Shards:
 
 
 def whole(m: ClusterState, job: Job, ranks: Sequence[int]) -> bool:
-    """Whether these ranks of the present seats hold every shard of the state."""
+    """Whether these ranks of the present seats hold every shard of the state together."""
     words = shards(m, job).words
     return {words[rank] for rank in ranks} == set(words)
 
 
 def _silent(word: str) -> bool:
-    """Whether it does not tell which part of the state a rank holds."""
+    """Whether a shard id leaves open which part of the state a rank holds."""
     return word in WHOLE_OR_SILENT or word.startswith("?")
 
 
@@ -77,18 +79,18 @@ def _arranged(job: Job, known: list[str], recut: bool = False) -> Shards:
 
 
 def _former(job: Job) -> list[str]:
-    """What the ranks of the newest generation held, as far as is known."""
+    """Return the shard ids that the ranks of the newest generation held; "" where unknown."""
     seats = job.generation.seats if job.generation else ()
     return [job.restore.shards.get(seat.rank, "") or _told(job, seat) for seat in seats]
 
 
 def _words(job: Job) -> dict[str, None]:
-    """The different ones among them: where the state is replicated, one for all of ten thousand nodes."""
+    """Return the distinct shard ids of the newest generation; one for ten thousand replicated ranks."""
     return dict.fromkeys(_former(job))
 
 
 def _told(job: Job, seat: Placement) -> str:
-    """What the member of a seat says that it holds."""
+    """Return the shard id that the member of a seat reports in the present cut; "" when it reports none."""
     member = job.members.get(seat.member)
     since = max(1, job.generations.cut_at)
     status = member.status if member is not None and member.generation >= since else None
@@ -96,7 +98,7 @@ def _told(job: Job, seat: Placement) -> str:
 
 
 def recall(m: ClusterState, job: Job) -> None:
-    """Take from the dead and from partners what the seats do not tell: it may be gone with the next."""
+    """Learn missing shard ids from the dead and from replica holders, before these are lost as well."""
     generation = _of_shards(job)
     if generation is None or not any(map(_silent, _words(job))):
         return
@@ -107,19 +109,19 @@ def recall(m: ClusterState, job: Job) -> None:
 
 
 def _of_shards(job: Job) -> Generation | None:
-    """The newest generation, when its ranks may hold shards: it has met, or an older one with shards has."""
+    """Return the newest generation if its ranks may hold shards: it or an older one with them has formed."""
     generation = job.generation
     return generation if generation is not None and (generation.store or job.generations.cut_at) else None
 
 
 def _as_elsewhere(job: Job) -> None:
-    """Replicas that were once seen to hold the same shards tell what their unknown ranks held."""
+    """Fill in missing shard ids where all replicas of the model were once seen to hold the same shards."""
     words = job.generations.cut_words
     former = _former(job) if words else []
     if not words or len(former) % len(words):
         return
     if any(not _silent(word) and word != words[rank % len(words)] for rank, word in enumerate(former)):
-        job.generations.cut_words = ()  # the script has changed its ways
+        job.generations.cut_words = ()  # the replicas differ by now
         return
     for rank, word in enumerate(former):
         if _silent(word):
@@ -132,15 +134,15 @@ def sharded(job: Job) -> bool:
 
 
 def recuts(job: Job, nodes: int) -> bool:
-    """Whether so many nodes are another layout for state in shards than the newest generation's."""
+    """Whether the state is in shards, and this number of nodes changes the number of its ranks."""
     generation = _of_shards(job)
     ranks = nodes * job.spec.nproc_per_node
     return generation is not None and ranks != generation.world_size and sharded(job)
 
 
 def repeats(job: Job) -> tuple[str, ...]:
-    """The shards of one replica, when each replica was seen to hold the same: then any number of replicas
-    is made of them. () when the state is cut over all ranks."""
+    """Return the shard ids of one replica of the model when all replicas were seen to hold the same; any
+    number of replicas can be made of them. () when the state is cut over all ranks."""
     size = job.spec.nproc_per_node * job.spec.replica_nodes
     words = _former(job)
     known = all(word and not word.startswith("?") for word in dict.fromkeys(words))
@@ -151,13 +153,13 @@ def repeats(job: Job) -> tuple[str, ...]:
 
 
 def torn(job: Job, nodes: int) -> bool:
-    """Whether state in shards cannot go on with so many nodes but from a checkpoint, cut anew."""
+    """Whether this number of nodes forces a reshard: only a checkpoint can give the state then."""
     return recuts(job, nodes) and not repeats(job)
 
 
 def cut_at(job: Job, ranks: int, number: int) -> int:
-    """Since which generation state is cut as it is in the one of this number, with so many ranks. Never 0
-    once shards have met: the next leader has to know that before a rank tells it."""
+    """Return the first generation whose cut of the state holds in generation `number` of so many `ranks`.
+    Never 0 once a group with shards has formed: the next leader must know so before any rank reports it."""
     if job.generation is None or not sharded(job):
         return job.generations.cut_at
     if ranks != job.generation.world_size and not repeats(job):
@@ -171,7 +173,7 @@ def _recut(job: Job) -> list[str]:
 
 
 def relabel(job: Job, generation: Generation) -> None:
-    """Another number of ranks is in etcd: what they hold is known only where replicas repeat."""
+    """Set the ranks' shard ids for a generation of another size: known only where replicas hold the same."""
     words, ranks = repeats(job), range(generation.world_size)
     if words:
         job.restore.shards = {rank: words[rank % len(words)] for rank in ranks}
@@ -181,7 +183,7 @@ def relabel(job: Job, generation: Generation) -> None:
 
 
 def _left(m: ClusterState, job: Job) -> dict[int, str]:
-    """What ranks held as far as copies at peers, and members that are gone, tell."""
+    """Return the shard ids by rank that copies at other nodes, and all known members, show."""
     kept = [copy for node in m.nodes.values() for copy in node.copies_of(job.name)]
     left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.generations.cut_at}
     for member in job.members.values():
@@ -194,8 +196,7 @@ def _left(m: ClusterState, job: Job) -> dict[int, str]:
 
 
 def _word(job: Job, member: Member, rank: int) -> str:
-    """The shard that a rank needs, as far as it is known. A script that has built none of its state yet
-    says "all", whatever its rank held before: where others hold shards, that says nothing."""
+    """Return a rank's shard id: reported from a group of this cut, else held before, else as reported."""
     status = member.status
     told = status.shard if status is not None and status.rank == rank else ""
     if told not in WHOLE_OR_SILENT and member.generation >= max(1, job.generations.cut_at):
@@ -204,8 +205,8 @@ def _word(job: Job, member: Member, rank: int) -> str:
 
 
 def copies(m: ClusterState, job: Job, need: Shards, hoped: bool = False) -> list[Copy]:
-    """Every copy of the state that a coming generation could start from. `hoped`: also those that may be had
-    yet, at nodes whose stream broke, or that could not be fetched at the first try."""
+    """Return every copy of the state that the coming generation could start from. `hoped`: also copies that
+    may become available: at nodes whose stream broke, or where a fetch failed and may be tried again."""
     if need.recut and not job.generations.cut_words:
         return [*(copy for copy in _living(job, need) if copy.tier is Tier.FRESH), *_checkpoints(job, need)]
     found = [
@@ -221,32 +222,31 @@ def copies(m: ClusterState, job: Job, need: Shards, hoped: bool = False) -> list
 
 
 _OF_ALL = (Tier.CHECKPOINT, Tier.FRESH)
-"""Copies that were made when every rank had ended the step, or before any had begun one."""
+"""Tiers whose copies were made after every rank had ended the step, or before any rank began one."""
 
 
 def _ended_by_all(job: Job) -> int | None:
-    """So many steps have ended on every rank that lives; None: nobody sets a limit. A rank that is broken in
-    a step says that it has not ended it: what the script does behind the optimizer would never run there. One
-    that was left out of the newest group sets none: the others have gone on without it."""
+    """Return how many steps every rank has ended; None: no limit. A rank interrupted after its optimizer step
+    has not ended that step: started from a later state, it would never run the rest of the step's body. Ranks
+    that were not in the newest group set no limit: the others have gone on without them."""
     there = (member for member in job.seated() if member.generation >= job.generations.formed)
     ended = (member.status.ended_step for member in there if member.status is not None)
     return min((step for step in ended if step is not None), default=None)
 
 
 def _not_beyond(limit: int | None, found: Sequence[Copy]) -> Iterator[Copy]:
-    """The copies from which a generation may begin: none is newer than what all living ranks have ended."""
+    """Keep the copies that are not newer than the steps which every rank has ended (`_ended_by_all`)."""
     return (copy for copy in found if limit is None or copy.step <= limit or copy.tier in _OF_ALL)
 
 
 def birth(job: Job, step: int, generation: int) -> int:
-    """The generation that computed the state which `generation` has after `step` steps: itself, unless it
-    started from just that state."""
+    """Return the origin of `generation`'s state after `step` steps: itself unless it started from that."""
     line = job.generations.lines.get(generation)
     return line[1] if line is not None and line[0] == step else generation
 
 
 def generation_met(job: Job) -> bool:
-    """Whether the newest generation may have met, and so have changed what the script built."""
+    """Whether the newest generation may have trained, and so have changed the state that the script built."""
     return job.generation is not None and bool(job.generation.store)
 
 
@@ -259,7 +259,7 @@ def _living(job: Job, need: Shards) -> Iterator[Copy]:
         if status.held_step > NO_STEP:
             born = birth(job, status.held_step, _held_in(member))
             state = (status.held_step, born, word)
-            if status.held_step == 0 or state not in told:  # of many alike the first is the nearest
+            if status.held_step == 0 or state not in told:  # one donor per state is enough, but at step 0
                 yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)
             told[state] = None
         elif member.generation == 0 or not met:
@@ -267,7 +267,7 @@ def _living(job: Job, need: Shards) -> Iterator[Copy]:
 
 
 def _of_another_cut(job: Job, member: Member, need: Shards, word: str) -> bool:
-    """Whether what a member holds is a shard of a layout that is over."""
+    """Whether a member holds a shard of a cut that is over."""
     status = member.status
     if status is None or status.held_step <= NO_STEP or member.generation == 0:
         return False
@@ -275,14 +275,14 @@ def _of_another_cut(job: Job, member: Member, need: Shards, word: str) -> bool:
 
 
 def _held_shard(member: Member) -> str:
-    """Which shard the state of a member is: in a generation that it only was told of it says none."""
+    """Return the shard id of a member's state; a member ordered into another generation reports none."""
     told = member.status.shard if member.status is not None else ""
     generation, shard = member.shard_before
     return told or (shard if generation == _held_in(member) else "")
 
 
 def _held_in(member: Member) -> int:
-    """The generation that the state of a member belongs to: one that it was told of may never have met."""
+    """Return the generation that a member's state is of; the newest it was sent may never have formed."""
     told = member.status.held_generation if member.status is not None else 0
     return told or member.generation
 
@@ -305,7 +305,7 @@ def _arenas(m: ClusterState, job: Job, need: Shards, hoped: bool) -> Iterator[Co
                     yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, name, born=born))
                 elif state not in alike or (rank, name) < alike[state]:
                     alike[state] = rank, name, seen
-    # Of many alike the nearest is enough. Two states of one member stay in their order.
+    # One copy per state is enough, the nearest. The states of one member stay in their order.
     for (step, born, word), (rank, name, _) in sorted(alike.items(), key=lambda found: found[1][2]):
         yield Copy(Tier.MEMORY, step, rank, word, name, born=born)
 
@@ -315,14 +315,14 @@ def _gives(node: Node, hoped: bool) -> bool:
 
 
 def _kept(job: Job, member: Member) -> Iterator[tuple[int, int, int]]:
-    """What a member's slots hold that may be gone on from: (generation, step, birth), ascending."""
+    """Yield the usable snapshots in a member's slots: (generation, step, origin generation), ascending."""
     for generation, step in member.kept:
         if (member.name, step) not in job.restore.failed_sources and generation >= job.generations.cut_at:
             yield generation, step, birth(job, step, generation)
 
 
 def _stranded(job: Job, node: Node, member: Member, word: str, need: Shards) -> Iterator[Copy]:
-    """Snapshots that a member left where nobody needs them: those who do fetch them from its node."""
+    """Yield the snapshots of a member on whose node no rank can read them: they are fetched from there."""
     rank = need.readers.get(word)
     if rank is None or not node.peer:
         return
@@ -335,7 +335,7 @@ def _stranded(job: Job, node: Node, member: Member, word: str, need: Shards) -> 
 
 
 def _slot(job: Job, member: Member, copy: Copy) -> Copy:
-    """A READY slot. One that was filled by our own order is of the tier that it was filled from."""
+    """Return the copy in a READY slot; a slot that our own order filled has the tier it was filled from."""
     answer = job.restore.answered.get(member.name)
     if answer is None or answer.step != copy.step:
         return copy
@@ -346,12 +346,12 @@ def _slot(job: Job, member: Member, copy: Copy) -> Copy:
 
 
 def copy_key(member: str, node: str, step: int) -> tuple[str, int]:
-    """The name, among `Job.spoiled`, of the snapshot of a member that a node keeps."""
+    """Return the key in `Restore.failed_sources` of the copy of a member's snapshot that a node keeps."""
     return f"{member}@{node}", step
 
 
 def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
-    """Whether a copy at a peer is not to be asked for, or (`hoped`) not any more."""
+    """Whether a copy at another node is excluded: since a fetch failed or, if `hoped`, for good."""
     key = copy_key(copy.member, copy.node, copy.step)
     again = hoped and 0 < job.restore.fetch_tries.get(key, 0) < FETCH_TRIES
     return key in job.restore.failed_sources and not again
@@ -376,13 +376,13 @@ def _peers(m: ClusterState, job: Job, need: Shards, hoped: bool) -> Iterator[Cop
 
 
 def _reader(job: Job, node: Node, word: str, need: Shards) -> int | None:
-    """Who fetches it: a rank beside it, or the first one that needs it."""
+    """Return the rank that fetches a copy: one on the holder's own node, else the first that needs it."""
     beside = need.here.get((node.name, word))
     return need.readers.get(word) if beside is None else beside
 
 
 def checkpoint_shard(record: CheckpointRecord) -> str:
-    """The shard of a checkpoint that has only one."""
+    """Return the shard id of a checkpoint that has only one."""
     return record.shards[0] if record.shards else WHOLE_STATE
 
 

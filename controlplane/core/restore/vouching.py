@@ -1,13 +1,13 @@
-"""Whose word a copy of a snapshot rests on, and which copies may be gone on from.
+"""Decide which copies of snapshots may be used, by the digest that the rank's own agent vouched for.
 
-Whoever keeps a copy could change it, and could offer one of a step that never was. So the agent of a rank
-says what each of its snapshots hashes to before it gives it away: to the leader (`SnapshotVouched`), and
-with the copy to whoever keeps it. The leader holds every copy against the rank's own agent; one that came
-after that agent was gone has the word of those who keep copies, who must agree. What is chosen is held
-against that digest, byte for byte, before a rank sees it (`Fetch.digest`).
+A replica holder could change a copy, or offer one of a step that was never reached. So a rank's agent reports
+the digest of each snapshot before it gives a copy away: to the leader (`SnapshotVouched`), and with the copy
+to its holder. The leader compares every offered copy with the digest from the rank's own agent. A leader that
+was elected after that agent was gone never got it; then the digests that the holders report must all agree.
+The copy that is chosen is verified against the digest (`Fetch.digest`) before a rank sees a byte of it.
 
-A copy for which nobody vouches (an agent of an older version says nothing) is gone on from only when nothing
-else is left of the job, and the reason says so."""
+A copy without any digest (an agent of an older version reports none) is the last resort: it is used only when
+otherwise all progress of the job would be lost, and the restore point's reason names it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     Holders = dict[What, dict[str, str]]
 
 SAID_MAX = 6
-"""Snapshots of one member whose digests a leader remembers: a rank holds two, whoever keeps copies two."""
+"""Digests that a leader remembers per member: its arena holds two snapshots, each replica holder two more."""
 
 
 class Rests(TypedDict):
-    """The fields of a copy (resume.Copy) that say what it rests on."""
+    """The fields of `records.copies.Copy` that say how far a copy is trusted."""
 
     digest: str
     doubted: bool
@@ -38,16 +38,16 @@ class Rests(TypedDict):
 
 
 class Trust(Enum):
-    """What a copy rests on."""
+    """How far a copy is trusted."""
 
-    VOUCHED = "vouched"  # the rank's own agent said so to this leader
-    KEPT = "kept"  # that agent was gone before it could; all who keep the copy say the same
-    UNVOUCHED = "unvouched"  # nobody says what it hashes to
-    REFUTED = "refuted"  # it is not what the rank's agent said, or of a step that nobody has reached
+    VOUCHED = "vouched"  # the rank's own agent reported its digest to this leader
+    KEPT = "kept"  # that agent never spoke to this leader; all holders report the same digest
+    UNVOUCHED = "unvouched"  # nobody reported its digest, or the holders disagree
+    REFUTED = "refuted"  # another digest than the rank's agent reported, or a step that no rank has reached
 
 
 def vouched(m: ClusterState, event: ev.SnapshotVouched) -> None:
-    """A rank's agent says what a snapshot of its rank hashes to. Nobody else can."""
+    """Record the digest of a snapshot as the agent of its rank reports it; from other nodes it is dropped."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.node != event.node:
@@ -60,17 +60,18 @@ def vouched(m: ClusterState, event: ev.SnapshotVouched) -> None:
 
 
 def heard(job: Job, member: str) -> None:
-    """This member's agent speaks to this leader: from now on it vouches for its snapshots itself."""
+    """Note that this member's agent speaks to this leader: from now on its word alone counts, and the word of
+    replica holders about this member does not."""
     job.restore.vouches.setdefault(member, {})
 
 
 def said(job: Job, member: str, generation: int, step: int) -> str:
-    """What the member's own agent has told this leader that a snapshot hashes to; "": nothing."""
+    """Return the digest of a snapshot as the member's own agent reported it to this leader; "": none."""
     return job.restore.vouches.get(member, {}).get((generation, step), "")
 
 
 def holders(m: ClusterState, job: Job) -> Holders:
-    """Who says what of which snapshot: by (member, generation, step), the digest that each node tells."""
+    """Collect the digests that replica holders report: (member, generation, step) -> node -> digest."""
     found: Holders = {}
     for node in m.nodes.values():
         for copy in node.copies_of(job.name):
@@ -80,7 +81,7 @@ def holders(m: ClusterState, job: Job) -> Holders:
 
 
 def trust(job: Job, copy: PeerCopy, every: Holders) -> Trust:
-    """What a copy rests on, by what its rank's agent said, or else by all who keep one (`every`)."""
+    """Judge a copy by its rank's own agent or, where that has not spoken, by all holders (`every`)."""
     own = job.restore.vouches.get(copy.member)
     if own is None:
         told = set(every.get((copy.member, copy.generation, copy.step), {}).values())
@@ -92,7 +93,7 @@ def trust(job: Job, copy: PeerCopy, every: Holders) -> Trust:
 
 
 def rests(job: Job, copy: PeerCopy, every: Holders) -> Rests | None:
-    """What is known of a copy that may be gone on from; None when it may not be."""
+    """Return the trust fields of a copy that may be used; None when it is refuted."""
     found = trust(job, copy, every)
     if found is Trust.REFUTED:
         return None
@@ -101,7 +102,7 @@ def rests(job: Job, copy: PeerCopy, every: Holders) -> Rests | None:
 
 
 def tell_refuted(m: ClusterState, job: Job) -> None:
-    """Say once of each copy that is not believed whose it is, and why."""
+    """Note each refuted copy once in the journal, with its holder and the reason."""
     every = holders(m, job)
     for node in m.nodes.values():
         for copy in node.copies_of(job.name):
@@ -119,7 +120,7 @@ def _refutation(job: Job, node: Node, copy: PeerCopy) -> str:
 
 
 def tidy(m: ClusterState, job: Job) -> None:
-    """Forget what was said of members that are gone, and of which nobody keeps a copy."""
+    """Forget the digests of members that are gone and of which no node keeps a copy."""
     kept = {copy.member for node in m.nodes.values() for copy in node.copies_of(job.name)}
     for member in [name for name in job.restore.vouches if name not in job.members and name not in kept]:
         del job.restore.vouches[member]

@@ -2,8 +2,9 @@
 
 A generation's seats and sources grow with its ranks, and every Launch and Form carries the generation: whole
 in each they would grow with the square; so would a job's environment with its launches. The first record that
-carries a generation or a spec is written whole, so is every Store and JobSubmitted; a later one that carries
-the same has `"again": true` in it: of the generation all but `seats` and `sources`, of the spec `job`."""
+carries a generation or a spec is written whole, so is every StoreJob and JobSubmitted; a later one that
+carries the same has `"again": true` in it: of the generation all but `seats` and `sources`, of the spec
+`job`."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ import dataclasses
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.records.effects import Store
 from controlplane.core.records.events import JobSubmitted
 from controlplane.core.records.model import Generation, JobSpec
+from controlplane.core.records.stores import StoreJob
+from controlplane.daemon.journal import older
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALWAYS_WHOLE = (Store, JobSubmitted)
+ALWAYS_WHOLE = (StoreJob, older.Store, JobSubmitted)
 KEPT = 4
 """Of each job: a generation has no meeting point at first, and members that launch late have an older one."""
 

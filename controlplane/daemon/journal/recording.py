@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import MemberStatus
     from controlplane.core.records.timing import CoreSettings
 
-FORMAT = 2
-FORMATS = (1, FORMAT)
-"""Those that can be told again. In the first, every effect is whole."""
+FORMAT = 3
+FORMATS = (1, 2, FORMAT)
+"""Those that can be told again. In the first, every effect is whole; up to the second, every write to etcd is
+one kind of effect (older.py)."""
 
 BYTES_MAX = 32 << 20
 KEPT = 4

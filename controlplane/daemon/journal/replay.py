@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core.cluster import Cluster
 from controlplane.core.records import events
 from controlplane.core.records.timing import CoreSettings
+from controlplane.daemon.journal import older
 from controlplane.daemon.journal.compaction import Brevity
 from controlplane.daemon.journal.recording import FORMATS, whole
 from controlplane.wire.records import plain, restore
@@ -17,6 +18,8 @@ from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from controlplane.core.records.effects import Effect
 
 EVENTS = {kind.__name__: kind for kind in typing.get_args(events.Event)}
 Named = tuple[str, Any]
@@ -78,7 +81,12 @@ def replay(reign: Reign, lines: Iterable[str], end: End | None = None) -> Iterat
     A last line that a crash has torn is left out, and so is what follows the bound of a recording: `end` says
     so."""
     cluster = Cluster(reign.settings)
-    said = plain if reign.format == 1 else Brevity(lambda record: record).plain
+    body = plain if reign.format == 1 else Brevity(lambda record: record).plain
+
+    def said(effect: Effect) -> Named:
+        record = older.shown(effect, reign.format)
+        return type(record).__name__, body(record)
+
     beats: dict[str, dict[str, Any]] = {}
     for index, text in enumerate(lines, 1):
         if not text.endswith("\n"):
@@ -96,7 +104,7 @@ def replay(reign: Reign, lines: Iterable[str], end: End | None = None) -> Iterat
 
 def _step(
     cluster: Cluster,
-    said: Callable[[Any], Any],
+    said: Callable[[Effect], Named],
     index: int,
     line: dict[str, Any],
     beats: dict[str, dict[str, Any]],
@@ -109,7 +117,7 @@ def _step(
         raise ReplayError(f"line {index + 1} is no step of a core: {error!r}") from error
     named = (line["type"], body)
     try:
-        effects = tuple((type(each).__name__, said(each)) for each in cluster.step(now, event))
+        effects = tuple(said(each) for each in cluster.step(now, event))
     except Exception as error:
         then = ", as it did then" if line.get("failed") else f"; then it decided {_names(recorded)}"
         return Step(index, now, named, (), recorded, f"the core fails: {error!r}{then}")

@@ -15,7 +15,6 @@ from controlplane.core.records.effects import (
     Probe,
     ReplaceNode,
     StacksKept,
-    Store,
 )
 from controlplane.core.records.events import (
     CheckpointsFound,
@@ -28,6 +27,7 @@ from controlplane.core.records.events import (
     QuarantineReleased,
 )
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.stores import STORES, ForgetNode, StoreJob, StoreNode
 from controlplane.daemon.journal.stack_archive import FOLDER, Shelf
 from controlplane.daemon.leadership.accounts import Keeper
 from controlplane.daemon.leadership.recorder import Recorder
@@ -225,7 +225,7 @@ class Reign:
             effects = await self.loop.ask(QuarantineReleased(node, reason))
         except ReignOver as over:
             return str(over)
-        return await self._stored(tuple(each.ticket for each in effects if isinstance(each, Store)))
+        return await self._stored(tuple(each.ticket for each in effects if isinstance(each, STORES)))
 
     async def mark(self, event: Wish) -> tuple[str, str, str]:
         """Post what a person wants: what became of it (see MARKED), why, and "" once etcd holds it, else why
@@ -236,8 +236,8 @@ class Reign:
             return "", "", str(over)
         notes = [each for each in effects if isinstance(each, Note) and each.kind in MARKED]
         of_job = isinstance(event, PauseRequested)
-        stores = [each for each in effects if isinstance(each, Store)]
-        tickets = tuple(each.ticket for each in stores if (each.state if of_job else each.node))
+        wanted = StoreJob if of_job else (StoreNode, ForgetNode)
+        tickets = tuple(each.ticket for each in effects if isinstance(each, wanted))
         what, why = (MARKED[notes[-1].kind], notes[-1].reason) if notes else ("", "")
         return what, why, await self._stored(tickets)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controlplane.core.membership.replacement import GONE
 from controlplane.core.records.events import Elected
 from controlplane.core.records.model import (
     CheckpointRecord,
@@ -20,15 +20,23 @@ from controlplane.core.records.model import (
     NodePlace,
     Unread,
 )
+from controlplane.core.records.stores import (
+    ForgetCheckpoints,
+    ForgetNode,
+    Store,
+    StoreCheckpoint,
+    StoreHistory,
+    StoreJob,
+    StoreNode,
+)
 from controlplane.core.state.cluster_state import LEFT
 from controlplane.wire import bounds
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from controlplane.core.records.effects import Store
     from controlplane.daemon.etcd.keyspace import Keyspace
 
 log = logging.getLogger(__name__)
@@ -47,34 +55,34 @@ class Records:
 
     def puts(self, store: Store) -> dict[str, bytes | None]:
         """The keys and values of one Store effect, which change together or not at all; None: deleted."""
+        return _PUTS[type(store)](self, store)
+
+    def _job(self, store: StoreJob) -> dict[str, bytes | None]:
         keys = self.keys
-        puts: dict[str, bytes | None] = {}
+        puts: dict[str, bytes | None] = {keys.state(store.state.job): pack(store.state)}
         if store.spec is not None:
             puts[keys.spec(store.spec.job)] = pack(store.spec)
-        if store.state is not None:
-            puts[keys.state(store.state.job)] = pack(store.state)
         if store.generation is not None:
             generation, packed = store.generation, pack(store.generation)
             puts[keys.generation(generation.job)] = packed
             puts[keys.rdzv(generation.job, generation.number)] = packed
-        if store.checkpoint is not None:
-            puts |= self._checkpoint(store.checkpoint)
-        if store.forget:
-            puts |= self._forget(store.job, store.forget)
-        if store.lemon is not None:
-            gone = not store.lemon.score
-            puts[keys.lemon(store.lemon.node)] = None if gone else pack(store.lemon)
-        if store.node and store.node_state == GONE:
-            puts[keys.node(store.node)] = None
-        elif store.node:
-            document: dict[str, Any] = {"v": 1, "node": store.node}
-            document |= {"state": store.node_state, "reason": store.node_reason}
-            document |= {"address": store.node_address, "domain": store.node_domain}
-            if store.marks is not None:
-                document |= {"cordoned": store.marks.cordoned, "devices": dict(store.marks.devices)}
-                document |= {"drain_by_s": store.marks.drain_by_s, "drain_forced": store.marks.drain_forced}
-            puts[keys.node(store.node)] = json.dumps(document).encode()
         return puts
+
+    def _node(self, store: StoreNode) -> dict[str, bytes | None]:
+        document: dict[str, Any] = {"v": 1, "node": store.node}
+        document |= {"state": store.state, "reason": store.reason}
+        document |= {"address": store.address, "domain": store.domain}
+        if store.marks is not None:
+            document |= {"cordoned": store.marks.cordoned, "devices": dict(store.marks.devices)}
+            document |= {"drain_by_s": store.marks.drain_by_s, "drain_forced": store.marks.drain_forced}
+        return {self.keys.node(store.node): json.dumps(document).encode()}
+
+    def _no_node(self, store: ForgetNode) -> dict[str, bytes | None]:
+        history = self._history(store.history) if store.history is not None else {}
+        return {self.keys.node(store.node): None} | history
+
+    def _history(self, record: LemonRecord) -> dict[str, bytes | None]:
+        return {self.keys.lemon(record.node): pack(record) if record.score else None}
 
     def _checkpoint(self, record: CheckpointRecord) -> dict[str, bytes | None]:
         self.checkpoints.setdefault(record.job, {})[record.id] = record
@@ -137,10 +145,21 @@ class Records:
         )
 
 
+_PUTS: dict[type, Callable[[Records, Any], dict[str, bytes | None]]] = {
+    StoreJob: Records._job,
+    StoreCheckpoint: lambda records, store: records._checkpoint(store.checkpoint),
+    ForgetCheckpoints: lambda records, store: records._forget(store.job, store.forget),
+    StoreNode: Records._node,
+    ForgetNode: Records._no_node,
+    StoreHistory: lambda records, store: records._history(store.history),
+}
+
+
 def check(store: Store) -> None:
     """Raise WireError, naming it, on a number that no leader to come would read."""
-    for record in (store.spec, store.state, store.generation, store.checkpoint, store.lemon, store.marks):
-        if record is not None:
+    for each in dataclasses.fields(store):
+        record = getattr(store, each.name)
+        if dataclasses.is_dataclass(record):
             bounds.check(record)
 
 

@@ -21,7 +21,7 @@ _QUIET = (
 )
 """Events that come all the time: what they change is found by looking at every node in turn."""
 _INNER = ("status", "verdict", "incident", "state", "generation", "record", "spec")
-_ORDERS = (effects.Release, effects.Store)
+_ORDERS = (effects.Release, *effects.STORES)
 
 
 class Changes:

@@ -66,7 +66,7 @@ class Performer:
     ) -> None:
         self._links, self._recorder, self._metrics, self._welcome = links, recorder, metrics, welcome
         self.table: dict[type, Callable[[Any], None]] = {
-            effects.Store: recorder.add,
+            **dict.fromkeys(effects.STORES, recorder.add),
             effects.Admit: self._admit,
             effects.Refuse: self._refuse,
             **dict.fromkeys(ORDERS, self._order),

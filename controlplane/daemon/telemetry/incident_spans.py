@@ -71,7 +71,7 @@ class Spans:
         self._open: dict[str, _Open] = {}  # by job
         self._hear: dict[type, Callable[[Any], None]] = {
             effects.Judged: self._judged,
-            effects.Store: self._writing,
+            effects.StoreJob: self._writing,
             effects.IncidentChanged: self._changed,
         }
 
@@ -96,7 +96,7 @@ class Spans:
         while len(self._open) > OPEN_MAX:
             del self._open[next(iter(self._open))]
 
-    def _writing(self, effect: effects.Store) -> None:
+    def _writing(self, effect: effects.StoreJob) -> None:
         seen = self._open.get(effect.job) if effect.generation is not None else None
         if seen is not None:
             seen.writing_s, seen.stored_s = self._wall(), 0.0

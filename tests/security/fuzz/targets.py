@@ -16,7 +16,7 @@ from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.parser import Parser
 from controlplane.cli.flags.settings import add_settings, read_settings
 from controlplane.core.cluster import Cluster
-from controlplane.core.records.effects import Store
+from controlplane.core.records.effects import STORES
 from controlplane.core.records.events import JobSubmitted, NodeJoined, Stored
 from controlplane.core.records.model import CheckpointRecord, JobSpec
 from controlplane.core.records.timing import CoreSettings
@@ -243,7 +243,7 @@ class Core:
         self._now += 0.05
         effects = self._cluster.step(self._now, event)
         for effect in effects:
-            if isinstance(effect, Store):
+            if isinstance(effect, STORES):
                 self._step(Stored(effect.ticket))
 
 

@@ -1,0 +1,81 @@
+"""Show today's effects as older recordings wrote them, so that both can be held against each other.
+
+Up to format 2 one effect `Store` stood for every write to etcd, with a field for each record that it might
+put; today each kind of write is an effect of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.records import stores
+from controlplane.core.records.model import (
+    CheckpointRecord,
+    Generation,
+    JobSpec,
+    JobState,
+    LemonRecord,
+    NodeMarks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.records.effects import Effect
+
+ONE_STORE = 2
+"""The newest format with one effect for every write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A write to etcd, as recordings of format 1 and 2 have it."""
+
+    ticket: int
+    term: int
+    job: str = ""
+    spec: JobSpec | None = None
+    state: JobState | None = None
+    generation: Generation | None = None
+    checkpoint: CheckpointRecord | None = None
+    forget: tuple[str, ...] = ()
+    node: str = ""
+    node_state: str = ""
+    node_reason: str = ""
+    node_address: str = ""
+    node_domain: str = ""
+    marks: NodeMarks | None = None
+    lemon: LemonRecord | None = None
+
+
+def shown(effect: Effect, format: int) -> Any:
+    """The effect as the record that a recording of this format has in its place."""
+    make = _MAKE.get(type(effect)) if format <= ONE_STORE else None
+    return make(effect) if make is not None else effect
+
+
+def _job(e: stores.StoreJob) -> Store:
+    return Store(e.ticket, e.term, e.job, e.spec, e.state, e.generation)
+
+
+def _node(e: stores.StoreNode) -> Store:
+    return Store(
+        e.ticket,
+        e.term,
+        node=e.node,
+        node_state=e.state,
+        node_reason=e.reason,
+        node_address=e.address,
+        node_domain=e.domain,
+        marks=e.marks,
+    )
+
+
+_MAKE: dict[type, Callable[[Any], Store]] = {
+    stores.StoreJob: _job,
+    stores.StoreCheckpoint: lambda e: Store(e.ticket, e.term, e.job, checkpoint=e.checkpoint),
+    stores.ForgetCheckpoints: lambda e: Store(e.ticket, e.term, e.job, forget=e.forget),
+    stores.StoreNode: _node,
+    stores.ForgetNode: lambda e: Store(e.ticket, e.term, node=e.node, node_state="gone", lemon=e.history),
+    stores.StoreHistory: lambda e: Store(e.ticket, e.term, lemon=e.history),
+}
