@@ -1,4 +1,7 @@
-"""Start a node's agent, keep its tasks running, and end it in order."""
+"""Start a node's agent, keep its tasks running, and end it in order.
+
+The order of the end matters: the launcher ends the ranks first, then the tasks stop, and shared memory is
+removed last, when nothing can write to it any more."""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ async def serve(settings: AgentSettings) -> int:
     """Run one node's agent until SIGTERM or SIGINT; then end its ranks, and leave only logs behind.
 
     Returns 0 after an orderly end, and 1 when the agent could not go on (the reason is logged). Raises
-    SettingsError on impossible settings, of which another agent in the same run folder is one."""
+    SettingsError on impossible settings, and when another agent uses the same run folder."""
     check_agent(settings)
     name, address = settings.node or _host_name(), _address(settings)
     paths = Paths.of(settings, name)
@@ -63,10 +66,10 @@ class _Shell:
         self._failure = ""
         self._leaving: asyncio.Task[None] | None = None
         self._metrics: MetricsServer | None = None
-        self._addresses = b""  # what was written to the address file
+        self._addresses = b""  # the content written to the address file; empty: none written
 
     async def run(self) -> int:
-        """Open the node, run its tasks until told to end, and close it."""
+        """Open the node, run its tasks until a signal or a failure, and close it. Returns the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._leave)
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
@@ -93,8 +96,7 @@ class _Shell:
         return 1 if self._failure else 0
 
     async def _opened(self) -> bool:
-        """Open everything. False when the agent was told to end while it waited for another container's
-        launcher."""
+        """Open everything. False when a signal came while it waited for another container's launcher."""
         opening = asyncio.create_task(self._open())
         if self._node.settings.own_launcher:
             await opening
@@ -110,22 +112,23 @@ class _Shell:
         return True
 
     async def _watch_link(self) -> None:
-        """Tell the core once a second whether there is a stream: after too long without one, ranks are
-        parked."""
+        """Report to the core once a second whether there is a stream to the leader: without one, ranks are
+        fenced after a while."""
         while True:
             self._node.decide(Linked(self._node.link.up))
             await asyncio.sleep(_LINK_LOOK_S)
 
     def _leave(self) -> None:
-        """Handle SIGTERM: give the ranks a grace period to move to other nodes, where a leader can arrange
-        that. A second SIGTERM ends the agent at once."""
+        """Handle SIGTERM: give the ranks a grace period to move to other nodes, if a leader can arrange that.
+
+        A second SIGTERM ends the agent at once."""
         node, grace_s = self._node, self._node.settings.drain_grace_s
         alive = [member for member in node.members if member.alive]
         trains = any(member.status.elastic for member in alive)
         if self._leaving or not (grace_s and node.link.up and (trains or not alive)):
             self._stop.set()
             return
-        if not alive:  # nobody is to be waited for: the leader is to know that this node is not lost
+        if not alive:  # nothing to wait for but the leader's answer: it must not take this node for lost
             grace_s = min(grace_s, _FAREWELL_S)
         log.info("SIGTERM: the ranks have %.0f s to go elsewhere", grace_s)
         node.tell(NodeLeaving(node.name, node.incarnation, "its agent was told to end", grace_s))
@@ -169,7 +172,7 @@ class _Shell:
             removal.written(Path(self._node.settings.address_file), self._addresses)
 
     async def _guard(self, work: Coroutine[None, None, None]) -> None:
-        """Run a task to its end; one that fails ends the agent, with the reason."""
+        """Run a task to its end. One that fails ends the agent, with the reason."""
         try:
             await work
         except (LinkRefused, LauncherError) as error:
@@ -193,7 +196,7 @@ class _Shell:
             await asyncio.sleep(_SENSE_S)
 
     async def _mend(self) -> None:
-        """Recreate folders that somebody removed, before anything needs them."""
+        """Recreate folders that somebody removed, before they are needed."""
         while True:
             try:
                 self._node.folders.mend()

@@ -1,1 +1,1 @@
-"""What Holdfast costs and gains, measured against bare torch and its peers in one run. See README.md."""
+"""Measure what Holdfast costs and gains, against bare torch and its peers in one run. See README.md."""

@@ -1,8 +1,9 @@
-"""Beats per second that one coordinator takes, in plaintext and over mTLS, in turns.
+"""Measure how many beats per second one coordinator takes, in plaintext and over mTLS, in turns.
 
 `python -m benchmarks.beats --json`: {"plaintext_beats_per_s", "mtls_beats_per_s", "ratio", "cpu_ratio",
 "journal_and_metrics_share", ...}. Server and agents are processes of their own. On a busy machine the rates
-say little; `cpu_ratio` compares beats per second of the coordinator's own CPU."""
+mean little; `cpu_ratio` compares beats per second of the coordinator's own CPU, which other processes disturb
+less."""
 
 from __future__ import annotations
 
@@ -33,12 +34,13 @@ from tests.security.serving import OPTIONS, reigning, serving
 
 STREAMS = 16
 ADOPTING_BEATS = 1000
-"""With the first beats the leader takes the job over: that is no steady state."""
+"""Beats that are not counted: with the first ones the new leader takes the job over, which is no steady
+state."""
 LINK = "/holdfast.control.v1.Control/Link"
 
 
 async def serve(files: Files | None) -> None:
-    """Be a leading coordinator until standard input ends; prints the address, then a round."""
+    """Be a leading coordinator until standard input ends. Prints its address, at the end the results."""
     spent = _Spent()
     for kind, name in ((Loop, "_record"), (Observer, "event"), (Observer, "look"), (Spread, "observe")):
         spent.watch(kind, name)
@@ -56,7 +58,7 @@ async def serve(files: Files | None) -> None:
 
 
 class _Spent:
-    """CPU seconds within some methods, which do not wait."""
+    """Measures the CPU seconds spent within some methods, none of which waits."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -66,7 +68,7 @@ class _Spent:
         self._clock_s = (time.thread_time() - begun) / 10_000
 
     def watch(self, kind: type, name: str) -> None:
-        """Time this method from now on."""
+        """Measure this method from now on."""
         method = getattr(kind, name)
 
         def timed(*values: Any) -> Any:
@@ -79,7 +81,7 @@ class _Spent:
 
 
 async def talk(address: str, agents: list[Access], seconds: float) -> None:
-    """Say beats as fast as they are taken, each agent on a connection of its own."""
+    """Send beats as fast as they are taken, each agent on a connection of its own."""
     ends_at = time.monotonic() + seconds
     await asyncio.gather(*(_agent(address, number, ends_at, each) for number, each in enumerate(agents)))
 
@@ -90,7 +92,7 @@ async def _agent(address: str, number: int, ends_at: float, access: Access) -> N
 
 
 async def _stream(channel: Any, number: int, ends_at: float) -> None:
-    """A node that trains on under a new leader, and is a step further at each beat."""
+    """A node that trains on under a new leader, and is one step further at each beat."""
     call = channel.stream_stream(LINK, None, pb.CoordinatorMessage.FromString)()
     node, ranks = f"n{number:05}", range(number * RANKS, (number + 1) * RANKS)
     joined = NodeJoined(node, 1, "l", "127.0.0.1", RANKS, 29500, tuple(map(running, ranks)))
@@ -107,12 +109,14 @@ async def _stream(channel: Any, number: int, ends_at: float) -> None:
 
 
 Round = tuple[float, float, float]
-"""Beats that were taken per second, and per second of the coordinator's CPU; the share of that CPU that
-journal and metrics took."""
+"""The results of one round.
+
+Beats taken per second; beats taken per second of the coordinator's CPU; the share of that CPU that journal
+and metrics took."""
 
 
 def measure(server_files: Files | None, agents: list[Access], seconds: float) -> Round:
-    """One round."""
+    """Run one round."""
     document = json.dumps(vars(server_files) if server_files else None)
     argv = [sys.executable, "-m", "benchmarks.beats", "--serve", document]
     server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -133,7 +137,7 @@ def measure(server_files: Files | None, agents: list[Access], seconds: float) ->
 
 
 def compare(rounds: int, seconds: float) -> dict[str, Any]:
-    """Plaintext and mTLS in turns; the ratio is the median of the rounds'."""
+    """Run rounds of plaintext and mTLS in turns. Each ratio is the median of the rounds' ratios."""
     load = LoadMeter()
     plaintext: list[Round] = []
     mtls: list[Round] = []

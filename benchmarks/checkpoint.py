@@ -1,7 +1,7 @@
-"""`python -m benchmarks.checkpoint`: what a checkpoint costs, against the machine's limits and the peers.
+"""Measure what a checkpoint costs, against the machine's limits and the peers.
 
-Every round takes every contender in turn, on one state, in one process. README.md says what each number
-means."""
+`python -m benchmarks.checkpoint`: every round takes every contender in turn, on one state, in one process.
+README.md explains each number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Values = dict[str, list[float | None]]
 
 
 class Bench:
-    """One size of state, all contenders, their folders."""
+    """One size of state, all contenders, and their folders."""
 
     def __init__(self, size: float, disk: Path, memory: Path) -> None:
         self.disk, self.memory = disk, memory
@@ -60,7 +60,7 @@ class Bench:
         }
 
     def close(self) -> None:
-        """End all processes and give the memory back."""
+        """End all processes and free the memory."""
         self.ours.close()
         self.cached.close()
         self.process.close()
@@ -72,12 +72,12 @@ class Bench:
             print(f"  {name} {value:.4f}", file=sys.stderr, flush=True)
 
     def _step(self) -> None:
-        """About 10 ms of a trainer's work, one thread."""
+        """About 10 ms of a trainer's work, on one thread."""
         for _ in range(24):
             torch.mm(_LEFT, _RIGHT)
 
     def _steps_s(self, during: Callable[[Callable[[], None]], Any]) -> tuple[float, Any]:
-        """Median seconds of a step while something else goes on, and its answer."""
+        """The median time of a step while something else goes on (s), and the result of that."""
         spent: list[float] = []
 
         def step() -> None:
@@ -147,7 +147,8 @@ class Bench:
         shutil.rmtree(folder)
 
     def clean(self, name: str) -> None:
-        """Throw away what was saved, so that every contender meets the same disk; a folder for the next."""
+        """Delete what was saved, so that every contender finds the same disk, and make a folder for the
+        next."""
         if self.ours.storage:
             shutil.rmtree(self.ours.storage, ignore_errors=True)
         self.ours.storage = tempfile.mkdtemp(dir=self.disk, prefix=name)
@@ -163,7 +164,7 @@ _LEFT, _RIGHT = torch.randn(256, 256), torch.randn(256, 256)
 
 
 def measure(bench: Bench, rounds: int, only: list[str]) -> None:
-    """All contenders, so many times in turn; a first round that warms their memory is thrown away."""
+    """Run all contenders in turn, `rounds` times, after one round that only warms their memory."""
     for number in range(-1, rounds):
         for name in only:
             print(f"round {number + 1} of {rounds}: {name}", file=sys.stderr, flush=True)

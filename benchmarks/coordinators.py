@@ -1,4 +1,4 @@
-"""One etcd, two coordinators and what runs under them, as processes of this machine, by the command line."""
+"""Run one etcd, two coordinators and what works under them, as processes, through the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLEEPER = "import time\ntime.sleep(3600)\n"
 
 
 class Cluster:
-    """One etcd, two coordinators, and what is started beside them; ended with the context."""
+    """One etcd, two coordinators, and what is started beside them. All of it ends with the context."""
 
     def __init__(self, base: Path, stack: contextlib.ExitStack) -> None:
         self.base, self._stack, self.script = base, stack, base / "sleeper.py"
@@ -52,11 +52,11 @@ class Cluster:
 
     @property
     def addresses(self) -> str:
-        """Both coordinators, as tools name them."""
+        """The addresses of both coordinators, as flags take them."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def start(self, name: str, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """A process that ends with the benchmark. `env`: instead of that of what is measured."""
+        """Start a process that ends with the benchmark. `env` replaces the usual environment."""
         env = env or environment({"LOGS": str(self.logs)})
         with (self.base / f"{name}.log").open("ab") as output:
             process = subprocess.Popen(argv, stdout=output, stderr=output, cwd=self.base, env=env)
@@ -73,17 +73,17 @@ class Cluster:
         return process
 
     def holdfast(self, *argv: str) -> subprocess.Popen[bytes]:
-        """One of our commands, in the background."""
+        """Start one of Holdfast's commands in the background."""
         return self.start(argv[0], sys.executable, "-m", "controlplane", *argv)
 
     def get(self, what: str) -> list[dict[str, Any]]:
-        """A table, [] while nobody answers."""
+        """A table of `holdfast get`; [] while no coordinator answers."""
         argv = [sys.executable, "-m", "controlplane", "get", what, "-o", "json"]
         done = subprocess.run([*argv, "--coordinator", self.addresses], capture_output=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else []
 
     def noted(self, kind: str, subject: str, after: float) -> list[float]:
-        """When a leader noted this of a node since then, s of CLOCK_MONOTONIC."""
+        """When a leader noted this about a node, after `after`; both in s of CLOCK_MONOTONIC."""
         rows = [json.loads(line) for path in self.journals if path.exists() for line in log.lines(path)]
         found = [row for row in rows if row["type"] == "Note" and row["monotonic_s"] > after]
         return [
@@ -94,7 +94,7 @@ class Cluster:
 
 
 def until(look: Callable[[], Any], timeout_s: float) -> Any:
-    """The first value that is true. Raises SystemExit when there is none in time."""
+    """Wait for the first true value of `look`. Raises SystemExit when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while not (value := look()):
         if time.monotonic() > deadline:
@@ -115,7 +115,7 @@ def running() -> Iterator[Cluster]:
 
 
 def _etcd() -> str:
-    """The etcd that `holdfast run` would start. Raises SystemExit with the mend when there is none."""
+    """The etcd that `holdfast run` would start. Raises SystemExit with a solution when there is none."""
     try:
         return find_binary().path
     except PrivateEtcdError as error:

@@ -1,8 +1,9 @@
-"""`python -m benchmarks.failover`: a leader that hangs, a node that falls silent, a process that dies.
+"""Measure reactions: to a leader that hangs, a node that falls silent, a process that dies.
 
-Real etcd, coordinators, agents and ranks on this machine. The leader is stopped (SIGSTOP), not killed: a dead
-one is seen at once by another coordinator of its machine, a hung one only when its lease runs out. Ranks
-train meanwhile: steps that they take twice are lost. Deaths, hangs and resizes: verdicts.py."""
+`python -m benchmarks.failover` runs real etcd, coordinators, agents and ranks on this machine. The leader is
+stopped (SIGSTOP), not killed: another coordinator on the same machine notices at once when a process is dead,
+but a hung one only when its lease runs out. Ranks train meanwhile; steps that they take twice are counted as
+lost. Deaths, hangs and resizes are in verdicts.py."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ SIZE_TIMEOUT_S = 900.0
 
 
 def failover(cluster: Cluster) -> tuple[float, int]:
-    """From the moment in which the leader hangs until another takes and stores a decision, in s; and how many
-    steps the ranks that train took twice, or not at all."""
+    """Stop the leader, and measure the time (s) until another coordinator has taken and stored a decision.
+
+    Also returns how many steps the training ranks took twice, or not at all."""
     until(lambda: _submitted(cluster), 60)
     until(lambda: _trained(cluster, 20), 240)
     leader, asker = cluster.leaders[0], Asker(cluster, "after", f"127.0.0.1:{cluster.ports[1]}")
@@ -44,7 +46,7 @@ def failover(cluster: Cluster) -> tuple[float, int]:
 
 
 class Asker:
-    """A process that asks one coordinator to take a job until it does: first it says `ready`, then when."""
+    """A process that submits a job to one coordinator until it is taken. It prints `ready`, then the time."""
 
     def __init__(self, cluster: Cluster, job: str, address: str) -> None:
         self._job, self._output = job, cluster.base / "asker.log"
@@ -53,7 +55,7 @@ class Asker:
         self._heard = 0
 
     def answer(self) -> str:
-        """Its next line. Raises SystemExit when none comes, with what it has printed."""
+        """Its next line. Raises SystemExit, with what it has printed, when none comes."""
         self._heard += 1
         try:
             until(lambda: len(self._lines()) >= self._heard or self._process.poll(), 6 * TTL_S)
@@ -68,14 +70,14 @@ class Asker:
 
 
 def _trained(cluster: Cluster, steps: int, since: float = 0.0) -> bool:
-    """Whether every rank has taken so many steps, and one now."""
+    """Whether every rank has taken this many steps, the last one just now."""
     last = log.newest(log.read(cluster.logs))
     fresh = since - 2.0
     return len(last) == RANKS and all(row["step"] >= steps and row["t"] > fresh for row in last.values())
 
 
 def _lost(cluster: Cluster) -> int:
-    """Steps that some rank took more than once, or that none did between its first and its last."""
+    """The number of steps that a rank took more than once, or skipped between its first and last."""
     steps: dict[int, list[int]] = {}
     for row in log.read(cluster.logs):
         if row["event"] == "step":
@@ -85,7 +87,7 @@ def _lost(cluster: Cluster) -> int:
 
 
 def agent(cluster: Cluster) -> subprocess.Popen[bytes]:
-    """The agent of the one node, once it is there."""
+    """Start the agent of the one node, and wait until it is up."""
     process = cluster.holdfast(
         "agent", f"--coordinator={cluster.addresses}", "--node=n0", f"--slots={RANKS}", "--address=127.0.0.1",
         "--drain-grace-s=0", f"--run-dir={tempfile.mkdtemp(dir='/tmp', prefix='hf-')}",
@@ -95,7 +97,7 @@ def agent(cluster: Cluster) -> subprocess.Popen[bytes]:
 
 
 def silent_node(cluster: Cluster, agent: subprocess.Popen[bytes]) -> float:
-    """From the moment in which an agent hangs until its node, heard before, is lost, in s."""
+    """The time from the moment an agent hangs until its node is lost, in s."""
     until(lambda: [row for row in cluster.get("nodes") if row["state"] == "up"], 60)
     begun = time.monotonic()
     agent.send_signal(signal.SIGSTOP)
@@ -105,14 +107,14 @@ def silent_node(cluster: Cluster, agent: subprocess.Popen[bytes]) -> float:
 
 
 def _submitted(cluster: Cluster) -> bool:
-    """Submit the job that trains; whether it was taken."""
+    """Submit the job that trains. Whether it was taken."""
     argv = [sys.executable, "-m", "controlplane", "submit", "--coordinator", cluster.addresses]
     argv += ["--rdzv-id", "trains", "--nproc-per-node", str(RANKS), str(WORKERS / "elastic.py")]
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def at_size(sizes: tuple[str, ...]) -> dict[str, dict[str, float] | None]:
-    """What the core costs with so many nodes; None where it did not end in time."""
+    """What the core costs at each number of nodes; None where it did not end in time."""
     found: dict[str, dict[str, float] | None] = {}
     for size in sizes:
         argv = [sys.executable, "-m", "benchmarks.workers.decision", size]
@@ -125,7 +127,7 @@ def at_size(sizes: tuple[str, ...]) -> dict[str, dict[str, float] | None]:
 
 
 def measure(sizes: tuple[str, ...], rounds: int) -> dict[str, Any]:
-    """Everything, by the names that readers expect; null: a size that was too slow."""
+    """Measure everything, by the names in README.md. null: a size that was too slow."""
     meter = LoadMeter()
     with running() as cluster:
         process = agent(cluster)
@@ -157,7 +159,7 @@ def measure(sizes: tuple[str, ...], rounds: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print what was measured."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.failover", description=__doc__)
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--sizes", default=",".join(SIZES), help="nodes at which the core is measured")

@@ -1,4 +1,6 @@
-"""Holdfast under the same blows: a whole local cluster per round, driven by its command line."""
+"""Let Holdfast recover from the same failures as its peers: one local cluster per round.
+
+Each cluster is started and commanded as users do it, through `holdfast run`."""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ if TYPE_CHECKING:
 
 NODES, SPARES = 2, 1
 LIMIT_S = 60.0
-BETWEEN_S = (0.03, 0.11)  # two deaths: the group forms, and does not stand yet
+BETWEEN_S = (0.03, 0.11)  # between two deaths: the group is being formed, and not complete yet
 OVERHEAD_STEPS, OVERHEAD_STEP_S = 800, 0.020
 STALL_STEPS = 24
 
 
 def start(field: Field, *flags: str, script: str, words: tuple[str, ...] = ()) -> None:
-    """`holdfast run` of one of our workers; its state lies beside the field's logs."""
+    """Start `holdfast run` with one of our workers. Its state folder is beside the field's logs."""
     env = {"LOGS": str(field.logs), "CHECKPOINT": str(field.logs / "checkpoint.pt")}
     argv = ["-m", "controlplane", "run", "--state-dir", str(state(field)), *flags]
     field.start(sys.executable, *argv, str(WORKERS / script), *words, env=env)
@@ -38,7 +40,7 @@ def four_ranks() -> tuple[str, ...]:
 
 
 def state(field: Field) -> Path:
-    """The state folder of the cluster of this field; its journal is in there."""
+    """The state folder of this field's cluster, with its journal."""
     return field.logs.with_name("state")
 
 
@@ -54,7 +56,7 @@ def recovery(victim: int) -> dict[str, float | None]:
 
 
 def _prepared(field: Field) -> bool:
-    """All ranks train, and as many spares as asked for wait."""
+    """Whether all ranks train, and all spares are warm and waiting."""
     rows = field.rows()
     ready = {row["pid"] for row in rows if row["event"] == "ready"}
     entered = {row["pid"] for row in rows if row["event"] == "entered"}
@@ -65,7 +67,7 @@ def _prepared(field: Field) -> bool:
 
 
 def _silent(field: Field, victim: int) -> float | None:
-    """From the verdict on a stopped rank to the last survivor's next step, in s."""
+    """The time from the verdict on a stopped rank to the last survivor's next step, in s."""
     field.expect("another warm spare", lambda: _prepared(field), START_S)
     before, stopped = strike(field, victim, signal.SIGSTOP)
     if _full_world(field, before, {victim}, stopped) is None:
@@ -76,7 +78,7 @@ def _silent(field: Field, victim: int) -> float | None:
 
 
 def journal(field: Field, kind: str) -> list[log.Row]:
-    """The coordinator's journal: the lines of this type."""
+    """The lines of this type in the coordinator's journal."""
     rows = [json.loads(line) for line in log.lines(state(field) / "journal.jsonl")]
     return [row for row in rows if row["type"] == kind]
 
@@ -90,7 +92,7 @@ def _survivors(field: Field, before: dict[int, log.Row], victim: int, struck: fl
 
 
 def _full_world(field: Field, before: dict[int, log.Row], victims: set[int], struck: float) -> float | None:
-    """Until all four ranks took a step in a world of four again; None: not within a minute."""
+    """The time until all four ranks have taken a step in a world of four; None: not within a minute."""
     entries = {row["pid"]: row["entry"] for row in before.values()}
     dead = {before[victim]["pid"] for victim in victims}
 
@@ -112,8 +114,10 @@ def _full_world(field: Field, before: dict[int, log.Row], victims: set[int], str
 
 
 def double_death(victim: int) -> float | None:
-    """From a second death, while the group forms without the first, to the full world's next step, against
-    the time of one death in the same cluster."""
+    """A second death, while the group forms without the first: the recovery time against that of one death.
+
+    From the second death to the full world's next step, divided by the time for a single death in the same
+    cluster."""
     with Field("double", grace_s=20) as field:
         start(field, *four_ranks(), script="elastic.py")
         field.expect("steady state with warm spares", lambda: _prepared(field), START_S)
@@ -132,7 +136,7 @@ def double_death(victim: int) -> float | None:
 
 
 def unmodified(victim: int) -> float | None:
-    """SIGKILL to all four ranks' next step of the plain script of torchrun's round, in s."""
+    """SIGKILL, until all four ranks of a plain script (the one of torchrun's round) step again, in s."""
     with Field("plain", grace_s=20) as field:
         start(field, *four_ranks(), script="plain.py")
         field.expect("steady state", lambda: steady(field, 20), START_S)
@@ -147,7 +151,7 @@ def overhead() -> float:
 
 
 def stall() -> float:
-    """The pause that a snapshot makes, against a memcpy of the same bytes; medians but for the first two."""
+    """The pause that a snapshot makes, against a memcpy of the same bytes: medians without the first two."""
     times = _cost("stall", STALL_STEPS, "--snapshot-every", "2", "--checkpoint-every", "1000")
     memcpy_s = statistics.median(times["memcpy_s"][2:])
     pauses = [pause for pause in times["pause_s"] if pause > memcpy_s / 4][2:]
@@ -155,7 +159,7 @@ def stall() -> float:
 
 
 def _cost(kind: str, steps: int, *flags: str) -> dict[str, list[float]]:
-    """Run workers/cost.py to its end on one rank; snapshots only where `flags` ask for them."""
+    """Run workers/cost.py to its end on one rank. Snapshots are made only where `flags` ask for them."""
     cadence = flags or ("--snapshot-every", "1000000", "--checkpoint-every", "1000000")
     with Field(kind, grace_s=20) as field:
         start(field, *cadence, script="cost.py", words=(kind, str(steps)))

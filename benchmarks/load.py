@@ -1,4 +1,4 @@
-"""How busy the machine was while something was measured."""
+"""Measure how busy the machine is during a benchmark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _PRESSURE = Path("/proc/pressure/cpu")
 
 
 class LoadMeter:
-    """Load average by samples, and the share of time in which some task waited for a CPU (Linux PSI)."""
+    """Samples the load average, and the share of time in which some task waited for a CPU (Linux PSI)."""
 
     def __init__(self) -> None:
         self._averages = [os.getloadavg()[0]]
         self._started, self._waited_s = time.monotonic(), _waited_s()
 
     def sample(self) -> None:
-        """Note the load average of now."""
+        """Take a sample of the load average."""
         self._averages.append(os.getloadavg()[0])
 
     def result(self) -> dict[str, float | None]:

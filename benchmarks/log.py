@@ -1,4 +1,6 @@
-"""JSON lines that processes write and the driver reads. Standard library only: workers start with it."""
+"""Write and read JSON lines: workers write, the driver reads.
+
+Standard library only, because workers import it before anything else."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ Row = dict[str, Any]
 
 
 class EventLog:
-    """A file that belongs to one process. One write(2) per line: SIGKILL loses nothing written."""
+    """A file that belongs to one process. One write(2) per line, so that SIGKILL loses nothing written."""
 
     def __init__(self, folder: Path, **always: Any) -> None:
         path = folder / f"{os.getpid()}.jsonl"
@@ -24,29 +26,29 @@ class EventLog:
         self.always: Row = {"pid": os.getpid(), **always}
 
     def __call__(self, event: str, **fields: Any) -> None:
-        """Write one line; `fields` are added to those of the log itself."""
+        """Write one line. `fields` are added to those of the log itself."""
         row = {"t": time.monotonic(), "event": event, **self.always, **fields}
         os.write(self._descriptor, (json.dumps(row) + "\n").encode())
 
 
 def read(folder: Path) -> list[Row]:
-    """All complete lines below `folder`, in the order of time."""
+    """All complete lines below `folder`, ordered by time."""
     rows = [json.loads(line) for path in folder.glob("*.jsonl") for line in lines(path)]
     return sorted(rows, key=lambda row: float(row["t"]))
 
 
 def lines(path: Path) -> list[str]:
-    """The complete lines of a file that grows: the last one may be half written."""
+    """The complete lines of a file that grows: a last one that is half written is left out."""
     return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def newest(rows: Iterable[Row], event: str = "step") -> dict[int, Row]:
-    """The last line of this kind of each rank."""
+    """The last line of this event of each rank."""
     return {row["rank"]: row for row in rows if row["event"] == event}
 
 
 def first(rows: Iterable[Row], event: str, wanted: Callable[[Row], bool]) -> dict[int, Row]:
-    """The first line of this kind of each rank that is wanted."""
+    """The first line of this event of each rank for which `wanted` is true."""
     found: dict[int, Row] = {}
     for row in rows:
         if row["event"] == event and wanted(row):
@@ -55,7 +57,7 @@ def first(rows: Iterable[Row], event: str, wanted: Callable[[Row], bool]) -> dic
 
 
 def poll(condition: Callable[[], bool], timeout_s: float, interval_s: float = 0.05) -> bool:
-    """Whether the condition came true within the time."""
+    """Whether the condition came true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
-"""The status page and /metrics of a coordinator with thousands of nodes.
+"""Measure the status page and /metrics of a coordinator with thousands of nodes.
 
 `python -m benchmarks.page --json`: {"first_paint_s", "whole_s", "update_ms", "update_worst_ms",
 "watched_cpu", "unwatched_cpu", "state_bytes", "scrape_ms", "scrape_bytes", ...}. The coordinator is a process
-of its own, its nodes are there by their beats; the browser is a real Chromium, without one what needs it is
-null."""
+of its own; its nodes exist only as events in that process. The browser is a real Chromium; without one, what
+needs it is null."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HEARD = """import("/static/feed.js").then(({ listen }) => {
     });
   });
 })"""
-"""Notes when each node was drawn anew for the first time."""
+"""Records when each node was drawn again for the first time."""
 BEGUN = """new MutationObserver((_, self) => {
   if (!document.documentElement.dataset.moment) return;
   self.disconnect();
@@ -66,7 +66,7 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime 
 
 
 def elected(nodes: int) -> Elected:
-    """What a new leader reads of a job that trains on so many nodes."""
+    """What a new leader reads from etcd about a job that trains on this many nodes."""
     seats = tuple(
         Placement(rank, f"train.{rank}", f"n{rank // RANKS:05}", rank % RANKS)
         for rank in range(nodes * RANKS)
@@ -83,7 +83,7 @@ def elected(nodes: int) -> Elected:
 
 
 class Swarm:
-    """Nodes that train on under a new leader, all in this process: they speak to its reign by events."""
+    """Nodes that train on under a new leader, all in this process: they send events to the leader's loop."""
 
     def __init__(self, reign: Reign, nodes: int) -> None:
         self._reign, self._nodes, self._seq = reign, nodes, 1
@@ -93,7 +93,7 @@ class Swarm:
         }
 
     async def begin(self) -> None:
-        """Join, and go on."""
+        """Have all nodes join and beat once."""
         for name, members in self._members.items():
             joined = NodeJoined(name, 1, "l", "127.0.0.1", RANKS, 29500, tuple(members))
             await self._say(joined)
@@ -101,7 +101,7 @@ class Swarm:
         await self._reign.loop.ask(last)
 
     async def beat(self) -> None:
-        """Beat for ever."""
+        """Beat until cancelled."""
         while True:
             await self._beat_all(BEAT_S)
 
@@ -114,7 +114,7 @@ class Swarm:
             await asyncio.sleep(max(0.0, begun + within_s * number / self._nodes - time.monotonic()))
 
     def cordon(self, number: int) -> str:
-        """Something happens to one node; its name."""
+        """Cordon a node, so that something changes on the page. Returns its name."""
         name = f"n{number:05}"
         self._reign.post(CordonRequested(name, True, "measured"))
         return name
@@ -125,14 +125,14 @@ class Swarm:
 
 
 def running(rank: int, step: int = 7) -> MemberStatus:
-    """A rank that trains, as its agent tells it."""
+    """The status of a rank that trains, as its agent reports it."""
     return MemberStatus(
         f"train.{rank}", "train", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step
     )
 
 
 async def serve(nodes: int) -> None:
-    """Be a coordinator until standard input ends. A line is a number: that node is cordoned."""
+    """Be a coordinator until standard input ends. Each line is `cpu`, or the number of a node to cordon."""
     async with serving() as served, reigning(served.front, elected(nodes)) as reign:
         page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), Asks("c1"))
         page.start()
@@ -161,7 +161,7 @@ class Coordinator:
         self.ports = self._read()
 
     def ask(self, line: str) -> dict[str, Any]:
-        """Say a line to it, and hear its answer."""
+        """Send it a line, and return its answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -184,7 +184,7 @@ class Coordinator:
 
 
 def scraped(port: int) -> dict[str, float]:
-    """Median time and size of /metrics."""
+    """The median time and the size of /metrics."""
     spans_s, size = [], 0
     for _ in range(SCRAPES):
         begun = time.perf_counter()
@@ -199,7 +199,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 async def looked(path: str, coordinator: Coordinator) -> dict[str, float]:
-    """What the page costs those who look, and the coordinator."""
+    """What the page costs its viewer and the coordinator."""
     browser = Browser(path)
     try:
         async with tab(browser) as page:
@@ -233,7 +233,7 @@ async def _looked(page: Tab, coordinator: Coordinator) -> dict[str, float]:
 
 
 def measure(nodes: int) -> dict[str, Any]:
-    """One coordinator of so many nodes."""
+    """Measure one coordinator with this many nodes."""
     coordinator, load = Coordinator(nodes), LoadMeter()
     try:
         begun_s = coordinator.ask("cpu")["cpu_s"]
@@ -255,7 +255,7 @@ def measure(nodes: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     parser.add_argument("--nodes", type=int, default=1000, help="of 8 ranks each (default: 1000)")

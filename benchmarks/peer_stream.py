@@ -1,9 +1,9 @@
-"""How fast a copy comes back from a peer's memory, against a bare gRPC stream of as many bytes.
+"""Measure how fast a copy comes back from a peer's memory, against a bare gRPC stream of as many bytes.
 
     python -m benchmarks.peer_stream --json
 
 Both run over loopback between the same two processes, in turns: messages of 1 MiB that are read and thrown
-away (`bare_s`), and a snapshot that is fetched into a member's arena whose pages are there, every byte of it
+away (`bare_s`), and a snapshot that is fetched into a member's arena whose pages are mapped, every byte of it
 verified (`fetch_s`). What counts is the ratio of the medians (`restore_peer_vs_grpc`)."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def peers(folder: Path, name: str, tell: Callable[[events.Event], None]) -> Peer
 
 
 async def keep(folder: Path) -> None:
-    """The other process: keeps the copy, and serves bare bytes, until its standard input ends."""
+    """Be the other process: keep the copy, and serve bare bytes, until standard input ends."""
     kept = peers(folder, "partner", lambda _: None)
     await kept.start()
     server = grpc.aio.server(options=_OPTIONS)
@@ -87,7 +87,7 @@ async def keep(folder: Path) -> None:
 
 
 async def bare(address: str, blocks: int) -> float:
-    """Seconds for so many blocks, read and thrown away."""
+    """The seconds for this many blocks, read and thrown away."""
     async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
         began = time.perf_counter()
         call = channel.unary_stream(_METHOD)(str(blocks).encode())
@@ -124,7 +124,7 @@ class Owner:
         return room
 
     async def copy(self) -> float:
-        """Have the partner hold it; seconds until it does, with making room there."""
+        """Have the partner keep a copy. Returns the seconds until it does, making room included."""
         began = time.perf_counter()
         partner = Partner(MEMBER, "partner", self._partner)
         self.peers.replicate(effects.Replicate("owner", "job", (partner,)))
@@ -136,7 +136,7 @@ class Owner:
         return time.perf_counter() - began
 
     async def fetch(self, number: int) -> float:
-        """Seconds until the copy is verified and READY in the arena of a new member."""
+        """Fetch the copy. Returns the seconds until it is verified and READY in the arena of a new member."""
         member = f"job.{number + 2}"
         Arena.create(self._paths.arena(member), self._room).close()
         began = time.perf_counter()
@@ -145,7 +145,7 @@ class Owner:
         self.peers.fetch(order)
         async with asyncio.timeout(_TIMEOUT_S):
             while isinstance(answer := await self._answers.get(), events.SnapshotVouched):
-                pass  # it was told before the copy left
+                pass  # sent before the copy left
         took = time.perf_counter() - began
         self._paths.arena(member).unlink()
         if not isinstance(answer, events.Fetched) or answer.reason:
@@ -169,7 +169,7 @@ def run(folder: Path, nbytes: int, rounds: int) -> dict[str, Any]:
 
 
 async def measure(folder: Path, addresses: dict[str, str], nbytes: int, rounds: int) -> dict[str, Any]:
-    """All rounds; the medians, and every value."""
+    """Run all rounds. Returns the medians, and every value."""
     owner = Owner(folder, addresses["peers"], nbytes)
     await owner.peers.start()
     load, times = LoadMeter(), {"bare_s": list[float](), "fetch_s": list[float]()}

@@ -1,4 +1,4 @@
-"""What Holdfast is measured against: bare torch, torchrun and torchft. Each function is one round."""
+"""Run what Holdfast is measured against: bare torch, torchrun and torchft. Each function is one round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TORCHFT_LIMIT_S = 60.0
 
 
 def limit(victim: int) -> float:
-    """SIGKILL to the last of three survivors' first all-reduce in the new group, in s."""
+    """SIGKILL, until the last of three survivors has its first all-reduce in the new group, in s."""
     with Field("limit") as field:
         port = free_port()
         for rank in range(RANKS):
@@ -40,7 +40,7 @@ def limit(victim: int) -> float:
 
 
 def regrouped_s(resumed: list[log.Row], victim: int, killed: float) -> float:
-    """From the kill to the last survivor's first sum. Raises RuntimeError on sums that are not theirs."""
+    """The time from the kill to the last survivor's first sum. Raises RuntimeError on sums that are wrong."""
     survivors = [rank for rank in range(RANKS) if rank != victim]
     said = sorted((row["rank"], row["total"]) for row in resumed)
     took = max(row["t"] for row in resumed) - killed
@@ -53,7 +53,9 @@ def regrouped_s(resumed: list[log.Row], victim: int, killed: float) -> float:
 
 
 def torchrun(victim: int) -> float | None:
-    """SIGKILL to all four ranks' next step under torchrun, mended, in s; None: not within a minute."""
+    """SIGKILL, until all four ranks step again under torchrun, in s; None: not within a minute.
+
+    It needs a workaround (TORCH_DISABLE_SHARE_RDZV_TCP_STORE): without it torchrun never recovers."""
     with Field("torchrun") as field:
         env = {
             "LOGS": str(field.logs),
@@ -68,7 +70,8 @@ def torchrun(victim: int) -> float | None:
 
 
 def restarted(field: Field, victim: int, limit_s: float) -> float | None:
-    """Kill a rank of a plain script; s until all four ranks, in new processes, took a step."""
+    """Kill a rank of a plain script. The time until all four ranks, in new processes, took a step; None: not
+    in time."""
     before, killed = strike(field, victim)
     old = {row["pid"] for row in before.values()}
 
@@ -81,8 +84,9 @@ def restarted(field: Field, victim: int, limit_s: float) -> float | None:
 
 
 def torchft(python: Path, victim: int) -> float | None:
-    """SIGKILL to all survivors' next commit under torchft at its best settings, in s; None: not within a
-    minute. The victim is started again at once."""
+    """SIGKILL, until all survivors commit again under torchft, in s; None: not within a minute.
+
+    torchft has its best settings, see README.md. The victim is started again at once."""
     with Field("torchft") as field:
         port = free_port()
         field.start(
@@ -125,7 +129,8 @@ def _together(field: Field) -> bool:
 def strike(
     field: Field, victim: int, how: signal.Signals = signal.SIGKILL
 ) -> tuple[dict[int, log.Row], float]:
-    """Signal the rank at a random moment of a step; each rank's last step before, and when (s)."""
+    """Signal the rank at a random moment of a step. Returns each rank's last step before it, and the time
+    (s)."""
     time.sleep(0.5 + random.random())
     last = log.newest(field.rows())
     killed = time.monotonic()

@@ -1,4 +1,4 @@
-"""The processes of one measurement: started together, and gone when it ends, whatever happened."""
+"""Start the processes of one measurement together, and end all of them with it, whatever happens."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RANKS = 4
 
 
 class Field:
-    """A temporary folder for logs and the processes that write there. Use it in a `with` statement.
+    """A temporary folder for logs, and the processes that write there. Use as a context.
 
-    Each process leads a session of its own. At the end each gets SIGINT and `grace_s` to end what it started,
-    then the whole session SIGKILL."""
+    Each process leads a session of its own. At the end each gets SIGINT, and `grace_s` to end what it
+    started; then the whole session gets SIGKILL."""
 
     def __init__(self, name: str, grace_s: float = 0.0) -> None:
         self._grace_s = grace_s
@@ -47,7 +47,7 @@ class Field:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def start(self, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start a program with its output in `output`, below the temporary folder."""
+        """Start a program. Its output goes to `output`, below the temporary folder."""
         with self.output.open("ab") as output:
             process = subprocess.Popen(
                 argv,
@@ -63,15 +63,16 @@ class Field:
 
     @property
     def output(self) -> Path:
-        """Where all that the processes printed stands."""
+        """The file with everything that the processes printed."""
         return self._root / "output"
 
     def rows(self) -> list[log.Row]:
-        """All lines that the workers logged so far."""
+        """All lines that the workers have logged so far."""
         return log.read(self.logs)
 
     def owns(self, pid: int) -> bool:
-        """Whether this process lives and is a worker of ours: it was told our log folder."""
+        """Whether this process lives and is one of our workers: its environment or command names our log
+        folder."""
         try:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -80,8 +81,9 @@ class Field:
         return str(self.logs).encode() in environ + command
 
     def expect(self, what: str, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until the condition comes true. Raises RuntimeError with the end of the output when it does
-        not in time, or when a process has failed by itself."""
+        """Wait until the condition comes true.
+
+        Raises RuntimeError, with the end of the output, when it does not in time, or when a process fails."""
         if not log.poll(lambda: condition() or self._failed(), timeout_s) or self._failed():
             tail = self.output.read_text(errors="replace")[-3000:]
             raise RuntimeError(f"no {what} within {timeout_s:.0f} s:\n{tail}")
@@ -97,7 +99,7 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """SIGINT, then SIGKILL to its whole session after the grace (none: at once)."""
+    """SIGINT, then after the grace SIGKILL to its whole session (without a grace: at once)."""
     if grace_s and process.poll() is None:
         process.send_signal(signal.SIGINT)
         log.poll(lambda: process.poll() is not None, grace_s)
@@ -107,7 +109,7 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def steady(field: Field, steps: int) -> bool:
-    """Whether every rank lives and has taken so many steps."""
+    """Whether every rank lives and has taken this many steps."""
     last = log.newest(field.rows())
     return len(last) == RANKS and all(
         row["step"] >= steps and field.owns(row["pid"]) for row in last.values()

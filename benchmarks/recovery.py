@@ -1,7 +1,7 @@
-"""`python -m benchmarks.recovery`: how soon training goes on after a SIGKILL, against limit and peers.
+"""Measure how soon training goes on after a SIGKILL, against the limit and the peers.
 
-Each round takes every contender in turn, so that a busy machine is busy for all of them. README.md says what
-each number means."""
+`python -m benchmarks.recovery`: each round takes every contender in turn, so that a busy machine is busy for
+all of them. README.md explains each number."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Measured = dict[str, float | None]
 VICTIMS = (1, 2, 3)
-"""Rank 0 is spared: the limit's store lives there."""
+"""The ranks that are killed, in turn. Never rank 0: the store of the limit's round is in it."""
 
 
 def contenders(torchft: Path | None) -> dict[str, Callable[[int], Measured]]:
-    """Name to one round of it; the argument is the rank to kill."""
+    """One round of each contender, by name. The argument is the rank to kill."""
 
     def torchft_round(victim: int) -> Measured:
         return {"torchft_s": None if torchft is None else peers.torchft(torchft, victim)}
@@ -43,7 +43,7 @@ def contenders(torchft: Path | None) -> dict[str, Callable[[int], Measured]]:
 
 
 def measure(rounds: int, chosen: dict[str, Callable[[int], Measured]]) -> dict[str, list[float | None]]:
-    """All values of every round, by name; progress goes to standard error."""
+    """All values of every round, by name. Progress goes to standard error."""
     values: dict[str, list[float | None]] = {}
     for number in range(rounds):
         for name, contender in chosen.items():
@@ -55,7 +55,7 @@ def measure(rounds: int, chosen: dict[str, Callable[[int], Measured]]) -> dict[s
 
 
 def medians(values: dict[str, list[float | None]]) -> dict[str, float | None]:
-    """The median of each name. A round without an end counts as the worst; None: too many of them."""
+    """The median of each name. A round that did not end counts as the worst; None: too many of them."""
     found: dict[str, float | None] = {}
     for key, series in values.items():
         middle = statistics.median(float("inf") if value is None else value for value in series)

@@ -1,4 +1,4 @@
-"""The table of a benchmark: values, their spread, and how they stand against the aims."""
+"""Print the table of a benchmark: values, their spread, and whether the aims are met."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Values = dict[str, list[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """`value` divided by `against` (None: by nothing) shall be at most, or at least, `bound`."""
+    """`value` divided by `against` (None: not divided) must be at most, or at least, `bound`."""
 
     text: str
     value: str

@@ -1,4 +1,4 @@
-"""How soon a dead process, a hung rank and a new size are dealt with: real clusters, one after the other."""
+"""Measure how soon a dead process, a hung rank and a new size are dealt with, in real clusters."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ RESIZE = ("--grow-after-s", "1", "--resize-every-s", "1", "--join-grace-s", "60"
 
 
 def process_verdicts(rounds: int) -> list[float]:
-    """From each SIGKILL of a rank until it is judged, in s. The load is four ranks that train, and whatever
-    starts the next process."""
+    """The time from each SIGKILL of a rank until the leader has judged it, in s.
+
+    Four ranks train meanwhile, and the processes that replace the dead ones start: that is the load."""
     found = []
     with Field("verdict", grace_s=20) as field:
         holdfast.start(field, *holdfast.four_ranks(), script="elastic.py")
@@ -38,7 +39,7 @@ def process_verdicts(rounds: int) -> list[float]:
 
 
 def hang() -> float:
-    """From the moment in which a rank hangs until it is named, in s; its deadline is HANG_FLOOR_S."""
+    """The time from the moment a rank hangs until the leader names it, in s. Its deadline is HANG_FLOOR_S."""
     pace = ("--hang-floor-s", f"{HANG_FLOOR_S:g}", "--hang-factor", "1")
     with Field("hang", grace_s=20) as field:
         holdfast.start(field, *holdfast.four_ranks(), *pace, script="hanging.py")
@@ -55,8 +56,10 @@ def hang() -> float:
 
 
 def resizes(rounds: int) -> list[float]:
-    """How long training pauses when a job of three nodes becomes one of two, and back, in s: from the last
-    rank's last step to its first one in the new group, that step included."""
+    """How long training pauses when a job of three nodes becomes one of two, and back, in s.
+
+    From a rank's last step in the old group to the end of its first one in the new; the slowest rank
+    counts."""
     pauses = []
     with Field("resize", grace_s=20) as field:
         size = ("--nnodes", f"{SMALL}:{LARGE}", "--nproc-per-node", "1")
@@ -72,7 +75,7 @@ def resizes(rounds: int) -> list[float]:
 
 
 def bare_resizes(rounds: int) -> list[float]:
-    """The same of bare torch: the longest of the ranks' pauses, of each change, in s."""
+    """The same for bare torch: the longest pause of the ranks in each change, in s."""
     with Field("regroup") as field:
         port, turns = free_port(), 2 * rounds + 1
         for rank in range(LARGE):
@@ -86,13 +89,13 @@ def bare_resizes(rounds: int) -> list[float]:
 
 
 def resize_vs_limit(rounds: int) -> float:
-    """The ratio of the medians."""
+    """The median pause of Holdfast, divided by that of bare torch."""
     limit_s = statistics.median(bare_resizes(rounds))
     return statistics.median(resizes(rounds)) / limit_s
 
 
 def p99(values: list[float]) -> float:
-    """The 99th percentile by rank: of fewer than a hundred values the largest."""
+    """The 99th percentile by rank; of fewer than a hundred values it is the largest."""
     return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
@@ -105,7 +108,7 @@ def _rows(field: Field, event: str) -> list[log.Row]:
 
 
 def _all_on(field: Field, before: dict[int, log.Row]) -> bool:
-    """Every rank took a step in a later entry than before, in a whole world."""
+    """Whether every rank took a step in a later entry of its function than before, in a whole world."""
     old = {row["pid"]: row["entry"] for row in before.values()}
     last = log.newest(field.rows())
     return len(last) == RANKS and all(
@@ -154,4 +157,4 @@ PARTS: dict[str, Callable[[int], float]] = {
     "hang_named_s": lambda rounds: hang(),
     "resize_vs_limit": lambda rounds: resize_vs_limit(max(rounds // 5, 1)),
 }
-"""What each key is measured by; the number is how many deaths are struck."""
+"""The function that measures each key. Its argument is the number of deaths."""

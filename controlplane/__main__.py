@@ -1,4 +1,4 @@
-"""`python -m controlplane` is `holdfast`."""
+"""Run the `holdfast` command line as `python -m controlplane`."""
 
 from __future__ import annotations
 

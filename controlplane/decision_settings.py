@@ -1,4 +1,6 @@
-"""When a coordinator gives up, waits, moves and blames. The defaults are those of the decision core."""
+"""Declare the settings of the decision core: when it gives up, waits, moves ranks and blames nodes.
+
+Every default is the one of `CoreSettings`, so that it stands in one place only."""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from controlplane.setting import setting
 _CORE = CoreSettings()
 
 
-@dataclass(frozen=True)  # without slots: it is a second base
+@dataclass(frozen=True)  # no slots: two bases with slots cannot be combined
 class DecisionSettings:
-    """The settings that the core decides by: `core_settings` hands each to the field of the same name."""
+    """The settings that the core decides by: `core_settings` copies each to the field of the same name."""
 
     node_timeout_s: float = setting(
         _CORE.node_timeout_s,

@@ -1,4 +1,4 @@
-"""What a coordinator may do in Kubernetes: nothing by default (docs/operations.md)."""
+"""Declare what a coordinator may do in Kubernetes: nothing by default (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from controlplane.setting import setting
 _CORE = CoreSettings()
 
 
-@dataclass(frozen=True)  # without slots: it is a second base
+@dataclass(frozen=True)  # no slots: two bases with slots cannot be combined
 class KubeSettings:
-    """Replacing the pods of nodes, watching their hosts, and writing Events."""
+    """Settings for replacing the pods of nodes, watching their hosts, and writing Events."""
 
     replace_nodes: bool = setting(
         _CORE.replace_nodes,

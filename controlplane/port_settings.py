@@ -1,4 +1,4 @@
-"""Which callers the ports of both daemons refuse, beyond authentication (docs/security.md)."""
+"""Declare which callers the ports of both daemons accept or refuse, beyond plain TLS (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from controlplane.setting import SettingsError, setting
 
 
-@dataclass(frozen=True)  # without slots: it is a second base
+@dataclass(frozen=True)  # no slots: two bases with slots cannot be combined
 class PortSettings:
-    """Settings of the coordinator's port and of the agents' peer ports."""
+    """Settings that the coordinator's port and the agents' peer ports share."""
 
     tls_own_authority: bool = setting(
         False,
@@ -24,7 +24,7 @@ class PortSettings:
 
 
 def check_port(settings: PortSettings, *, asks: bool) -> None:
-    """Raise SettingsError on a deny list for a port that does not authenticate its callers."""
+    """Raise SettingsError on a deny list for a port that does not authenticate its callers (`asks` false)."""
     if settings.deny_list and not asks:
         raise SettingsError(
             f"--deny-list {settings.deny_list} shuts out nobody where nobody is asked who they are: give "

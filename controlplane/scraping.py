@@ -1,5 +1,7 @@
-"""`/metrics` of both daemons over HTTP, in threads: it answers while the event loop is late, however many
-connect."""
+"""Serve `/metrics` over HTTP, for both daemons.
+
+The server runs in threads: it answers even while the event loop is late, which is when metrics matter most.
+Connections are bounded in number and in silence, so that clients cannot exhaust the daemon."""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 CONNECTIONS_MAX = 32
-"""At once; one more is hung up on. Prometheus needs one."""
+"""Open connections at a time; one more is closed at once. Prometheus needs one."""
 
 SILENT_S = 5.0
-"""A connection that says nothing, or takes nothing, for so long is hung up on."""
+"""A connection that sends nothing, or reads nothing, for this long is closed."""
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class _Handler(WSGIRequestHandler):
     timeout = SILENT_S
 
     def log_message(self, format: str, *values: Any) -> None:
-        """A scrape is nothing to speak of."""
+        """Log nothing: scrapes come every few seconds."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -42,7 +44,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Without asking the name service for our own name."""
+        """Bind without looking up our own host name, as WSGIServer would: a name service may be slow."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -50,29 +52,29 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, if there is room for one more."""
+        """Serve a connection in a thread of its own, or close it when CONNECTIONS_MAX are open."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The whole connection."""
+        """Serve one connection to its end, then make room for another."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever broke off has had its answer."""
+        """Log a scrape that broke off at debug level only: the client has gone."""
         log.debug("a scrape by %s broke off", client_address, exc_info=True)
 
 
 class ScrapeServer:
-    """Answers until closed."""
+    """The HTTP server of `/metrics`; it answers from its construction until `close`."""
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken, or none of this machine's."""
+        """Listen. Raises OSError when the address is taken, or is not one of this machine's."""
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = rows[0]
         self._server = _Server(family, (str(address[0]), int(address[1])))

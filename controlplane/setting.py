@@ -21,14 +21,16 @@ def setting(
     env: bool = False,
     words: tuple[str, ...] = (),
 ) -> Any:
-    """Return a dataclass field from which the command line makes a flag; `about` is its help. With `env`, the
-    variable HOLDFAST_<NAME> may set it too."""
+    """Return a dataclass field from which the command line makes a flag.
+
+    `about` is the flag's help, `minimum` its smallest value, `words` are the only values that it may have
+    (empty: any). With `env`, the variable HOLDFAST_<NAME> may set it too."""
     known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
     return dataclasses.field(default=default, metadata=known)
 
 
 def check(settings: Any) -> None:
-    """Raise SettingsError when a field is below its minimum, or is not one of its words."""
+    """Raise SettingsError when a field is below its minimum, or is not one of its allowed words."""
     for spec in dataclasses.fields(settings):
         minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
         if words := spec.metadata.get("words"):
@@ -41,7 +43,7 @@ def check(settings: Any) -> None:
 
 
 def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Raise SettingsError when a setting is not one of the words that it may be."""
+    """Raise SettingsError when a setting is not one of its allowed words."""
     if value not in words:
         raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
 

@@ -1,6 +1,6 @@
-"""The settings of both daemons: frozen dataclasses, every field with its default, unit and help text.
+"""Declare the settings of both daemons: frozen dataclasses, every field with default, unit and help text.
 
-The command line makes its flags from these (`heartbeat_s` becomes `--heartbeat-s`)."""
+The command line makes its flags from the fields (`lease_ttl_s` becomes `--lease-ttl-s`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from controlplane.storage_settings import StorageSettings, check_storages
 __all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-"""What names of clusters, nodes and jobs look like."""
+"""The pattern of every name of a cluster, a node or a job."""
 
-_PEER_RATE_MIN = 1 << 20  # a block per second
+_PEER_RATE_MIN = 1 << 20  # one block of a copy (agent/peers/blocks.py) per second
 
 
 LOG_FORMATS = ("text", "json")
@@ -37,9 +37,10 @@ def check_name(kind: str, name: str) -> None:
         )
 
 
-@dataclass(frozen=True)  # without slots: it is a second base
+@dataclass(frozen=True)  # no slots: two bases with slots cannot be combined
 class TlsSettings:
-    """How a gRPC port is protected. Environment variables can set each field too: HOLDFAST_TLS_CERT ..."""
+    """How a gRPC port is protected. Environment variables can set the fields with `env` too:
+    HOLDFAST_TLS_CERT ..."""
 
     tls_cert: str = setting(
         "", "PEM file of this process's certificate, read again when it changes; empty: none", env=True

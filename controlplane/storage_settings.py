@@ -1,4 +1,8 @@
-"""Which storages an agent opens for jobs: URLs below prefixes, compared piece by piece. Pure."""
+"""Decide which storages an agent opens for jobs: those below its allowed URL prefixes. Pure.
+
+URLs are parsed and compared one path segment at a time: `s3://bucket/team` does not allow
+`s3://bucket/team2`. A URL that can be read in more than one way is refused (`..` in any encoding, a
+backslash, `::` of chained URLs), because the storage's library might read it otherwise than this module."""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ if TYPE_CHECKING:
 FLAG = "--storage-allowed"
 LOCAL = "file"
 _SAME = {"local": LOCAL, "s3a": "s3", "gcs": "gs"}
-"""Schemes that are other names of the same storages."""
+"""Other names of a scheme: both name the same storages."""
 _DECODINGS_MAX = 8
-"""A name that is encoded more often than this is refused."""
+"""A path segment that is percent-encoded more often than this is refused."""
 
 
-@dataclass(frozen=True)  # without slots: it is a second base
+@dataclass(frozen=True)  # no slots: two bases with slots cannot be combined
 class StorageSettings:
-    """Which storages a job may use."""
+    """Settings of the storages that jobs may use."""
 
     storage_allowed: str = setting(
         "",
@@ -34,7 +38,7 @@ class StorageSettings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place that a URL names. `parts` are the pieces of its path between the slashes."""
+    """The place that a URL names. `parts` are the segments of its path."""
 
     scheme: str
     host: str
@@ -57,18 +61,19 @@ class Place:
         parts = path.removesuffix("/").split("/") if path else []
         if any(_climbs(part) for part in parts):
             raise ValueError("'.' and '..' between slashes will not do, however they are written")
-        kept = [part for part in parts if part or scheme != LOCAL]  # a bucket knows names that begin with '/'
+        kept = [part for part in parts if part or scheme != LOCAL]  # a bucket's names may have empty ones
         return cls(scheme, host, tuple(kept))
 
     def below(self, prefix: Place) -> bool:
-        """Return whether this is that place or lies in it. A prefix of only a scheme contains all of it."""
+        """Return whether this place is `prefix` or lies below it. A prefix without host and path allows its
+        whole scheme."""
         whole = not prefix.host and not prefix.parts
         if self.scheme != prefix.scheme or not (whole or self.host == prefix.host):
             return False
         return self.parts[: len(prefix.parts)] == prefix.parts
 
     def really(self, real: Callable[[str], str]) -> Place:
-        """Return this place with links resolved, if it is on this machine."""
+        """Return this place with its links resolved by `real`; only a path on this machine can have links."""
         return Place.of(real("/" + "/".join(self.parts))) if self.scheme == LOCAL else self
 
 
@@ -83,8 +88,10 @@ class Allowed:
             raise SettingsError(f"{FLAG} {text!r} names no prefix: give one, or leave the flag out")
 
     def refusal(self, url: str, real: Callable[[str], str] = str) -> str:
-        """Return why a job's storage is refused; "" when it is allowed or empty. `real` resolves the links of
-        a path."""
+        """Return why a job's storage is refused; "" when it is allowed, or when `url` is empty.
+
+        `real` resolves the links of a path. The storage must lie below a prefix both before and after links
+        are resolved."""
         if not url or not self._prefixes:
             return ""
         try:
@@ -120,6 +127,7 @@ def _prefix(text: str) -> Place:
 
 
 def _climbs(part: str) -> bool:
+    """Return whether a segment, decoded any number of times, is `.` or `..` or contains a separator."""
     for _ in range(_DECODINGS_MAX):
         if part in (".", "..") or "/" in part or "\\" in part or "\0" in part:
             return True

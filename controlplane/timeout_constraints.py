@@ -48,13 +48,13 @@ BOTH = (
         "node_timeout_s", "fence_after_s", "a node stops its ranks after it is given up", may_be_off=True
     ),
 )
-"""Between the timeouts in an agent's hello and the coordinator's own."""
+"""Constraints between the timeouts in an agent's hello and the coordinator's own."""
 
 
 def violation(rules: Sequence[Constraint], *holders: Any) -> str:
-    """Return the message about the first constraint that these settings violate, with both flags and the
-    solution; "" when none. A setting is taken from the first of `holders` that has it. An agent's hello has 0
-    for a setting that it does not send."""
+    """Return a message about the first constraint that these settings violate, with both flags and the
+    remedy; "" when there is none. A setting is taken from the first of `holders` that has it. An agent's
+    hello has 0 for a setting that it does not send."""
     for rule in rules:
         low, high = (_value(name, holders) for name in (rule.low, rule.high))
         if low is None or high is None or (rule.may_be_off and high <= 0):

@@ -1,6 +1,6 @@
 """Draw the phases of a job, in ARCHITECTURE.md, from the table that the core asserts.
 
-`python docs/phases.py` writes the diagram anew, `--check` fails when it is not fresh."""
+`python docs/phases.py` writes the diagram; `--check` fails when it is stale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _ENDS = (JobPhase.FAILED, JobPhase.STOPPED)
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram. That every living phase may fail or be stopped is said once."""
+    """The table as a Mermaid state diagram. Failing and stopping, possible in every living phase, is one
+    sentence."""
     rows = ["```mermaid", "stateDiagram-v2", f"    [*] --> {JobPhase.PENDING}"]
     living = [phase for phase, after in TRANSITIONS.items() if after]
     for phase in living:
@@ -27,13 +28,13 @@ def diagram() -> str:
 
 
 def page(text: str) -> str:
-    """The page with the diagram of today."""
+    """The page's text with the current diagram."""
     before, rest = text.split(BEGIN)
     return before + BEGIN + diagram() + END + rest.split(END, 1)[1]
 
 
 def main() -> int:
-    """Write the page, or with `--check` say whether it is fresh."""
+    """Write the page; with `--check` report whether it is stale. Returns the exit code."""
     text = PAGE.read_text()
     fresh = page(text)
     if sys.argv[1:] == ["--check"]:

@@ -1,10 +1,10 @@
-"""A training script that knows nothing of Holdfast: plain DistributedDataParallel, a checkpoint of its own.
+"""A training script that does not know Holdfast: plain DistributedDataParallel, with its own checkpoint.
 
     torchrun --nproc-per-node 2 examples/plain_ddp.py
     holdfast run --nproc-per-node 2 --spares 2 examples/plain_ddp.py
 
-Under `holdfast run` it is started again on warm interpreters when a rank dies, and goes on from its own file.
-"""
+Under `holdfast run`, when a rank dies, all ranks are started again in warm interpreters and continue from the
+script's own file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse() -> argparse.Namespace:
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The step to go on from: 0 without a checkpoint."""
+    """Load the checkpoint, and return the step to continue from: 0 without one."""
     if not path.exists():
         return 0
     saved = torch.load(path, weights_only=True)
@@ -39,7 +39,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 
 def save(path: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Whole or not at all: the old file stands until the new one is complete."""
+    """Save as a whole or not at all: the old file stays until the new one is complete."""
     partial = path.with_suffix(".part")
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, partial)
     partial.replace(path)

@@ -1,16 +1,16 @@
-"""A byte-level GPT whose parameters are sharded over the ranks (FSDP2), that survives failures.
+"""A byte-level GPT whose parameters are sharded over the ranks (FSDP2), and that survives failures.
 
-Alone or under torchrun, like any script:
+Under torchrun, like any script:
 
     torchrun --nproc-per-node 2 examples/train_fsdp.py --steps 5
 
-Under Holdfast, where ranks, nodes and daemons may be killed at any moment. A rank that is lost takes its
-shard with it: that comes back from the snapshot in its node's memory, a partner node's, or a checkpoint.
+Under Holdfast, where ranks, nodes and daemons may be killed at any moment. A lost rank takes its shard with
+it; the shard comes back from the snapshot in its node's memory, from the copy on another node, or from a
+checkpoint.
 
     holdfast run --nproc-per-node 4 --storage /tmp/checkpoints examples/train_fsdp.py
 
-What differs from train_gpt.py is marked (1) to (3).
-"""
+What differs from train_gpt.py is marked (1) to (3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from holdfast import Session
 
 
 class GPT(nn.Module):
-    """Bytes in, for each position the scores of the next byte out."""
+    """Takes bytes, and returns for each position the scores of the next byte."""
 
     def __init__(self, layers: int, width: int, heads: int, context: int, dropout: float) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class GPT(nn.Module):
 
 
 def sources(limit: int) -> torch.Tensor:
-    """The Python standard library's own sources, as bytes; at most `limit` of them."""
+    """The sources of the Python standard library as bytes, `limit` at most."""
     text = bytearray()
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         text += path.read_bytes()
@@ -93,7 +93,8 @@ def main() -> None:
 
     @session.elastic
     def train() -> dict[str, Any]:
-        # (1) Sharded parameters belong to a process group: build model and optimizer in here, anew each time.
+        # (1) Sharded parameters belong to a process group, and each generation has a new one: build model and
+        # optimizer in here.
         torch.manual_seed(args.seed)
         model = GPT(args.layers, args.width, args.heads, args.context, args.dropout).to(session.device)
         if session.world_size > 1:
@@ -104,7 +105,7 @@ def main() -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
 
-        # (2) So they are tracked in here too, which gives them the state that the generation resumes from.
+        # (2) Track them in here, too. This also gives them the state from which the generation continues.
         session.track(model=model, optimizer=optimizer, schedule=schedule)
 
         for _step in session.steps(args.steps):
@@ -127,12 +128,14 @@ def main() -> None:
 
 
 def finish(args: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The digest of the whole state. Collective, like all that asks for whole tensors."""
+    """The digest of the whole state. Collective, like everything that needs whole tensors: all ranks must
+    call it."""
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
     values, moments = get_state_dict(model, optimizer)
     if args.dcp:
-        # (3) torch.distributed.checkpoint onto Holdfast's format: to be loaded on any number of ranks.
+        # (3) Save with torch.distributed.checkpoint in Holdfast's format, to be loaded on any number of
+        # ranks.
         from torch.distributed.checkpoint import save
 
         from holdfast.dcp import HoldfastWriter
@@ -159,7 +162,7 @@ def digest(state: dict[str, Any]) -> str:
 
 
 def write(path: Path, told: dict[str, Any]) -> None:
-    """Into a file of this rank's own, whole or not at all."""
+    """Write to a file of this rank's own, as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(told))

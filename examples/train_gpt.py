@@ -1,4 +1,4 @@
-"""A byte-level GPT, trained on the Python standard library's own sources, that survives failures.
+"""A byte-level GPT, trained on the sources of the Python standard library, that survives failures.
 
 Alone, on one machine, without anything else running:
 
@@ -8,8 +8,7 @@ Under Holdfast, where ranks, nodes and daemons may be killed at any moment:
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --storage /tmp/checkpoints examples/train_gpt.py
 
-Holdfast asks four things of a script. They are marked (1) to (4) below.
-"""
+Holdfast asks four things of a script. They are marked (1) to (4) below."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from holdfast import Session
 
 
 class Block(nn.Module):
-    """One transformer layer: attention to the past, then a small network for each position."""
+    """One transformer layer: attention to earlier positions, then a small network for each position."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -57,7 +56,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Bytes in, for each position the scores of the next byte out."""
+    """Takes bytes, and returns for each position the scores of the next byte."""
 
     def __init__(self, layers: int, width: int, heads: int, context: int, dropout: float) -> None:
         super().__init__()
@@ -74,7 +73,7 @@ class GPT(nn.Module):
 
 
 def standard_library(limit: int) -> torch.Tensor:
-    """The sources of the Python standard library found here, as bytes; at most `limit` of them."""
+    """The sources of this machine's Python standard library as bytes, `limit` at most."""
     folder, text = Path(sysconfig.get_paths()["stdlib"]), bytearray()
     for path in sorted(folder.glob("*.py")) + sorted(folder.glob("asyncio/*.py")):
         text += path.read_bytes()
@@ -84,7 +83,7 @@ def standard_library(limit: int) -> torch.Tensor:
 
 
 class Windows:
-    """Every window of `context` bytes and the byte after it, by number."""
+    """Every window of `context` bytes with the byte after it, by number."""
 
     def __init__(self, text: torch.Tensor, context: int) -> None:
         self.text, self.context = text, context
@@ -99,7 +98,7 @@ class Windows:
 
 
 def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
-    """A digest of every bit of the parameters and the optimizer's state, in the order of their names."""
+    """A digest of every bit of the parameters and of the optimizer's state, ordered by name."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for parameter, state in optimizer.state.items():
@@ -135,21 +134,22 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     windows = Windows(standard_library(args.text_bytes), args.context)
 
-    # (1) Make a session, build as ever, and hand over what makes up the state of training.
+    # (1) Make a session, build model and optimizer as usual, and track everything that training changes.
     session = Session()
     model = GPT(args.layers, args.width, args.heads, args.context, args.dropout).to(session.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
     session.track(model=model, optimizer=optimizer, schedule=schedule)
 
-    # (2) Put the loop into a function that can be entered again: after a failure it is, in the same process.
+    # (2) Put the loop into a function. After a failure Holdfast calls it again, in the same process.
     @session.elastic
     def train() -> None:
-        # (3) Build what is tied to the process group inside of it.
+        # (3) Build in here what belongs to the process group: each failure makes a new group.
         ddp = session.ddp(model)
         ddp.train()
-        # (4) Let the session count the steps and deal the samples: then none is skipped or repeated. What
-        # follows the optimizer only reports: it may be cut where a step breaks, and a death costs no step.
+        # (4) Let the session count the steps and choose the samples: then none is skipped or repeated.
+        # tail="skippable" says that what follows the optimizer only reports: it may be left out when a
+        # failure interrupts it, and then a death costs no step.
         for _step in session.steps(args.steps, tail="skippable"):
             numbers = session.sample_indices(len(windows), global_batch=args.global_batch, seed=args.seed)
             text, following = (part.to(session.device) for part in windows.batch(numbers))
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def write_digest(folder: str, rank: int, value: str) -> None:
-    """Say what the training came to; into a file of this rank's own, whole or not at all."""
+    """Print the digest of the result, and write it to a file of this rank's own, as a whole or not at all."""
     print(f"final digest {value}")
     if folder:
         path = Path(folder) / f"{rank}.json"

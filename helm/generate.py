@@ -1,9 +1,9 @@
-"""Makes values.schema.json and README.md of the chart from the comments of its values.yaml.
+"""Make values.schema.json and README.md of the chart from the comments of its values.yaml.
 
-`python helm/generate.py` writes them, `--check` tells whether they are fresh. A comment's last words
-in brackets say more than the default's type: [one of: a, b], [empty or one of: a, b], [min: 1], [max: 9],
-[pattern: ...], [tag], [object], [list of strings], [list of objects], [map of strings],
-[settings: CLASS of controlplane.settings], [jobs]."""
+`python helm/generate.py` writes them; `--check` reports whether they are stale. A comment may end with a hint
+in brackets, which tells more than the type of the default: [one of: a, b], [empty or one of: a, b], [min: 1],
+[max: 9], [pattern: ...], [tag], [object], [list of strings], [list of objects], [map of strings], [settings:
+CLASS of controlplane.settings], [jobs]."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OWNED = {
         "private", "deny_list",
     },
 }  # fmt: skip
-"""Settings that the chart gives by itself."""
+"""Settings that the chart sets itself, so that users cannot."""
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _HINT = re.compile(
     r"^(.*?)\s*\[((?:(?:empty or )?one of|min|max|pattern|settings): .+|jobs|tag|object"
@@ -46,7 +46,7 @@ Path_ = tuple[str, ...]
 
 
 def comments(text: str) -> dict[Path_, tuple[str, str]]:
-    """What stands above each key: (words, hint)."""
+    """The comment above each key: (words, hint)."""
     found: dict[Path_, tuple[str, str]] = {}
     above: list[str] = []
     path: list[str] = []
@@ -143,7 +143,7 @@ def _values() -> Any:
 
 
 def made() -> dict[Path, str]:
-    """The files and what shall be in them."""
+    """The files, with their content."""
     values, notes = _values(), comments((CHART / "values.yaml").read_text())
     top = {"$schema": "http://json-schema.org/draft-07/schema#", **schema(values, notes)}
     top["properties"]["global"] = {"type": "object", "description": "What a parent chart shares; not read."}
@@ -156,7 +156,7 @@ def made() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write, or with --check compare. Exit code 1 when something is stale."""
+    """Write the files; with --check compare them. Exit code 1 when one is stale."""
     stale = [path for path, text in made().items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in stale:

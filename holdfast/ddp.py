@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
 
+from holdfast.groups import waiting
+
 if TYPE_CHECKING:
     import torch
 
@@ -49,4 +51,6 @@ def wrap(module: torch.nn.Module, device: torch.device, options: dict[str, Any])
         return module
     if device.type == "cuda" and "device_ids" not in options:
         options = {**options, "device_ids": [device.index]}
+    if "device_mesh" not in options:
+        options = {**options, "process_group": waiting.guard(options.get("process_group"))}
     return FixedOrderDataParallel(module, **options)

@@ -1,4 +1,4 @@
-"""Generates the protobuf stubs that are committed; --check proves that they are fresh."""
+"""Generate the protobuf stubs that are committed; with --check, prove that they are fresh."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asks a feed of known vulnerabilities about every distribution in requirements.lock, by pip-audit.
+"""Ask a feed of known vulnerabilities about every distribution in requirements.lock, by pip-audit.
 
-Exit code 0: asked, none known. 1: some are known, and named. 3: nobody was asked (no pip-audit, no network):
-that is said in words, and is no pass."""
+Exit code 0: asked, none known. 1: some are known, and listed. 3: it could not ask (no pip-audit, no network),
+which is reported and does not count as a pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 15
 
 
 def audit(feed: str, path: Path) -> tuple[int, str]:
-    """The exit code, and what to say, after asking the feed (an OSV API) about the lock at `path`."""
+    """Ask the feed (an OSV API) about the lock at `path`. Returns the exit code and the message."""
     if find_spec("pip_audit") is None:
         return NOT_ASKED, "pip-audit is not installed: pip install pip-audit"
     command = [
@@ -54,7 +54,7 @@ def audit(feed: str, path: Path) -> tuple[int, str]:
 
 
 def main() -> None:
-    """Say what came of it."""
+    """Print the result, and exit with its code."""
     code, words = audit(sys.argv[1] if len(sys.argv) > 1 else OSV, lock.LOCK)
     print(f"NOT AUDITED: {words}" if code == NOT_ASKED else words, file=sys.stderr if code else sys.stdout)
     sys.exit(code)

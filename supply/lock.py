@@ -1,8 +1,9 @@
-"""Writes requirements.lock: every distribution that `make` installs, for every platform, by version and hash.
+"""Write requirements.lock: every distribution that `make` installs, for every platform, by version and hash.
 
 `python supply/lock.py` asks the index, through uv (`pip install uv`). `--check` proves without a network that
 the lock was made from pyproject.toml and constraints.txt as they are, and that every line of it is pinned and
-hashed. torch is not in it: which build it is depends on the machine (CPU, CUDA); constraints.txt pins it."""
+hashed. torch is not in it: which build is needed depends on the machine (CPU, CUDA); constraints.txt pins its
+version."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def inputs(root: Path = ROOT) -> str:
 
 
 def pinned(text: str) -> dict[str, str]:
-    """Name and version of every pin in a constraints file or a lock."""
+    """The name and version of every pin in a constraints file or a lock."""
     found = (_PIN.match(line) for line in text.splitlines())
     return {canonicalize_name(pin["name"]): pin["version"] for pin in found if pin}
 
@@ -59,7 +60,7 @@ def hashes(text: str) -> dict[str, list[str]]:
 
 
 def wanted(root: Path = ROOT) -> list[Requirement]:
-    """What pyproject.toml asks for by name, the extras that are locked included."""
+    """The requirements of pyproject.toml, with the extras that are locked."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     rows = [
         *project["dependencies"],
@@ -69,7 +70,7 @@ def wanted(root: Path = ROOT) -> list[Requirement]:
 
 
 def problems(root: Path = ROOT) -> list[str]:
-    """Why the lock will not do, each with its mend; none when it will. Reads files only."""
+    """The reasons why the lock is not valid, each with its solution; [] when it is. Reads files only."""
     if not (root / LOCK.name).exists():
         return [f"there is no {LOCK.name}: run `python supply/lock.py`"]
     text = (root / LOCK.name).read_text()
@@ -89,7 +90,7 @@ def problems(root: Path = ROOT) -> list[str]:
 
 
 def write() -> None:
-    """Ask the index, and write the lock. Exits with the mend when uv is not there or finds no solution."""
+    """Ask the index, and write the lock. Exits with a solution when uv is missing or finds no versions."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if uv is None:
         sys.exit("supply/lock.py asks the index through uv: pip install uv")
@@ -103,7 +104,7 @@ def write() -> None:
 
 
 def main() -> None:
-    """Write, or with --check say what is wrong."""
+    """Write the lock, unless --check is given; then check it. Exits with what is wrong."""
     if "--check" not in sys.argv:
         write()
     if found := problems():

@@ -1,7 +1,7 @@
-"""Writes build/sbom.cdx.json: what Holdfast is made of, as CycloneDX 1.6, from requirements.lock.
+"""Write build/sbom.cdx.json: the components of Holdfast, as CycloneDX 1.6, from requirements.lock.
 
-Versions are the lock's, whose own digest stands in the bill: it has the hashes of every file. Licences, and
-who needs whom, are read from what is installed. Needs no network."""
+Versions are those of the lock, whose own digest is in the document: the lock has the hashes of every file.
+Licences and dependencies are read from what is installed. Needs no network."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _purl(ref: str) -> str:
 
 
 def _licence(name: str) -> str:
-    """As its author says it, in one line; "" when it is not installed here, or does not say."""
+    """The licence as its author names it, in one line; "" when it is not installed here, or names none."""
     try:
         told = metadata.metadata(name)
     except metadata.PackageNotFoundError:
@@ -85,7 +85,7 @@ def _licence(name: str) -> str:
 
 
 def _needs(name: str, refs: dict[str, str]) -> set[str]:
-    """The components that a distribution needs on this machine, its extras included for our own."""
+    """The components that a distribution needs on this machine; for our own, its extras included."""
     try:
         rows = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
@@ -101,7 +101,7 @@ def _needs(name: str, refs: dict[str, str]) -> set[str]:
 
 
 def main() -> None:
-    """Write it."""
+    """Write the file."""
     OUT.parent.mkdir(exist_ok=True)
     made = document()
     OUT.write_text(json.dumps(made, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What tests of every folder use."""
+"""Set up what tests of every folder use: the mark `pure`, early reports of failures, short folders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 class ToldAtOnce:
-    """Names a failure when it happens: a run that is ended before its summary has still said what failed."""
+    """Prints a failure when it happens, so that a run that is ended before its summary has still named it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.plugins = config.pluginmanager
@@ -54,7 +54,7 @@ class ToldAtOnce:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of the test's own, whose name is short enough for Unix sockets."""
+    """A folder for one test, with a name that is short enough for the paths of Unix sockets."""
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     yield path
     shutil.rmtree(path)

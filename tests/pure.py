@@ -1,8 +1,8 @@
-"""Pure tests: no process of their own, no connection, nobody to wait for. No failure is a matter of time.
+"""Define the pure tests: those without processes, connections and waiting, which never fail for lack of time.
 
-They are those below FOLDERS and in FILES; conftest.py gives them the mark `pure`. `make check` runs them, and
-`make test` does not try them twice. The rule is held while they run: one that starts a process or opens a
-connection fails. A test among them that has to is marked `process`, and is not pure."""
+They are the tests below FOLDERS and in FILES; conftest.py gives them the mark `pure`. `make check` runs them,
+and `make test` does not repeat them. The rule is enforced while they run: a pure test that starts a process
+or opens a connection fails. A test in these files that must do so is marked `process`, and is not pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FILES = frozenset(
         *("monitoring/test_times.py", "sdk/test_sampling.py", "workloads/test_judging.py"),
     }
 )
-"""Relative to this folder."""
+"""Paths relative to this folder."""
 
 NOT_PURE = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "socket.connect"}
 )
-"""Events by which Python tells of it (PEP 578)."""
+"""The audit events (PEP 578) by which Python announces it."""
 
 
 def is_pure(path: Path, tests: Path) -> bool:
@@ -40,7 +40,7 @@ def is_pure(path: Path, tests: Path) -> bool:
 
 
 class _Watch:
-    """Python's audit hooks stay for ever; this one says nothing but while a pure test runs."""
+    """An audit hook. Hooks cannot be removed; this one has no effect except while a pure test runs."""
 
     def __init__(self) -> None:
         self.on = False
@@ -56,7 +56,7 @@ _WATCH = _Watch()
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """What runs inside may start no process and open no connection."""
+    """Let the code inside start no process and open no connection."""
     before, _WATCH.on = _WATCH.on, True
     try:
         yield

@@ -1,7 +1,7 @@
-"""Show the rooms of the code: `python -m tests.rooms` prints import circles and files per folder.
+"""Print import circles and the number of files per folder: `python -m tests.rooms`.
 
-An import counts wherever it stands: at the top, in a function, under TYPE_CHECKING: who needs another
-module's types needs that module to be read. Exit code 1 where there is a circle or a crowded folder."""
+An import counts wherever it is: at the top, in a function, or under TYPE_CHECKING, because whoever reads a
+module must know the types that it names. Exit code 1 for a circle or a crowded folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("holdfast", "agent", "controlplane")
 FILES_MAX = 16
-"""Of one folder, without `__init__.py` and generated stubs: about a dozen."""
+"""The most files of one folder, without `__init__.py` and generated stubs."""
 
 Graph = dict[str, set[str]]
 
@@ -29,7 +29,7 @@ def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str
 
 
 def graph(known: dict[str, Path]) -> Graph:
-    """Which module imports which of the others."""
+    """The modules that each module imports, among these."""
     return {name: _imports(path, known) - {name} for name, path in known.items()}
 
 
@@ -74,12 +74,12 @@ def circles(arrows: Graph) -> list[list[str]]:
 
 
 def files(known: dict[str, Path]) -> Counter[str]:
-    """How many files lie flat in each folder."""
+    """How many files are directly in each folder."""
     return Counter(str(p.parent.relative_to(ROOT)) for p in known.values() if p.name != "__init__.py")
 
 
 def main() -> int:
-    """Print both; 1 when something is wrong."""
+    """Print both; the exit code is 1 when something is wrong."""
     known = modules()
     found = circles(graph(known))
     print(f"{len(known)} modules, {len(found)} import circles (TYPE_CHECKING counted)")

@@ -1,13 +1,16 @@
-"""`python -m tests.suite`: run all tests; of those that failed, try those of real processes once more, alone.
+"""Run all tests, and repeat those of real processes that failed once more, alone.
 
 A deadline of a real process may be missed on a crowded machine. So a test that failed among the others may
 pass by itself, and then the suite passes, within limits:
 
-- A pure test (`tests/pure.py`) waits for nobody: one that fails, fails the suite at once.
-- What failed and then passed is written to build/flaky.txt: the test, and the last line of its first error.
-- More than `flaky_max` of them (pyproject.toml, [tool.holdfast.tests]) fail the suite. The number goes down.
+- A pure test (`tests/pure.py`) waits for nothing: one that fails, fails the suite at once.
+- Tests that failed and then passed are written to build/flaky.txt, each with the last line of its first
+  error.
+- More than `flaky_max` of them (pyproject.toml, [tool.holdfast.tests]) fail the suite. The number may only go
+  down.
 
-The module is also the plugin that tells it which tests failed."""
+`python -m tests.suite` runs it. The module is also the pytest plugin through which it learns which tests
+failed."""
 
 from __future__ import annotations
 
@@ -26,15 +29,16 @@ if TYPE_CHECKING:
     import pytest
 
 PASSED, FAILED = 0, 1
-"""Of pytest: all passed; some test failed. Any other code is that of a run which did not end as it should."""
+"""Exit codes of pytest: all tests passed; some failed. Any other code means that the run did not end
+properly."""
 FIRST_S, SECOND_S = 4500, 600
-"""How long a run may take before it is interrupted, in seconds. It then says what failed."""
+"""How long a run may take (s) before it is interrupted. It then reports what failed so far."""
 ENDS_S = 60
 _OPTION = "--failures-file"
 
 
 class Failures:
-    """Which tests of a run failed: {test: {"error", "pure"}}, as JSON in a file."""
+    """Records which tests of a run failed: {test: {"error", "pure"}}, as JSON in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,30 +51,30 @@ class Failures:
             self._found.setdefault(report.nodeid, said)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that cannot be collected is no matter of time."""
+        """Count a file that cannot be collected as a pure failure: it is no matter of time."""
         if report.failed:
             self._found[report.nodeid] = {"error": _last_line(report.longreprtext), "pure": True}
 
     def pytest_sessionfinish(self) -> None:
-        """Write them down, also when there are none."""
+        """Write the failures to the file, also when there are none."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(self._found))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the failures are written to."""
+    """Add the option for the file of failures."""
     parser.addoption(_OPTION, default="", help="write the tests that failed to this file, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In the process that hears of every test."""
+    """Register the recorder, in the process that receives every test's report."""
     path = config.getoption(_OPTION)
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Failures(Path(path)))
 
 
 def _last_line(text: str) -> str:
-    """The last line of an error as pytest shows it: of the exception, where it shows one."""
+    """The last line of an error as pytest prints it; that of the exception, if it prints one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line[1:].strip() for line in lines if line.startswith("E ")]
     return (said or lines or ["it says nothing"])[-1]
@@ -86,7 +90,7 @@ class Suite:
         self._flaky_max = int(document["tool"]["holdfast"]["tests"]["flaky_max"])
 
     def run(self, words: Sequence[str]) -> int:
-        """All tests, with these words for pytest; the exit code."""
+        """Run all tests, with these words for pytest. Returns the exit code."""
         self._flaky.unlink(missing_ok=True)
         code, first = self._pytest(FIRST_S, *words)
         if code != FAILED:
@@ -108,7 +112,7 @@ class Suite:
         return code, found
 
     def _judged(self, code: int, first: dict[str, Any], second: dict[str, Any]) -> int:
-        """Say which passed at the second try, and whether these are too many."""
+        """Report which tests passed at the second try, and whether there are too many of them."""
         if code not in (PASSED, FAILED):
             return code
         flaky = {test: said["error"] for test, said in first.items() if test not in second}
@@ -124,7 +128,7 @@ class Suite:
 
 
 def _ended(run: subprocess.Popen[bytes], limit_s: float) -> int:
-    """The exit code of a run that is interrupted at its limit, and killed when that does not end it."""
+    """The exit code of a run. It is interrupted at its limit, and killed when that does not end it."""
     try:
         return run.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -138,7 +142,7 @@ def _ended(run: subprocess.Popen[bytes], limit_s: float) -> int:
 
 
 def main() -> None:
-    """Run the tests of a repository; words that are not known here are pytest's."""
+    """Run the tests of a repository. Words that are not known here go to pytest."""
     parser = argparse.ArgumentParser("python -m tests.suite", description=__doc__)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1])
     values, words = parser.parse_known_args()

@@ -1,7 +1,7 @@
-"""The house's rules as checks over every tracked file. `python -m tests.tidy` prints what breaks them.
+"""Check every tracked file against the house rules. `python -m tests.tidy` prints what breaks them.
 
-A rule takes one tracked file and yields complaints. The rules are a ratchet: a file or function that was let
-through once stands in LONGER with its size, may shrink, and leaves the table when it fits."""
+A rule takes one tracked file and yields complaints. The limits of length are a ratchet: a file or function
+that is let through once is in LONGER with its size, may shrink, and leaves the table when it fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_AIM, FILE_LINES_MAX, FUNCTION_LINES_MAX = 250, 400, 60
 LONGER: dict[str, int] = {}
-"""What may be longer, and how long it is: "path" or "path::function". Numbers go down, never up."""
+"""The exceptions and their lengths, by "path" or "path::function". Numbers go down, never up."""
 
 _MACHINE_PATHS = re.compile(r"/(?:home|root|Users|work)/\w|/opt/\w|/tmp/\w/|/var/fold[e]rs/")
 _UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|NotImplemented" r"Error)\b")
@@ -36,12 +36,12 @@ class Tracked:
 
     @property
     def stub(self) -> bool:
-        """Generated from a .proto, and allowed to be."""
+        """Whether it was generated from a .proto; only such files may be generated and tracked."""
         return bool(_STUB.search(self.path))
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree; empty for what is no Python of ours."""
+        """Its syntax tree; an empty one for files that are not our Python."""
         return ast.parse(self.text if self.path.endswith(".py") and not self.stub else "")
 
     @property
@@ -80,7 +80,7 @@ def _ratchet(key: str, lines: int, most: int) -> Iterator[str]:
 
 
 def names(file: Tracked) -> Iterator[str]:
-    """A module or class is named after what it does: no utils, no helpers, no Manager."""
+    """Modules and classes are named after what they do: no utils, no helpers, no Manager."""
     if re.search(r"(^|/)(utils?|helpers?|common|misc)(\.py|/)", file.path):
         yield "a name that says nothing: name it after what it does"
     for node in ast.walk(file.tree):
@@ -89,7 +89,7 @@ def names(file: Tracked) -> Iterator[str]:
 
 
 def machine(file: Tracked) -> Iterator[str]:
-    """Nothing says on which machine it was written."""
+    """No file reveals the machine on which it was written."""
     host = socket.gethostname()
     for number, line in enumerate(file.text.splitlines(), 1):
         if found := _MACHINE_PATHS.search(line):
@@ -115,7 +115,7 @@ _SKIPS = {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.xfail
 
 
 def skips(file: Tracked) -> Iterator[str]:
-    """Whoever skips a test says why."""
+    """Every skipped test has a reason."""
     called = {node.func: node for node in ast.walk(file.tree) if isinstance(node, ast.Call)}
     for node in ast.walk(file.tree):
         if (
@@ -136,7 +136,7 @@ def _reasoned(call: ast.Call | None) -> bool:
 
 
 def generated(file: Tracked) -> Iterator[str]:
-    """Nothing that a program makes is tracked, the protobuf stubs apart."""
+    """No generated file is tracked, except the protobuf stubs."""
     head = "\n".join(file.text.splitlines()[:5])
     if _BUILT.search(file.path):
         yield "a built file is tracked"
@@ -164,7 +164,7 @@ def _empty(statement: ast.stmt) -> bool:
 
 
 def unfinished(file: Tracked) -> Iterator[str]:
-    """What is tracked is finished; what is left to do stands in the issues."""
+    """Tracked files are finished; work that is left is in the issues."""
     for number, line in enumerate([] if file.stub else file.text.splitlines(), 1):
         if found := _UNFINISHED.search(line):
             yield f"line {number}: {found.group()}"
@@ -176,7 +176,7 @@ _REMOVING = {"rmtree", "unlink", "rmdir", "removedirs", "rm", "rm_file", "_rm_fi
 
 
 def removals(file: Tracked) -> Iterator[str]:
-    """Nothing is deleted but by holdfast.removal, which proves first that it is ours."""
+    """Only holdfast.removal deletes, because it first proves that a file is ours."""
     if file.path.split("/")[0] not in _PACKAGES or file.path == _REMOVAL:
         return
     for node in ast.walk(file.tree):
@@ -185,7 +185,7 @@ def removals(file: Tracked) -> Iterator[str]:
 
 
 def _removing(node: ast.Attribute | ast.Constant | ast.ImportFrom) -> str:
-    """By what name a part of a program deletes; "" when it does not."""
+    """The name by which this part of a program deletes; "" when it does not."""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in _REMOVING or ast.unparse(node) == "os.remove" else ""
     if isinstance(node, ast.Constant):
@@ -195,7 +195,7 @@ def _removing(node: ast.Attribute | ast.Constant | ast.ImportFrom) -> str:
 
 
 def reaches(file: Tracked) -> Iterator[str]:
-    """Nobody but the session itself reads its private attributes: modules are given RankState, or less."""
+    """Only the session itself reads its private attributes; modules are given RankState, or less."""
     if file.path == "holdfast/session.py":
         return
     for node in ast.walk(file.tree):
@@ -205,7 +205,7 @@ def reaches(file: Tracked) -> Iterator[str]:
 
 
 def mapped(file: Tracked) -> Iterator[str]:
-    """Every package of ours has its paragraph in ARCHITECTURE.md."""
+    """Every package has its paragraph in ARCHITECTURE.md."""
     folder, name = file.path.rpartition("/")[::2]
     root = folder.split("/")[0]
     if name != "__init__.py" or root not in (*_PACKAGES, "benchmarks", "tests"):

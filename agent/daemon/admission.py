@@ -1,7 +1,8 @@
 """Admit ranks to the node and pass on what they report.
 
-A process is admitted as a member when the launcher has named its pid, or the leader of its session, as that
-member's. A rank may connect before the launcher's message about it has arrived: such a connection waits."""
+A process is admitted as a member when its pid, or the leader of its session, is the one that the launcher
+reported for that member. A rank may connect before the launcher's message about it has arrived: such a
+connection waits."""
 
 from __future__ import annotations
 
@@ -24,8 +25,10 @@ log = logging.getLogger("holdfast.agent")
 
 
 class Admission:
-    """The node as the rank server sees it. `greet` takes a hello and returns the answers, `decide` tells the
-    core of any other message, `standing` receives a member's answer to a request for its stacks."""
+    """The node as the rank server sees it.
+
+    `greet` takes a hello and returns the answers, `decide` passes any other message to the core, `standing`
+    receives a member's answer to a request for its stacks, `drop` counts what was dropped."""
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Admission:
         self._greet, self._decide, self._standing, self._drop = greet, decide, standing, drop
 
     def admit(self, member: str, pid: int) -> str:
-        """Why this process is not that member; "" when it is."""
+        """Why this process is refused as that member; "" when it is admitted."""
         known = self._members.get(member)
         if known is None:
             return f"there is no member {member!r:.120} on node {self._node}"
@@ -68,7 +71,8 @@ class Admission:
         self._decide(ev.Said(member, message))
 
     def left(self, member: str) -> None:
-        """Note that a rank disconnected. Its process exit, or its silence, decides what that means."""
+        """Note that a rank disconnected. What that means is decided by its process's exit, or by its
+        silence."""
         log.debug("%s left the gate", member)
 
     def drop(self, kind: str, reason: str) -> None:

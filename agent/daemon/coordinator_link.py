@@ -1,4 +1,8 @@
-"""Keep one stream to the leading coordinator, for ever. Training never waits for it."""
+"""Keep one stream to the leading coordinator for as long as the agent lives.
+
+Training never waits for the stream. Coordinators are tried in turn, with a growing pause; one that does not
+lead names the leader, which is tried next. Orders of a leader whose term is over are dropped. What cannot be
+sent now is kept in the Outbox, which decides what the next stream begins with."""
 
 from __future__ import annotations
 
@@ -32,8 +36,9 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.1, 3.0)
+"""The first and the longest pause before the next try."""
 _WAITING_MAX = 4096
-"""Messages that a leader has not taken yet: one that is so far behind is left."""
+"""How many messages may wait to be sent. A leader that falls further behind is left for another stream."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
@@ -47,10 +52,11 @@ _BROKEN = (
     OSError,
     TimeoutError,
     WireError,
-    asyncio.InvalidStateError,  # a write on a stream that ended in the same moment
-    grpc.aio.BaseError,  # the same, found out later
-    SettingsError,  # credentials that cannot be read now, or a leader that would be called in plaintext
+    asyncio.InvalidStateError,  # a write on a stream that ended at the same moment
+    grpc.aio.BaseError,  # the same, noticed later
+    SettingsError,  # credentials that cannot be read now, or a leader that could be called only in plaintext
 )
+"""What ends a stream and is answered by trying again."""
 _stub: Any = ControlStub  # generated code has no annotations
 log = logging.getLogger("holdfast.agent.link")
 
@@ -69,7 +75,10 @@ class _Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What the link needs of its node."""
+    """What the link needs of its node.
+
+    `joined` makes the first event of a stream; `statuses`, `copies` and `port` are what each beat carries;
+    `order` takes an order; `drop` counts what was dropped."""
 
     cluster: str
     node: str
@@ -80,12 +89,14 @@ class Peer:
     port: Callable[[], int]
     order: Callable[[codec.Order], None]
     drop: Callable[[str, str], None]
-    absent: Callable[[str], None]  # this coordinator does not lead
+    absent: Callable[[str], None]  # called with a coordinator that does not lead
     open: Callable[[], Iterable[events.Event]]  # what no leader has answered yet
 
 
 class Link:
-    """Sends the node's events, and receives orders. Loses no one-time message while the leader changes."""
+    """Sends the node's events and receives orders, over one stream at a time.
+
+    No one-time event is lost while the leader changes; one may arrive twice."""
 
     def __init__(
         self,
@@ -113,8 +124,9 @@ class Link:
         return self._outbox.term
 
     async def run(self) -> None:
-        """Keep the stream up until cancelled. Raises LinkRefused when every coordinator refuses this agent
-        for good."""
+        """Keep the stream up until cancelled.
+
+        Raises LinkRefused when every coordinator refuses this agent for good before any has accepted it."""
         targets = itertools.cycle(self._coordinators)
         pause_s, leader, refusals = _BACKOFF_S[0], "", 0
         while True:
@@ -139,13 +151,13 @@ class Link:
                     self._peer.absent(target)
             if self.welcomes > before:
                 pause_s, refusals = _BACKOFF_S[0], 0
-            if sent_on or not leader:  # two may each take the other for the leader
+            if sent_on or not leader:  # pause: two coordinators may each take the other for the leader
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
 
     def tell(self, event: events.Event) -> None:
-        """Send an event now, or keep it until there is a stream; what the next hello repeats anyhow is not
-        kept."""
+        """Send an event now, or keep it until there is a stream. Levels are not kept: the next hello repeats
+        them."""
         if self.up:
             self._say(event)
         else:
@@ -157,7 +169,7 @@ class Link:
             self._unsent.put_nowait((event, message))
 
     async def _converse(self, target: str) -> None:
-        """Run one stream, from hello to its end. Raises what ended it."""
+        """Run one stream, from the hello to its end. Raises the error that ended it."""
         async with self._access.channel(target, _OPTIONS) as channel:
             call = _stub(channel).Link(metadata=self._access.metadata())
             try:
@@ -191,7 +203,8 @@ class Link:
     async def _answer(
         self, call: Any
     ) -> tuple[pb.CoordinatorMessage, codec.Order | codec.Welcome | codec.Refused]:
-        """Return the first message that can be read: a newer leader may send an unknown one before it."""
+        """Return the first message that can be read; before it, a newer leader may send kinds unknown
+        here."""
         while True:
             message = await call.read()
             if message is grpc.aio.EOF:
@@ -221,7 +234,7 @@ class Link:
                 async with asyncio.timeout(RESEND_S):
                     await call.write(message)
             except BaseException:
-                self._outbox.keep(event)  # who knows whether it left
+                self._outbox.keep(event)  # it may or may not have been sent: the leader must bear it twice
                 raise
 
     async def _beat(self) -> None:

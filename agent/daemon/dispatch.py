@@ -1,4 +1,7 @@
-"""Carry out the effects of the agent's core: a table from kind of effect to the component that can."""
+"""Carry out the effects of the agent's core: a table from kind of effect to handler.
+
+Effects are carried out in order, at once, on the event loop. Only a launch can fail here; the core is sent
+LaunchFailed, and the effects behind it, which counted on the launch, are dropped."""
 
 from __future__ import annotations
 
@@ -38,13 +41,14 @@ if TYPE_CHECKING:
 _HEALS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOENT)
 )
-"""What may pass by itself: no room, no descriptors, a folder that was removed."""
+"""Errors that may pass by themselves: no room, no descriptors, a folder that was removed."""
 log = logging.getLogger("holdfast.agent")
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The parts of a node that effects act on, and what the dispatcher reports back."""
+    """The parts of a node that effects act on, and the callables through which the dispatcher reports
+    back."""
 
     environment: NodeFacts
     paths: Paths
@@ -59,8 +63,8 @@ class Components:
     port: OfferedPort
     own_launcher: bool
     show_tracebacks: bool
-    decide: Callable[[ev.Event], None]  # tells the core
-    tell: Callable[[events.Event], None]  # tells the leader
+    decide: Callable[[ev.Event], None]  # passes an event to the core
+    tell: Callable[[events.Event], None]  # sends an event to the leader
     count: Callable[[str], None]
 
 
@@ -88,7 +92,7 @@ class EffectDispatcher:
         }
 
     def do(self, effects: Iterable[fx.Effect]) -> None:
-        """Carry out all of them in order. When a launch fails, the effects behind it are dropped."""
+        """Carry out effects in order. When a launch fails, the effects behind it are dropped."""
         for effect in effects:
             act = self._table[type(effect)]
             if not isinstance(effect, fx.Spawn | fx.Run):
@@ -104,7 +108,7 @@ class EffectDispatcher:
         if isinstance(effect, fx.Push):
             return effect.message
         member = self._member(effect.member)
-        assert member is not None  # who is told to form was known in the same breath
+        assert member is not None  # the effect comes from a step of the core that knew the member
         return form_message(member, effect.generation, effect.incident, self._of.paths)
 
     def _member(self, name: str) -> Member | None:
@@ -112,7 +116,7 @@ class EffectDispatcher:
 
     def _spawn(self, effect: fx.Spawn) -> None:
         of, member = self._of, self._member(effect.member)
-        assert member is not None  # it was taken up in the same breath
+        assert member is not None  # the core added it in the same step
         of.folders.mend()
         of.memory.make(member)
         log.info("%s is launched as %s", effect.member, effect.order.role.value)
@@ -144,7 +148,7 @@ class EffectDispatcher:
         member = self._member(effect.member)
         if member is None:
             return
-        if member.page is None:  # no record told of it: the launcher alone knew
+        if member.page is None:  # no stored status named it: only the launcher knew of it
             self._of.memory.make(member)
         self._show(member, from_end=True)
 
@@ -159,7 +163,7 @@ class EffectDispatcher:
             self._of.outputs.finish(effect.member)
 
     def _conceal(self, effect: fx.Conceal) -> None:
-        """The coordinator gets the traceback, if that is wanted, and the member's log keeps it."""
+        """Keep a traceback out of the shown output: the member's log has it, and the coordinator gets it."""
         if self._of.outputs is not None and not self._of.show_tracebacks:
             self._of.outputs.hide(effect.member, effect.traceback)
 
@@ -182,7 +186,7 @@ class EffectDispatcher:
 
 
 def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool] | None:
-    """Why the effect could not be carried out, and whether that may pass by itself; None when it was carried
+    """Why the effect could not be carried out, and whether the obstacle may pass; None when it was carried
     out."""
     try:
         do(effect)
@@ -204,6 +208,8 @@ def _label(node: str, member: Member) -> str:
 
 
 def _mild(env: dict[str, str], spec: JobSpec) -> dict[str, str]:
-    """Take out of `env` the defaults that the variables of the trainer's container outweigh."""
+    """Take the defaults out of `env` that variables of the trainer's container override, and return them.
+
+    A variable that the job sets itself stays."""
     asked = {name for name, _ in spec.env}
     return {name: env.pop(name) for name in ("OMP_NUM_THREADS",) if name in env and name not in asked}

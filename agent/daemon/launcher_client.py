@@ -1,4 +1,9 @@
-"""Talk to the node's launcher: one that this agent started, or that an earlier agent left running."""
+"""Talk to the node's launcher: one that this agent started, or that an earlier agent left running.
+
+The launcher owns the ranks' processes and outlives a killed agent, so a new agent attaches to it and learns
+from its hello what runs. When the launcher dies, its ranks die with it (PR_SET_PDEATHSIG); then another one
+is started. With `own=False` the launcher runs in the trainer's container (`holdfast exec`) and is waited for.
+The messages are in docs/protocols.md."""
 
 from __future__ import annotations
 
@@ -24,6 +29,7 @@ _START_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
 _REAP_S = 5.0
 _OTHER_POLL_S = 0.05
+"""The pause between two tries to reach the launcher of another container."""
 _CHUNK_BYTES = 64 << 10
 log = logging.getLogger("holdfast.agent.launcher")
 
@@ -33,7 +39,7 @@ class LauncherError(RuntimeError):
 
 
 class LauncherClient:
-    """Sends commands to the launcher, receives its messages, and starts another launcher when it is gone."""
+    """Sends commands to the launcher, receives its messages, and attaches to another one when it is gone."""
 
     def __init__(
         self,
@@ -54,14 +60,14 @@ class LauncherClient:
         self._ending = False
 
     async def open(self) -> None:
-        """Attach to the launcher that runs, or start one, or wait for another container's, until its hello
-        has come.
+        """Attach to the launcher that runs, or start one, or wait for another container's.
 
-        Raises LauncherError."""
+        Returns once its hello has arrived. Raises LauncherError."""
         await self._attach()
 
     async def run(self, lost: Callable[[], None]) -> None:
-        """Listen for ever. When the launcher is gone, call `lost` and start another one."""
+        """Listen until `end`. When the launcher dies, call `lost`, then attach to another one. Raises
+        LauncherError."""
         while True:
             assert self._task is not None
             await self._task
@@ -73,8 +79,8 @@ class LauncherClient:
             await self._attach()
 
     def say(self, **message: object) -> None:
-        """Send a command, with the incident that it is part of. While there is no launcher it waits for the
-        next."""
+        """Send a command, with the incident that it is part of. Without a launcher it waits for the next
+        one."""
         data = encode({**message, "incident": named} if (named := logs.incident()) else message)
         if self._writer is None:
             self._queued.append(data)
@@ -133,8 +139,10 @@ class LauncherClient:
             await asyncio.sleep(0 if connected else _OTHER_POLL_S)
 
     async def _connect(self) -> bool:
-        """Connect, and return whether a launcher answered. One that is dying still accepts: it closes its
-        listening socket last."""
+        """Connect, and return whether a launcher answered.
+
+        A launcher that is ending still accepts connections, because it closes its listening socket last: only
+        its hello counts as an answer."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._paths.launcher))
         except (FileNotFoundError, ConnectionRefusedError):

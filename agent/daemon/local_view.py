@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 class LocalView:
-    """The NodeView of a real node. `wants`: whether a pending order reads a member's arena; `connected`:
-    whether a member has a connection to the rank server."""
+    """The NodeView of a real node.
+
+    `wants`: whether a pending order reads a member's arena; `connected`: whether a member has a connection to
+    the rank server."""
 
     def __init__(
         self, paths: Paths, *, wants: Callable[[str], bool], connected: Callable[[str], bool]

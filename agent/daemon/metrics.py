@@ -27,7 +27,7 @@ _KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 class _Sheet:
-    """One answer to a scrape: every family once, in the order of the table."""
+    """The answer to one scrape: every family once, in the order of the table."""
 
     def __init__(self) -> None:
         self.families: dict[str, Metric] = {
@@ -36,12 +36,12 @@ class _Sheet:
         }
 
     def add(self, name: str, value: float, *labels: str) -> None:
-        """Add one series. Raises KeyError when the table does not have the name."""
+        """Add one series. Raises KeyError for a name that the table does not have."""
         self.families[name].add_metric(list(labels), float(value))  # type: ignore[attr-defined]
 
 
 class NodeCollector(Collector):
-    """Reads the node's own state on each scrape; nothing is kept twice."""
+    """Reads the node's state at each scrape, so that no figure is stored twice."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -32,7 +32,7 @@ TALLIES = {
         "counter", "Orders about snapshots that could not be carried out", (JOB, "order")
     ),
 }
-"""The tally of snapshot orders, shown as agent_<name>."""
+"""The counters of snapshot orders, shown as agent_<name>."""
 
 FIGURES = {
     "utilization_percent": ("device_utilization_ratio", 0.01),
@@ -44,7 +44,7 @@ FIGURES = {
     "cores": ("device_cores", 1.0),
     "load_1m": ("device_load", 1.0),
 }
-"""Figures of a sensor: the metric that shows them, and the factor to its base unit."""
+"""Figures of a sensor: the metric that shows each, and the factor to its base unit."""
 
 FAMILIES = {
     "agent_build_info": Family("gauge", "Version of this agent", ("version", "cluster", "node")),
@@ -82,4 +82,4 @@ FAMILIES = {
     "agent_peer_waiting": Family("gauge", "Copies not at their partner yet"),
     "agent_peer_copies": Family("gauge", "Copies kept for others"),
 }
-"""Without the prefix holdfast_."""
+"""Every metric of the agent, by name without the prefix holdfast_."""

@@ -1,4 +1,8 @@
-"""Join up one node: its core, and around it rank server, launcher, link, snapshots and sensors."""
+"""Join up one node: its core, and around it rank server, launcher, link, snapshots and sensors.
+
+Everything here runs on one event loop. `decide` is the only way into the core: it steps the core with the
+time, carries out the effects, and sets a timer for the core's next deadline. Components get callables and
+records, never the node, so that none can reach around the core."""
 
 from __future__ import annotations
 
@@ -55,11 +59,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.agent")
 _SOONEST_S = 0.001
-"""The loop's clock is as fine as this: a deadline that it thinks to have reached may still be to come."""
+"""The shortest timer. The loop's clock is no finer: without this it could call for a deadline that is not
+reached yet, again and again."""
 
 
 class Node:
-    """What an agent is while it serves. Its components get callables and records, never the node itself."""
+    """What an agent is while it serves."""
 
     def __init__(self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths) -> None:
         self.settings, self.name, self.address, self.slots, self.paths = settings, name, address, slots, paths
@@ -67,7 +72,7 @@ class Node:
         self.counts: collections.Counter[str] = collections.Counter()
         self.devices: dict[str, DeviceReading] = {}
         self.port = OfferedPort()
-        self.drained = asyncio.Event()  # the coordinator has said so
+        self.drained = asyncio.Event()  # set when the coordinator reports this node as drained
         self._timer: asyncio.TimerHandle | None = None
         view = LocalView(paths, wants=self._wants, connected=self._connected)
         self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), view)
@@ -87,7 +92,7 @@ class Node:
         self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
 
     def _make_ranks(self) -> None:
-        """Make what serves and watches the ranks' processes."""
+        """Make the components that serve and watch the ranks' processes."""
         settings, paths, members = self.settings, self.paths, self.members
         self.memory = Memory(paths)
         self.launcher = LauncherClient(
@@ -119,7 +124,7 @@ class Node:
         }
 
     def _make_copies(self) -> None:
-        """Make what keeps the ranks' states: in memory, on storage, and on other nodes."""
+        """Make the components that keep the ranks' states: in memory, on storage, and on other nodes."""
         settings, paths = self.settings, self.paths
         self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
         context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
@@ -198,11 +203,11 @@ class Node:
         )
 
     def tell(self, event: events.Event) -> None:
-        """Send the coordinator an event that happened once."""
+        """Send the coordinator a one-time event."""
         self.link.tell(event)
 
     def count(self, kind: str) -> None:
-        """Count something for the metrics."""
+        """Increase a counter of the metrics by one."""
         self.counts[kind] += 1
 
     def drop(self, kind: str, reason: str) -> None:
@@ -213,7 +218,7 @@ class Node:
     # ------------------------------------------------------------ the core
 
     def decide(self, event: ev.Event) -> None:
-        """Tell the core an event, and carry out its effects."""
+        """Pass an event to the core, and carry out its effects."""
         self._dispatcher.do(self._decided(event))
 
     def _decided(self, event: ev.Event) -> Sequence[fx.Effect]:
@@ -230,12 +235,13 @@ class Node:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.decide, Tick())
 
     def stop_judging(self) -> None:
-        """Cancel the timer of the core: the agent ends."""
+        """Cancel the core's timer, when the agent ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    # The core's view and the stacks exist before the rank server and the snapshots do: they reach them here.
+    # These look up the rank server and the snapshots when they are called: the core's view and the stacks are
+    # made before either exists.
 
     def _wants(self, member: str) -> bool:
         return self.snapshots.wants(member)
@@ -247,17 +253,21 @@ class Node:
         return self.rank_server.push(member, message)
 
     def _greeted(self, member: str, hello: Hello) -> list[AgentMessage]:
-        """Take a rank's hello: answer with the welcome, and with what the rank may have missed."""
+        """Take a rank's hello: return the welcome, and every order that the rank may have missed.
+
+        Effects for other parts of the node are carried out first. Those for this rank become part of the
+        answer: its connection is registered only afterwards, so they could not be pushed yet."""
         welcome = Welcome(VERSION, self.settings.beat_interval_s, self.settings.process_timeout_s)
         wanted = self._decided(ev.Greeted(member, hello))
         self._dispatcher.do(effect for effect in wanted if not _for_rank(effect, member))
         missed = [self._dispatcher.message(effect) for effect in wanted if _for_rank(effect, member)]
         return [welcome, *missed]
 
-    # ------------------------------------------------------------ what launcher and components report
+    # ------------------------------------------------------------ reports of launcher and components
 
     def _launcher_said(self, message: Message) -> None:
-        """Take one message of the launcher. An impossible one is dropped: it must not end the agent."""
+        """Take one message of the launcher. An impossible one is dropped and counted: it must not end the
+        agent."""
         op = f"{message.get('op')!r:.80}"
         handler = self._launcher_ops.get(str(message.get("op")))
         if handler is None:
@@ -311,6 +321,6 @@ def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:
 
 
 def _stopping(_message: Message) -> None:
-    """The trainer's container was told to end: leave as if this agent had received SIGTERM."""
+    """The trainer's container is ending: leave as if this agent had received SIGTERM."""
     log.info("the trainer's container is ending: leaving in order")
     signal.raise_signal(signal.SIGTERM)

@@ -24,8 +24,10 @@ log = logging.getLogger("holdfast.agent.orders")
 
 
 class OrderRouter:
-    """A table from kind of order to its handler. `decide` tells the core, `drained` is called when the
-    coordinator says that this node is drained, `count` counts what failed."""
+    """A table from kind of order to its handler.
+
+    `decide` passes an event to the core, `drained` is called when the coordinator reports this node as
+    drained, `count` counts orders that failed."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class OrderRouter:
         }
 
     def carry_out(self, order: Any) -> None:
-        """Carry out one order. One that cannot be carried out is counted; it never ends the agent."""
+        """Carry out one order. An order that fails is logged and counted; it never ends the agent."""
         try:
             self._table[type(order)](order)
         except (OSError, ValueError):

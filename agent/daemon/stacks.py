@@ -1,8 +1,10 @@
 """Collect stack reports of the node's ranks, when the leader or the core asks for them.
 
-A report has the stacks, the last collectives and the progress page of a rank. The launcher signals the
-processes, which may be in a container of their own; each writes its stacks to a file beside its progress
-page. The SDK's thread reports the process groups, if the interpreter's lock lets it run."""
+A report has the stacks, the last collectives and the progress page of a rank. Two parties answer for each
+rank: the launcher signals the process, which may be in another container, and the process writes its stacks
+to a file beside its progress page; the SDK's thread in the rank reports its process groups, if the
+interpreter's lock lets it run. So a rank that hangs in native code still gives its Python stacks, or at least
+what the kernel shows of its threads."""
 
 from __future__ import annotations
 
@@ -32,10 +34,11 @@ if TYPE_CHECKING:
     from holdfast.ipc.messages import rank as said
 
 ANSWER_S = 0.8
-"""For all that is asked of ranks and launcher; the leader waits a little longer."""
+"""How long ranks and launcher may take to answer; the leader waits a little longer."""
 
 _POLL_S = 0.02
-_STILL_S = 0.06  # a file that has not grown for so long is whole
+_STILL_S = 0.06
+"""A stacks file that has not grown for this long is complete."""
 _FRAMES_MAX = 12
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
 _INNER = re.compile(r"/torch/|/threading\.py$|/multiprocessing/")
@@ -44,18 +47,18 @@ log = logging.getLogger("holdfast.agent")
 
 @dataclass(slots=True)
 class _Asked:
-    """One member's answers so far."""
+    """What one member and the launcher have answered so far. None: not answered yet."""
 
     round: int
     groups: tuple[Collective, ...] | None = None
     native: str | None = None
-    threads: str = ""  # of its other threads
-    no_stacks: str = ""  # why it writes none
+    threads: str = ""  # stacks of the threads besides the main one
+    no_stacks: str = ""  # why the process writes none; "" when it does
 
 
 @dataclass(slots=True)
 class _Dump:
-    """The stacks that a member wrote."""
+    """The stacks that a member wrote: as text, and the main thread's frames."""
 
     text: str = ""
     frames: tuple[str, ...] = ()
@@ -63,16 +66,17 @@ class _Dump:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """How a member's stacks are asked for, and how the leader gets them."""
+    """The ways to ask for a member's stacks, and to send the leader the reports."""
 
-    path: Callable[[str], Path]  # of the file where a member writes its stacks
-    push: Callable[[str, told.AgentMessage], object]  # a message to a member
-    command: Callable[..., None]  # a message to the launcher
-    tell: Callable[[events.Event], None]  # an event to the leader
+    path: Callable[[str], Path]  # the file where a member writes its stacks
+    push: Callable[[str, told.AgentMessage], object]  # sends a message to a member
+    command: Callable[..., None]  # sends a message to the launcher
+    tell: Callable[[events.Event], None]  # sends an event to the leader
 
 
 class Stacks:
-    """Collects stack reports; each member is asked in rounds of its own."""
+    """Collects stack reports. Each request has a round number, so that a late answer is not taken for a new
+    one."""
 
     def __init__(self, members: NodeState, to: Channels, beat_interval_s: float) -> None:
         self._members, self._to, self._beat_interval_s = members, to, beat_interval_s
@@ -96,15 +100,15 @@ class Stacks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stood(self, message: Message) -> None:
-        """Take the launcher's answer: it has signalled a member, and passes on what the kernel shows of
-        it."""
+        """Take the launcher's answer: it has signalled a member, and sends what the kernel shows of its
+        threads."""
         asked = self._asked.get(str(message.get("member")))
         if asked is not None:
             asked.native = str(message.get("native", ""))[:CHARS_MAX]
             asked.no_stacks = str(message.get("reason", ""))[:200]
 
     def standing(self, member: Member, standing: said.Standing) -> None:
-        """Take a member's answer: how far its process groups are."""
+        """Take a member's answer: how many collectives of each process group it has entered and ended."""
         asked = self._asked.get(member.name)
         if asked is not None and standing.round == asked.round:
             asked.groups = tuple(
@@ -129,15 +133,17 @@ class Stacks:
         )
 
     def testify(self, member: Member, then: Callable[[Standing], None]) -> None:
-        """Take the stacks of a member that does not beat any more, then call `then` with its report."""
+        """Take the stacks of a member that has stopped beating, then call `then` with its report."""
         self._start(self._testify(member, then))
 
     async def _testify(self, member: Member, then: Callable[[Standing], None]) -> None:
         then(await self._stand_anyhow(member, CHARS_MAX, speaks=False))
 
     async def _stand_anyhow(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
-        """Report on one member. When its stacks cannot be had the report says so: the reports of the others,
-        and this member's silence, count all the same."""
+        """Report on one member, in any case.
+
+        When its stacks cannot be taken the report says why: the reports of the other ranks, and this member's
+        silence, count all the same."""
         try:
             return await self._stand(member, room, speaks=speaks)
         except OSError as error:
@@ -146,12 +152,13 @@ class Stacks:
             return _standing(member, self._members.step(member), (), nothing, 0.0)
 
     async def _stand(self, member: Member, room: int, *, speaks: bool) -> Standing:
-        """Report on one member in `room` characters at most. `speaks`: its SDK may answer. Raises OSError."""
+        """Report on one member in `room` characters at most. `speaks`: its SDK may still answer. Raises
+        OSError."""
         self._rounds += 1
         asked = self._asked[member.name] = _Asked(self._rounds, None if speaks else ())
         path = self._to.path(member.name)
         if path.exists():
-            path.write_bytes(b"")  # the process has it open to append
+            path.write_bytes(b"")  # truncated, not replaced: the process has it open for appending
         self._to.push(member.name, told.Stand(asked.round))
         self._to.command(op="stacks", member=member.name)
         spied = asyncio.ensure_future(_spy(member.status.pid))
@@ -169,7 +176,7 @@ class Stacks:
         return _standing(member, step, asked.groups or (), found, silent_s)
 
     async def _dump(self, member: Member, asked: _Asked) -> _Dump:
-        """Wait until the member has written its stacks, and return them."""
+        """Wait until the member has written its stacks, ANSWER_S at most, and return what there is."""
         path = self._to.path(member.name)
         deadline = time.monotonic() + ANSWER_S
         size, since = 0, time.monotonic()
@@ -186,8 +193,10 @@ class Stacks:
 
 
 def frames_of(dump: str) -> tuple[str, ...]:
-    """The main thread's frames in a faulthandler dump, innermost first, as `name (file:line)`. Where the
-    script has frames of its own, those of the libraries around them are left out."""
+    """The main thread's frames in a faulthandler dump, innermost first, as `name (file:line)`.
+
+    Where the script has frames of its own, those of the libraries around them are left out, except the
+    innermost."""
     main = dump.rsplit("hread 0x", 1)[-1]
     found = [
         (match["file"], f"{match['name']} ({match['file'].rpartition('/')[2]}:{match['line']})")
@@ -208,14 +217,14 @@ def _standing(
         since_s = max(0.0, time.monotonic() - page.marked_ns / 1e9)
         if activity in ("first", "step") and 0 <= page.phase < len(PHASES):
             activity = PHASES[page.phase]
-    stalled = 0 < status.stalled_s <= since_s  # else it has got on since it was found late
+    stalled = 0 < status.stalled_s <= since_s  # otherwise it has moved on since it was found late
     return Standing(
         member.name, status.rank, step, activity, since_s, stalled, groups, dump.frames, dump.text, silent_s
     )
 
 
 async def _spy(pid: int) -> str:
-    """Native frames by py-spy, beside Python's; "" where py-spy is not installed or may not look."""
+    """Native frames by py-spy, beside Python's; "" where py-spy is not installed or not permitted."""
     tool = shutil.which("py-spy")
     if tool is None or pid <= 0:
         return ""

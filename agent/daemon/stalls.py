@@ -1,4 +1,4 @@
-"""Read the ranks' progress pages a few times a second, for the core to judge their progress by."""
+"""Read the ranks' progress pages a few times a second, for the core to judge their progress."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Stalls:
 
     def __init__(self, members: NodeState, look_every_s: float, decide: Callable[[ev.Event], None]) -> None:
         self._members, self._look_every_s, self._decide = members, look_every_s, decide
-        self._seen: dict[str, int] = {}  # marks, by member
+        self._seen: dict[str, int] = {}  # how many marks of each member have been read
 
     async def run(self) -> None:
-        """Look at regular intervals, for ever."""
+        """Look at regular intervals until cancelled."""
         while True:
             await asyncio.sleep(self._look_every_s)
             self.look()
 
     def look(self) -> None:
-        """Look at every rank once, and tell the core."""
+        """Look at every rank once, and send the core what was seen."""
         members = list(self._members)
         sights = [self._sight(member, member.page) for member in members if member.page is not None]
         self._decide(Looked({sight.member: sight for sight in sights if sight is not None}))

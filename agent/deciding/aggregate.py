@@ -1,4 +1,8 @@
-"""Put the agent's core together: one mutable aggregate, with one writer."""
+"""Put the agent's core together: one mutable aggregate, changed by `step` alone.
+
+All handlers work on one `NodeState` and append the effects they want to its list; `step` returns that list.
+Effects are never carried out inside a handler, so a handler that raises half way leaves no trace outside the
+core: its effects are discarded, and only those of timers that ran before it are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AgentCore:
-    """Everything that an agent decides. All times in s, on the clock of `now`."""
+    """Everything that an agent decides. Times are in seconds, on the clock of `now`."""
 
     def __init__(self, now: float, facts: Facts, view: NodeView) -> None:
         self.members = NodeState(facts, view)
@@ -39,24 +43,27 @@ class AgentCore:
 
     @property
     def launcher(self) -> str:
-        """The id of the launcher that said hello last; "" before that."""
+        """The id of the launcher that sent the last hello; "" before the first."""
         return self._exits.launcher
 
     def recall(self, members: Iterable[Member]) -> None:
-        """Take up the members that an earlier agent left. The launcher's hello will tell which of them
+        """Take over the members that an earlier agent left. The launcher's hello then tells which of them
         live."""
         for member in members:
             self.members.take(member)
             self.members.survey(member)
 
     def still(self) -> list[events.Event]:
-        """What each new leader has to be told: checkpoint requests without an answer, and bad devices."""
+        """What every new leader must learn: unanswered checkpoint requests, and the devices that are bad."""
         state = self.members
         return [*state.asks(), *map(state.device, state.watch.ailing)]
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
-        """Take one event at time `now` and return the effects that it has; an event that raises has none.
-        Raises LookupError, TypeError or ValueError on an impossible message of the launcher."""
+        """Take one event at time `now` and return its effects.
+
+        Timers that are due run first; their effects come before those of the event. When the handler raises,
+        the event has no effects, the timers' effects are kept for the next call, and the error is passed on:
+        LookupError, TypeError or ValueError for an impossible message of the launcher."""
         state = self.members
         state.now = max(now, state.now)
         state.ripen()
@@ -71,7 +78,7 @@ class AgentCore:
         return before + state.wanted()
 
     def next_deadline(self) -> float:
-        """When a Tick is due at the latest; infinity when nothing waits."""
+        """The latest time at which the next Tick must come; infinity when nothing waits."""
         return self.members.next_deadline()
 
     def _greeted(self, event: ev.Greeted) -> None:
@@ -94,7 +101,7 @@ class AgentCore:
             self.members.update(member, no_room=event.reason)
 
     def _looked(self, event: ev.Looked) -> None:
-        """Report ranks that make no progress, and those that do again."""
+        """Report ranks that have stopped making progress, and those that make progress again."""
         state = self.members
         self.progress.begin(state.now)
         for member in state:
@@ -109,7 +116,7 @@ class AgentCore:
     def _look(self, member: Member, sight: Sight) -> None:
         state, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
         if member.mute:
-            return  # that is told already, until it speaks
+            return  # the leader knows already; `Silences.heard` clears it when the member beats again
         if isinstance(change, Stalled):
             words = f"{member.name}: no progress for {change.age_s:.1f} s ({change.activity})"
             state.say(words, warning=True)

@@ -1,4 +1,7 @@
-"""List what the agent's core may want done. The daemon carries effects out in order, at once."""
+"""List what the agent's core may want done.
+
+The daemon carries effects out in order and at once (`agent.daemon.dispatch`). Only Spawn and Run can fail;
+their failure comes back as a LaunchFailed event, and the effects behind them are dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Send this to a rank, if it is connected. Orders that are levels are repeated at its next hello."""
+    """Send this to a rank, if it is connected. A lost message needs no retry: standing orders are repeated at
+    the rank's next hello."""
 
     member: str
     message: AgentMessage
@@ -22,7 +26,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Have a rank form a generation."""
+    """Send a rank the order to form a generation."""
 
     member: str
     generation: Generation
@@ -31,8 +35,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Create a new member's shared memory and have the launcher warm an interpreter. May fail:
-    LaunchFailed."""
+    """Create a new member's shared memory and have the launcher warm an interpreter for it. A failure is
+    answered by LaunchFailed."""
 
     member: str
     order: Launch
@@ -40,7 +44,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Have a member's interpreter become the script. May fail: LaunchFailed."""
+    """Have a member's warm interpreter become the script. A failure is answered by LaunchFailed."""
 
     member: str
     order: Launch
@@ -48,14 +52,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Send this to the launcher."""
+    """Send this message to the launcher."""
 
     words: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Store a status where the next agent finds it."""
+    """Store a status where the next agent of this node finds it."""
 
     status: MemberStatus
 
@@ -69,28 +73,28 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """An earlier agent's member lives on: show its output from now on."""
+    """Show the output of a member that an earlier agent started, from its current end on."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A member's process ended: its output is complete."""
+    """A member's process ended: its log is complete, show the rest and stop following it."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """Forget a member whose process is gone, and its shared memory. The core has forgotten it already."""
+    """Remove the shared memory of a member whose process is gone. The core has forgotten it already."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """Give a member an arena whose slots have this room. Answered by Room."""
+    """Give a member an arena with slots of this size. Answered by Room."""
 
     member: str
     slot_bytes: int
@@ -98,7 +102,7 @@ class MakeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Conceal:
-    """Do not show this traceback: the member's failure report has it."""
+    """Do not show this traceback in the output: the member's failure report carries it."""
 
     member: str
     traceback: str
@@ -106,7 +110,10 @@ class Conceal:
 
 @dataclass(frozen=True, slots=True)
 class Testify:
-    """Take the stacks of a member that does not beat any more. Answered by Stood."""
+    """Take the stacks of a member that has stopped beating. Answered by Stood.
+
+    `age_s` and `heard_at` come back in the answer: a beat in between changes the member's `heard_at`, and the
+    answer is then out of date."""
 
     member: str
     age_s: float
@@ -123,7 +130,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Count something for the metrics."""
+    """Increase a counter of the metrics by one."""
 
     kind: str
 

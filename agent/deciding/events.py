@@ -1,4 +1,4 @@
-"""List what the agent's core may be told."""
+"""List the events that the agent's core takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The leader orders this. `incident`: the one that the order is part of, or ""."""
+    """An order of the leader. `incident`: the incident that the order is part of, "" for none."""
 
     order: Any
     incident: str = ""
@@ -24,8 +24,10 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """A Spawn or a Run failed. `spawned`: the member exists nevertheless; `heals`: the obstacle (full memory,
-    a folder that is gone) may pass, and the launch is retried."""
+    """A Spawn or a Run failed.
+
+    `spawned`: the member exists all the same (its Run failed). `heals`: the obstacle (full memory, a folder
+    that is gone) may pass by itself, so the launch is retried."""
 
     member: str
     reason: str
@@ -43,7 +45,7 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A rank sent another message."""
+    """A rank sent a message other than its hello."""
 
     member: str
     message: RankMessage
@@ -51,7 +53,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class LauncherSaid:
-    """A message of the launcher. `now_ns`: on the clock of its `at_ns`."""
+    """The launcher sent a message. `now_ns`: when it arrived, on the clock of the message's own `at_ns`."""
 
     message: Message
     now_ns: int = 0
@@ -64,7 +66,7 @@ class LauncherLost:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A member has an arena for snapshots, or none for this reason."""
+    """A member has an arena for snapshots (`reason` is ""), or none, and why."""
 
     member: str
     reason: str = ""
@@ -72,7 +74,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Stood:
-    """Answers Testify: the stack report of a silent member, as far as there is one."""
+    """The answer to Testify: the stack report of a silent member, with what could be had of it."""
 
     member: str
     age_s: float
@@ -82,21 +84,21 @@ class Stood:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """All progress pages were read; a rank that is missing here shows nothing."""
+    """All progress pages were read. A rank that is missing here has no page, or no mark on it yet."""
 
     sights: dict[str, Sight]
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """Whether there is a stream to the leader; told once a second."""
+    """Whether the stream to the leader is up; sent once a second."""
 
     up: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """This coordinator does not lead: it says so, or its host refuses the connection."""
+    """This coordinator does not lead: it answered so, or its host refused the connection."""
 
     coordinator: str
 

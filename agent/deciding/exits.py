@@ -1,4 +1,9 @@
-"""Take in what the launcher reports of processes, and judge what the end of one means."""
+"""Take in what the launcher reports of processes, and judge what the end of each means.
+
+The launcher repeats its list of running members at every attach and its `exited` messages until they are
+acknowledged, so a new agent learns everything that it missed. A process that ends with code 0 ended well only
+if nothing more was expected of it: a plain script, a member of a completed job, or one that may have returned
+from its elastic function."""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 WROTE = "output"
 _LOOK_FIRST_S = 0.02
 _LOOK_EVERY_S = 0.5
-"""Between looks whether a script has written something: each is a `stat`."""
+"""The longest pause between two looks whether a script has written output; each look is a `stat`."""
 
 
 class Exits:
@@ -30,8 +35,8 @@ class Exits:
 
     def __init__(self, state: NodeState, heard: Callable[[Member], None]) -> None:
         self._state, self._heard = state, heard
-        self._now_ns = 0  # of the launcher's clock
-        self.launcher = ""  # id of the launcher
+        self._now_ns = 0  # when the message in hand arrived, on the launcher's clock
+        self.launcher = ""  # id of the launcher that sent the last hello; "": none yet
         self._ops: dict[str, Callable[[Message], None]] = {
             "hello": self._hello,
             "warm": self._warm,
@@ -41,7 +46,7 @@ class Exits:
         }
 
     def hear(self, event: LauncherSaid) -> None:
-        """Take one message of the launcher. Raises KeyError on an op that is not for the core."""
+        """Take one message of the launcher. Raises KeyError for an `op` that has no handler here."""
         self._now_ns = event.now_ns
         self._ops[event.message["op"]](event.message)
 
@@ -52,8 +57,9 @@ class Exits:
                 self._end(member, None, int(signal.SIGKILL), self._now_ns, "its launcher died")
 
     def _hello(self, message: Message) -> None:
-        """Adopt the members that run. One that was known alive and that the launcher does not have is
-        gone."""
+        """Adopt the members that the launcher runs, and end those that it should have and has not.
+
+        Members that this agent launches itself are left alone: their commands may still be on the way."""
         self.launcher = str(message["launcher"])
         running = {entry["member"]: entry for entry in message["members"]}
         for name, entry in running.items():
@@ -98,8 +104,7 @@ class Exits:
             self._watch_output(member, _LOOK_FIRST_S)
 
     def _watch_output(self, member: Member, in_s: float) -> None:
-        """Look for the first output of a script that does not use the SDK: it is the only sign of
-        progress."""
+        """Look for the first output of a script that does not use the SDK: its only sign of progress."""
         self._state.later(in_s, partial(self._look, member, in_s))
 
     def _look(self, member: Member, waited_s: float) -> None:
@@ -136,15 +141,16 @@ class Exits:
         self._state.say(f"{member.name} ended: {failure.message if failure else 'well'}")
         self._state.gone(member)
         self._state.update(member, phase=MemberPhase.EXITED, failure=failure)
-        if member.complete is not None:  # of a completed job nothing is kept
+        if member.complete is not None:  # nothing is kept of a completed job
             self._state.dismiss(member)
 
 
 def failure_at_exit(
     member: Member, step: int, code: int | None, number: int | None, why: str
 ) -> Failure | None:
-    """The failure that the end of a process shows, together with what was known before. None: it ended
-    well."""
+    """The failure that the end of a process shows, with what was known before; None when it ended well.
+
+    `code`: the exit code; `number`: the signal that killed it; both None when nobody saw its end."""
     before = member.status.failure
     if before is not None:
         return dataclasses.replace(before, exit_code=code, signal=number)

@@ -1,8 +1,10 @@
-"""Stop the ranks of a node that has heard no coordinator for long: another node may have their ranks by now.
+"""Stop the ranks of a node that has heard no leader for long: another node may run their places by now.
 
-A coordinator that is only down has given nothing away, and training goes on without it for ever. It counts as
-absent when its host refuses the connection, or when it answers that it knows no leader. A coordinator that
-does not answer at all cannot be told from a leader behind a cut network: silence is what fences."""
+A coordinator that is merely down has reassigned nothing, so training goes on without it for any time. A
+coordinator counts as harmless when its host refuses the connection, or when it answers that it knows no
+leader. One that does not answer at all cannot be told from a leader behind a cut network: only silence
+leads to fencing. `fence_after_s` must exceed `node_timeout_s` (controlplane/timeout_constraints.py): ranks
+stop only once the leader may have given their node up."""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ _IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING)
 
 
 class Fence:
-    """Decides when to stop the ranks. No clock: `now` in s is an argument. `after_s` 0: never."""
+    """Decides when the ranks must stop, from when each coordinator was last known to be harmless.
+
+    No clock: `now` in s is an argument. `after_s`: how long a coordinator may be silent; 0 never stops
+    ranks."""
 
     def __init__(self, coordinators: Sequence[str], after_s: float, now: float) -> None:
         self._after_s = after_s
         self._sure_at = dict.fromkeys(coordinators, now)
 
     def heard(self, now: float) -> None:
-        """A leader was heard: it has given nothing away."""
+        """A leader was heard: no coordinator has given this node up."""
         self._sure_at = dict.fromkeys(self._sure_at, now)
 
     def absent(self, coordinator: str, now: float) -> None:
@@ -38,7 +43,8 @@ class Fence:
             self._sure_at[coordinator] = now
 
     def due(self, now: float) -> str:
-        """The coordinator that may have given this node's ranks away unheard; "" while none may."""
+        """The coordinator that may have reassigned this node's ranks without its knowledge; "" when none
+        may."""
         if not self._after_s:
             return ""
         late = [name for name, at in self._sure_at.items() if now - at > self._after_s]
@@ -46,15 +52,17 @@ class Fence:
 
 
 class Fencing:
-    """Stops the ranks when that is due."""
+    """Stops the ranks when the Fence says so, once per loss of contact."""
 
     def __init__(self, state: NodeState) -> None:
         self._state, self._fenced = state, False
         self._begun: Fence | None = None
 
     def _fence(self) -> Fence:
-        """Start counting at the first look: a node that opens slowly (it waits for a launcher, maps memory)
-        has not called any coordinator before."""
+        """The Fence, which starts counting at the first look.
+
+        Not earlier: a node that opens slowly (it waits for a launcher, maps memory) has not tried to reach
+        any coordinator before."""
         if self._begun is None:
             facts = self._state.facts
             self._begun = Fence(facts.coordinators, facts.fence_after_s, self._state.now)
@@ -65,7 +73,7 @@ class Fencing:
         self._fence().absent(coordinator, self._state.now)
 
     def look(self, up: bool) -> None:
-        """Stop the ranks once, each time that it is due. `up`: the leader is heard."""
+        """Stop the ranks if it is time. `up`: the stream to the leader is up. Called once a second."""
         now, fence = self._state.now, self._fence()
         if up:
             fence.heard(now)
@@ -76,8 +84,10 @@ class Fencing:
         self._fenced = bool(late)
 
     def _stop(self, reason: str) -> None:
-        """Have ranks that use the SDK leave their generation and wait with their state. Others, and those
-        that have returned from their function, can only be killed."""
+        """Stop every rank that trains.
+
+        Ranks that use the SDK leave their generation and wait with their state. Plain scripts, and members
+        that have returned from their elastic function, hear nothing: they are killed."""
         for member in self._state:
             if not member.alive or member.complete is not None:
                 continue

@@ -1,8 +1,9 @@
 """Detect silent processes and bad devices. No clock, no I/O: events in, effects out.
 
-A process that has not beaten for its timeout is dead. A device is bad when its sensor has called it bad, or
-could not read it, for the device timeout; it is well again after as long. When the agent itself was stopped
-for a while nobody could be heard: then every process gets that time back."""
+A process that has not beaten for its timeout counts as dead. A device is bad when its sensor has called it
+bad, or could not read it, for the whole device timeout, and well again after as long: one odd reading changes
+nothing. When two steps are further apart than the watch allows, the agent itself was stopped and could hear
+nobody; then every process and device gets that time back."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A process beat. The first beat puts it under watch."""
+    """A process beat. Its first beat puts it under watch."""
 
     member: str
 
@@ -30,7 +31,7 @@ class Unwatched:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a sensor says of a device now."""
+    """What a sensor reads of a device now."""
 
     device: str
     healthy: bool
@@ -44,7 +45,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """This process counts as dead: kill it. `age_s` since its last beat."""
+    """This process has not beaten for `age_s`, which is past its timeout. It is no longer watched."""
 
     member: str
     age_s: float
@@ -66,20 +67,20 @@ Effect = Silent | DeviceChanged
 @dataclass(slots=True)
 class _Device:
     read_at: float
-    differs_since: float  # when readings began to differ from `healthy`; infinity when they agree
-    healthy: bool = True  # what was last told
+    differs_since: float  # since when readings differ from `healthy`; infinity while they agree
+    healthy: bool = True  # as last reported
     reason: str = ""
 
 
 class Watch:
-    """The processes and devices of one node. All times in s, on the clock of `now`."""
+    """Watches the processes and devices of one node. Times are in seconds, on the clock of `now`."""
 
     def __init__(self, process_timeout_s: float, device_timeout_s: float) -> None:
         self._process_s, self._device_s = process_timeout_s, device_timeout_s
         self._heard: dict[str, float] = {}
         self._devices: dict[str, _Device] = {}
         self._now = -math.inf
-        self.stalls = 0  # times the agent itself was found to have been stopped
+        self.stalls = 0  # how often the agent itself was found to have been stopped
         self._handlers: dict[type[Any], Callable[[float, Any], None]] = {
             Heard: self._on_heard,
             Unwatched: self._on_unwatched,
@@ -93,14 +94,14 @@ class Watch:
         return self._process_s / 4
 
     def step(self, now: float, event: Event) -> list[Effect]:
-        """Take one event at time `now` and return its effects."""
+        """Take one event at time `now` and return its effects. `now` must not go back."""
         assert now >= self._now, f"the clock went back from {self._now} to {now}"
         self._forgive(now)
         self._handlers[type(event)](now, event)
         return [*self._silent(now), *self._changed(now)]
 
     def next_deadline(self) -> float:
-        """When a Tick is due at the latest; infinity when nothing is watched."""
+        """The latest time at which the next Tick must come; infinity when nothing is watched."""
         if not self._heard and not self._devices:
             return math.inf
         due = [at + self._process_s for at in self._heard.values()]
@@ -109,7 +110,7 @@ class Watch:
 
     @property
     def ailing(self) -> list[DeviceChanged]:
-        """The devices that are bad now, for a leader that is new."""
+        """The devices that are bad now, to report to a new leader."""
         bad = {name: device for name, device in self._devices.items() if not device.healthy}
         return [DeviceChanged(name, False, device.reason or "no reading") for name, device in bad.items()]
 

@@ -1,4 +1,8 @@
-"""Describe one member of a node: its status, and the orders for it, kept as levels."""
+"""Describe one member of a node: its status, and the orders for it as levels.
+
+A level is the newest order of its kind, kept until its effect is seen. It is repeated whenever the rank says
+hello, so a lost message costs a reconnect and no protocol. Statuses are levels too: every beat carries all of
+them to the leader."""
 
 from __future__ import annotations
 
@@ -24,40 +28,65 @@ _EARLY = (MemberPhase.LAUNCHED, MemberPhase.WARM)
 
 @dataclass(slots=True)
 class Member:
-    """One member, and the orders for it as levels: the newest of each kind."""
+    """One member of the node, with the newest order of each kind for it.
+
+    Generation numbers start at 1; 0 stands for none."""
 
     status: MemberStatus
-    page: Any = None  # the shell's: its page of shared memory, None without
-    arena: Any = None  # the shell's: where its snapshots are, None without
+    page: Any = None
+    """Its progress page in shared memory, owned by the daemon; None when it has none."""
+    arena: Any = None
+    """The arena with its snapshots, owned by the daemon; None when it has none."""
     launch: Launch | None = None
-    spec: JobSpec | None = None  # what its job was launched as
+    """The order to launch it, repeated while its process cannot be made; None for a member of an earlier
+    agent."""
+    spec: JobSpec | None = None
+    """The job as it was when this member was launched; None when the record of it is gone."""
     ordered_to_run: bool = False
-    tries: int = 0  # in vain, to make its process
-    form: Generation | None = None  # the newest it is to form
-    formed: int = 0  # the newest it acknowledged
-    interrupt: int = 0  # the newest generation it is to leave ...
-    interrupt_reason: str = ""  # ... and why
-    incident: str = ""  # that the newest interrupt or form is part of
-    complete: told.Complete | None = None  # that ends it
-    returned: int = 0  # the generation whose function it may return from
-    release: told.Release | None = None  # the newest of this generation
+    """Whether its interpreter was ordered to become the script; until then it only waits, warm."""
+    tries: int = 0
+    """Failed attempts to make its process; the pause before the next one grows with it."""
+    form: Generation | None = None
+    """The newest generation that it is ordered to form."""
+    formed: int = 0
+    """The newest generation that it has acknowledged."""
+    interrupt: int = 0
+    """The newest generation that it is ordered to leave."""
+    interrupt_reason: str = ""
+    """Why it must leave that generation."""
+    incident: str = ""
+    """The incident that the newest interrupt or form is part of; "" for none."""
+    complete: told.Complete | None = None
+    """The message that its job is over; None while the job goes on."""
+    returned: int = 0
+    """The generation from whose elastic function it may return."""
+    release: told.Release | None = None
+    """The newest release of snapshots in this generation."""
     kill_reason: str = ""
-    world_size: int = 0  # of the generation that it formed last; 0: not known
-    heard_at: float = 0.0  # s of the last word on its gate, on the clock of `now`
-    mute: bool = False  # the leader is asked about its silence
+    """Why the agent killed it; "" when it did not."""
+    world_size: int = 0
+    """The world size of the generation that it formed last; 0: unknown."""
+    heard_at: float = 0.0
+    """When it last sent a message, in s on the clock of `now`."""
+    mute: bool = False
+    """Its beats have stopped and the leader has been asked what to do with it."""
     reported: dict[str, float] = field(default_factory=dict)
-    asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)  # not answered yet, by request
-    answers: dict[str, told.CheckpointTold] = field(default_factory=dict)  # by the request they answer
+    """The newest value of each number that its script has reported, by name."""
+    asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)
+    """Its checkpoint requests that no leader has answered yet, by request id."""
+    answers: dict[str, told.CheckpointTold] = field(default_factory=dict)
+    """The answers to its checkpoint requests, by request id, for a rank that asks again."""
 
     @property
     def name(self) -> str:
-        """Its name, of all members that ever were."""
+        """Its name: `<job>.<n>`, never used again for another process."""
         return self.status.member
 
     @property
     def behind(self) -> bool:
-        """Whether it was told to return from its function. What it does then is its own matter, and to exit
-        with code 0 is right."""
+        """Whether it may have returned from its elastic function in this generation.
+
+        What it does then is its script's own business, and exit code 0 is right."""
         status = self.status
         return status.phase is MemberPhase.FINISHED and 0 < self.returned == status.generation
 
@@ -68,15 +97,19 @@ class Member:
 
 
 def recalled(status: MemberStatus, spec: JobSpec | None) -> Member:
-    """A member that an earlier agent knew, as far as its last status tells."""
+    """A member of an earlier agent, as far as its last stored status tells."""
     formed = status.generation if status.phase in FORMED else 0
-    # Before that, a status may name the generation that the member was launched under.
+    # Before FORMING, a status may name the generation under which the member was launched: not one that it
+    # formed.
     return Member(status, spec=spec, ordered_to_run=status.phase not in _EARLY, formed=formed)
 
 
 def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatus:
-    """Set in a status what an arena holds: the newest READY snapshot, and the other one. `held`: generation
-    and step of each, ascending."""
+    """Enter into a status which snapshots an arena holds.
+
+    `held`: generation and step of each READY one, ascending. The newest goes into `snapshot_*`; an older one
+    of the same generation into `snapshot_before`; the newest of an earlier generation into `former_*`. 0 and
+    NO_STEP stand for none."""
     generation, step = held[-1] if held else (0, NO_STEP)
     before = [earlier for born, earlier in held[:-1] if born == generation and earlier < step]
     former = next(((born, left) for born, left in held[:-1] if 0 < born < generation), (0, NO_STEP))
@@ -91,7 +124,7 @@ def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatu
 
 
 def return_message(member: Member) -> told.Return:
-    """Have a member return from its elastic function."""
+    """The order to return from the elastic function."""
     return told.Return(member.returned)
 
 
@@ -104,5 +137,5 @@ def seat_of(member: str, generation: Generation) -> Placement:
 
 
 def interrupt_message(member: Member) -> told.Interrupt:
-    """Have a member leave the newest generation that it is to leave."""
+    """The order to leave the newest generation that the member is to leave."""
     return told.Interrupt(member.interrupt, member.interrupt_reason, member.incident)

@@ -1,4 +1,8 @@
-"""Hold the members of a node, and the operations on them that all handlers of the core share."""
+"""Hold the members of a node, and the operations on them that all handlers of the core share.
+
+Handlers change members here and append the effects they want; nobody else does. A change of status goes one
+of two ways: `update` also stores it for the next agent and reports it at once, `note` leaves it to the next
+beat. Every beat carries all statuses, so a lost report is made good within a second."""
 
 from __future__ import annotations
 
@@ -27,23 +31,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What does not change while an agent lives. Times in s, see AgentSettings."""
+    """What does not change while an agent lives. Times in s; see AgentSettings."""
 
     node: str
     incarnation: int
+    """Distinguishes this agent's process from earlier ones of the same node: the larger is the newer."""
     process_timeout_s: float
     device_timeout_s: float
     fence_after_s: float
+    """How long a coordinator may be silent before the ranks are stopped; 0: for ever."""
     limits: Limits
     coordinators: tuple[str, ...] = ()
     storages: Allowed = field(default_factory=lambda: Allowed(""))
+    """The storage URLs that jobs on this node may use."""
 
 
 class NodeView(Protocol):
-    """What the core may look at by itself: shared memory of its node, connections, pending orders."""
+    """What the core may look at by itself: the node's shared memory, connections and pending orders."""
 
     def step(self, member: Member) -> int:
-        """The step on a member's progress page; NO_STEP when the page has none."""
+        """The step on a member's progress page; NO_STEP without a page or a step on it."""
 
     def held(self, member: Member) -> Sequence[tuple[int, int]]:
         """Generation and step of each READY snapshot in a member's arena, ascending."""
@@ -55,11 +62,11 @@ class NodeView(Protocol):
         """Whether this member has a connection to the rank server now."""
 
     def wrote(self, member: str) -> bool:
-        """Whether this member's process has written anything so far."""
+        """Whether this member's process has written any output so far."""
 
 
 class NodeState:
-    """All members of a node, its clock, and the effects that are wanted. Times in s."""
+    """All members of a node, the core's clock and timers, and the effects that are wanted. Times in s."""
 
     def __init__(self, facts: Facts, view: NodeView) -> None:
         self.facts, self.view = facts, view
@@ -86,21 +93,21 @@ class NodeState:
         return [member for member in self._all.values() if member.status.job == job]
 
     def statuses(self) -> tuple[MemberStatus, ...]:
-        """All statuses as they are now."""
+        """The statuses of all members, with their current steps."""
         return tuple([self.status(member) for member in self._all.values()])
 
     def status(self, member: Member) -> MemberStatus:
-        """One status as it is now."""
+        """A member's status, with its current step."""
         step, status = self.step(member), member.status
         return status if step == status.step else dataclasses.replace(status, step=step)
 
     def step(self, member: Member) -> int:
-        """A member's step: by its progress page, else by its last message."""
+        """A member's step: from its progress page, else from its last message."""
         step = self.view.step(member)
         return step if step != NO_STEP else member.status.step
 
     def asks(self) -> list[events.CheckpointAsked]:
-        """Checkpoint requests of living members that no leader has answered."""
+        """The checkpoint requests of living members that no leader has answered."""
         return [asked for member in self._all.values() if member.alive for asked in member.asks.values()]
 
     # ------------------------------------------------------------ changes
@@ -110,32 +117,32 @@ class NodeState:
         self._all[member.name] = member
 
     def drop(self, member: Member) -> None:
-        """Remove a member."""
+        """Forget a member."""
         self._all.pop(member.name, None)
 
     def update(self, member: Member, **changes: Any) -> None:
-        """Change fields of a status, keep it for the next agent, and report it at once."""
+        """Change fields of a status, store it for the next agent, and report it at once."""
         self.note(member, **changes)
         self.do(fx.Keep(member.status))
         self.report(member)
 
     def note(self, member: Member, **changes: Any) -> None:
-        """Change fields of a status; the next beat carries them."""
+        """Change fields of a status. The next beat reports them."""
         member.status = dataclasses.replace(member.status, **changes)
 
     def survey(self, member: Member) -> None:
-        """Set in its status what a member's arena holds."""
+        """Enter into a member's status which snapshots its arena holds."""
         member.status = survey(member.status, self.view.held(member))
 
     def dismiss(self, member: Member) -> None:
-        """Forget a member whose process is gone, and its shared memory."""
+        """Forget a member whose process is gone, and remove its shared memory."""
         self.drop(member)
         self.do(fx.Dismiss(member))
 
-    # ------------------------------------------------------------ what is wanted
+    # ------------------------------------------------------------ effects
 
     def do(self, effect: fx.Effect) -> None:
-        """Want this effect."""
+        """Append an effect to those wanted."""
         self._out.append(effect)
 
     def push(self, member: Member, message: AgentMessage) -> None:
@@ -147,15 +154,15 @@ class NodeState:
         self._out.append(fx.Command({"op": "signal", "member": member.name, "signal": int(number)}))
 
     def report(self, member: Member) -> None:
-        """Tell the leader one member's status as it is now."""
+        """Report a member's status to the leader, as it is now."""
         self.tell(events.MemberReport(self.facts.node, self.facts.incarnation, 0, self.status(member)))
 
     def tell(self, event: events.Event) -> None:
-        """Tell the leader something."""
+        """Send the leader an event."""
         self._out.append(fx.Tell(event))
 
     def failed(self, job: str, member: str, failure: Failure) -> None:
-        """Tell the leader that an order about a member could not be carried out."""
+        """Report to the leader that an order about a member could not be carried out."""
         self.tell(events.OrderFailed(self.facts.node, self.facts.incarnation, job, member, failure))
 
     def say(self, text: str, *, warning: bool = False) -> None:
@@ -163,18 +170,18 @@ class NodeState:
         self._out.append(fx.Note(text, warning))
 
     def count(self, kind: str) -> None:
-        """Count something for the metrics."""
+        """Increase a counter of the metrics by one."""
         self._out.append(fx.Count(kind))
 
     def wanted(self) -> list[fx.Effect]:
-        """Return the effects that are wanted since the last call."""
+        """Return the effects that are wanted since the last call, and clear them."""
         out, self._out = self._out, []
         return out
 
     # ------------------------------------------------------------ time and silence
 
     def later(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Call `do` after a while."""
+        """Call `do` once `delay_s` has passed."""
         heapq.heappush(self._due, (self.now + delay_s, next(self._count), do))
 
     def ripen(self) -> None:
@@ -183,11 +190,11 @@ class NodeState:
             heapq.heappop(self._due)[2]()
 
     def next_deadline(self) -> float:
-        """When (s) a Tick is due at the latest; infinity when nothing waits."""
+        """The latest time at which the next Tick must come; infinity when nothing waits."""
         return min(self.watch.next_deadline(), self._due[0][0] if self._due else math.inf)
 
     def judge(self, event: judging.Event) -> None:
-        """Tell the watch over processes and devices, and act on what it finds."""
+        """Pass an event to the watch over processes and devices, and act on what it finds."""
         for effect in self.watch.step(self.now, event):
             if isinstance(effect, judging.Silent):
                 self.silent(effect)
@@ -195,16 +202,16 @@ class NodeState:
                 self.tell(self.device(effect))
 
     def device(self, told: judging.DeviceChanged) -> events.DeviceReport:
-        """The report of a device for the leader."""
+        """The event that reports a device to the leader."""
         return events.DeviceReport(
             self.facts.node, self.facts.incarnation, told.device, told.healthy, told.reason
         )
 
     def gone(self, member: Member) -> None:
-        """Note that a member's process ended: stop watching it."""
+        """Note that a member's process has ended: stop watching it."""
         self.judge(judging.Unwatched(member.name))
         self.do(fx.Ended(member.name))
 
 
 def _nobody_hears(effect: judging.Silent) -> None:
-    """Ignore silence: the core is not put together yet."""
+    """Ignore a silent process: `Silences` has not been put in place yet."""

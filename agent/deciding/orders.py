@@ -1,5 +1,9 @@
-"""Carry out the leader's orders about members, as levels: an order that already has its effect does
-nothing."""
+"""Carry out the leader's orders about members, as levels.
+
+The leader repeats an order until it sees the effect, and a new leader repeats all of them. So each handler
+first compares the order with what is known: one that is done already, or is older than the newest, changes
+nothing. An order about a member that has ended is answered with its status, which may be what the leader has
+missed."""
 
 from __future__ import annotations
 
@@ -22,29 +26,30 @@ if TYPE_CHECKING:
     from agent.deciding.node_state import NodeState
 
 COMPLETE_GRACE_S = 5.0
-"""Members of a completed job that have not finished may end by themselves for so long."""
+"""How long members of a completed job that have not finished may take to end by themselves."""
 
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _TOLD_MAX = 64
 _REASON_CHARS = 2000
 _RETRY_S, _RETRY_MAX_S = 0.5, 10.0
-"""The pause before a process that could not be made is tried again, and what it grows to."""
+"""The pause before a process that could not be made is tried again: the first, and the longest. It
+doubles."""
 
 
 class Orders:
-    """The handlers of the orders."""
+    """The handlers of the leader's orders."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._incident = ""  # of the order in hand
+        self._incident = ""  # that the order in hand is part of
 
     def carry_out(self, event: Ordered) -> None:
-        """Take one order."""
+        """Carry out one order. Raises KeyError for a kind that is not in TABLE."""
         self._incident = event.incident
         TABLE[type(event.order)](self, event.order)
 
     def launch_failed(self, event: LaunchFailed) -> None:
-        """Report a launch that failed, or retry it when the obstacle may pass."""
+        """Report a launch that failed, or retry it when the obstacle may pass by itself."""
         member = self._state.get(event.member)
         if member is None:
             return
@@ -57,7 +62,7 @@ class Orders:
             self._state.drop(member)
 
     def _wait(self, member: Member, reason: str) -> None:
-        """Retry after a pause that grows, and tell the coordinator why the member does not come."""
+        """Retry after a pause that grows, and report why the member has not started."""
         pause_s = min(_RETRY_S * 2.0**member.tries, _RETRY_MAX_S)
         member.tries += 1
         words = f"{member.name} cannot be started now, it is tried again in {pause_s:g} s: {reason}"
@@ -69,7 +74,8 @@ class Orders:
         state = self._state
         if state.get(member.name) is not member or not member.alive or member.launch is None:
             return
-        state.do(fx.Spawn(member.name, member.launch))  # when it fails, nothing behind it is done
+        # If it fails, the dispatcher drops the effects behind it
+        state.do(fx.Spawn(member.name, member.launch))
         if member.ordered_to_run:
             state.do(fx.Run(member.name, member.launch))
         state.update(member, no_room="")
@@ -95,7 +101,7 @@ class Orders:
             self._run(member, order)
 
     def _refusal(self, order: effects.Launch) -> str:
-        """Why this node does not accept such a job; "" when it does."""
+        """Why this node refuses such a job (a storage that is not allowed here); "" when it accepts."""
         allowed, spec = self._state.facts.storages, order.spec
         return allowed.refusal(spec.storage) or allowed.refusal(spec.mirror)
 
@@ -134,7 +140,8 @@ class Orders:
             self._state.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
 
     def _halt(self, order: effects.Interrupt) -> None:
-        """Have ranks leave at the next step boundary. The coordinator repeats the order until they have."""
+        """Have ranks leave at the next step boundary. Sent once: the coordinator repeats the order until they
+        have."""
         halt = told.Halt(
             order.generation, order.reason, gentle=True, keep=order.keep, incident=self._incident
         )
@@ -171,8 +178,13 @@ class Orders:
             state.report(member)
 
     def _complete(self, order: effects.Complete) -> None:
+        """Have a job's members end, after a grace period for those that are still connected.
+
+        With `left` the job goes on elsewhere: the launcher is not told that it is over, or `holdfast exec
+        --job` would exit as if the job had ended. Members that have finished may end by themselves, unless
+        the job failed after they had returned from their function."""
         state = self._state
-        if not order.left:  # a launcher that was started for this job would end, as if the job had
+        if not order.left:
             words = {"op": "over", "job": order.job, "ok": order.ok, "reason": order.reason}
             state.do(fx.Command(words))
         complete = told.Complete(order.ok, order.reason)
@@ -211,9 +223,10 @@ class Orders:
                 self._state.dismiss(member)
 
     def _of_no_use(self, member: Member, released_step: int) -> bool:
-        """Whether what a dead member left is of no use: its replacement has newer state, and no upload reads
-        it. A release of the very state with which it had finished does not count: it was to make room for a
-        snapshot of that state and came too late, and what the member left may be all there is."""
+        """Whether nothing needs a dead member's snapshots: newer ones exist, and no upload reads these.
+
+        A release of the very state with which the member finished does not count. It was sent to make room
+        for a snapshot of that state, came too late, and this member's snapshots may be all there is."""
         status = member.status
         newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
         own = status.held_step == released_step
@@ -245,4 +258,4 @@ TABLE: dict[type[Any], Callable[[Orders, Any], None]] = {
     effects.Release: Orders._release,
     effects.CheckpointTold: Orders._told,
 }
-"""The orders that are the core's; the rest are work for the shell's rooms."""
+"""The orders that the core carries out. All others are work for components of the daemon."""

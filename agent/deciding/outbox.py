@@ -1,5 +1,9 @@
-"""Number and keep messages to the leader, so that none is lost or told to a deposed one while leaders
-change."""
+"""Keep messages to the leader so that none is lost, or sent to a deposed leader, while leaders change.
+
+Two kinds of message are told apart. Levels (beats, member reports) carry a sequence number and are never
+kept: the next hello says them again. One-time events are kept while there is no stream, and those sent
+shortly before a stream broke are sent again on the next, since nobody knows whether they arrived; the leader
+must bear an event twice."""
 
 from __future__ import annotations
 
@@ -14,48 +18,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 KEEPALIVE_S, KEEPALIVE_ANSWER_S = 10, 5
-"""Of a stream."""
+"""Keepalive of the stream: idle seconds before a ping, and seconds for its answer."""
 
 RESEND_S = 2.0 * (KEEPALIVE_S + KEEPALIVE_ANSWER_S)
-"""What was said so shortly before a stream broke may never have arrived: it is said again. A network that is
-cut breaks no stream until the keepalive finds it silent."""
+"""Events sent this shortly before a stream broke may never have arrived: they are sent again.
+
+A cut network does not break a stream until the keepalive finds it silent; the factor 2 is margin."""
 
 _KEPT_MAX = 4096
 _LEVELS = (events.NodeBeat, events.MemberReport)
-"""What the next hello says anyhow: not kept while there is no stream."""
+"""Levels: the next hello repeats their content, so they are not kept while there is no stream."""
 
 
 class Outbox:
-    """One agent's side of its streams. Times in s."""
+    """What one agent has sent, or still has to send, to its leaders. Times in s."""
 
     def __init__(self) -> None:
-        self.term = 0  # the highest heard of
+        self.term = 0  # the highest leader term received
         self._seq = itertools.count(1)
         self._kept: collections.deque[Any] = collections.deque(maxlen=_KEPT_MAX)
         self._said: collections.deque[tuple[float, Any]] = collections.deque(maxlen=_KEPT_MAX)
 
     def follow(self, term: int) -> bool:
-        """Whether to follow a leader of this term; one with an older term is never followed again."""
+        """Whether to follow a leader of this term. One with an older term is never followed again."""
         if term < self.term:
             return False
         self.term = term
         return True
 
     def say(self, now: float, event: Any) -> Any:
-        """Note an event that goes out now on the stream; returns it as it is sent."""
+        """Record that an event goes out now, and return it as it is to be sent."""
         if isinstance(event, _LEVELS):
             return dataclasses.replace(event, seq=next(self._seq))
         self._said.append((now, event))
         return event
 
     def keep(self, event: Any) -> None:
-        """Keep an event for the next stream: there is none, or it broke before this left. What the next hello
-        says anyhow is not kept."""
+        """Keep an event for the next stream: there is none now, or it broke before the event left. Levels are
+        not kept."""
         if not isinstance(event, _LEVELS):
             self._kept.append(event)
 
     def again(self, now: float, still: Iterable[Any]) -> list[Any]:
-        """The events to send first on a new stream. `still`: what no leader has answered yet."""
+        """The events to send first on a new stream.
+
+        These are the ones that may be lost, the kept ones, then `still` (what no leader has answered yet)
+        without duplicates."""
         waits = {id(event) for event in self._kept}
         told = [event for at, event in self._said if now - at < RESEND_S and id(event) not in waits]
         told += self._kept

@@ -1,9 +1,10 @@
 """Detect ranks that make no progress, by the history of their job. No clock, no I/O.
 
-A rank marks every step and every phase on its progress page. The time between two marks, by activity, is the
-history of its job on this node; a rank without a mark for a multiple of that is stalled. Slow is not stalled:
-the multiple is of a high quantile, and never below a floor. What a script declares (evaluate, compile, ...)
-has a floor of its own. Whether a stalled rank is to blame, or waits for another one, is not decided here."""
+A rank marks every step and every phase on its progress page. The times between two marks, by activity, are
+the history of its job on this node; a rank without a mark for a multiple of the usual time is stalled. Slow
+is not stalled: the multiple is of a high quantile and never below a floor. Activities that a script declares
+(evaluate, compile, ...) have higher floors. Whether a stalled rank is to blame or waits for another one is
+not decided here, but by the leader."""
 
 from __future__ import annotations
 
@@ -12,24 +13,30 @@ from collections import deque
 from dataclasses import dataclass, field
 
 FLOORS: dict[str, float] = {
-    "first": 1.0,  # once it is known how long the first step takes: as a step
+    "first": 1.0,  # from when the usual time of a first step is known; before that see Limits.first_s
     "step": 1.0,
     "data": 10.0,
     "checkpoint": 30.0,
     "compile": 60.0,
     "evaluate": 60.0,
-    "after": 60.0,  # the loop over steps is over, the function is not
-    "fault": 60.0,  # told a fault, waits for what becomes of it
+    "after": 60.0,  # the loop over steps is over, the elastic function is not
+    "fault": 60.0,  # reported a numeric anomaly, waits for the leader's decision
 }
-"""Activities that are judged, and their floors as multiples of the setting."""
+"""The activities that are judged, and their floors as multiples of `Limits.floor_s`."""
 
 QUANTILE = 0.95
+"""Of the gaps in the history: the usual time of an activity."""
 HISTORY_LOOKS = 512
+"""How many looks back the history of an activity reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Settings, see AgentSettings. With a factor of 0 nothing is ever called stalled."""
+    """Settings, see AgentSettings.
+
+    `factor`: stalled after this many times the usual time; 0: nothing is ever called stalled. `floor_s`:
+    never stalled sooner than this times the activity's floor. `first_s`: the limit of a first step while no
+    history tells how long one takes."""
 
     factor: float
     floor_s: float
@@ -38,14 +45,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a rank's progress page shows. `since`: the time of its last mark, s on the clock of `now`."""
+    """What a rank's progress page shows. `since`: the time of its last mark, in s on the clock of `now`."""
 
     member: str
     job: str
     activity: str
     since: float
-    gaps: tuple[tuple[str, float], ...] = ()  # (activity, s) between marks made since the last look
-    limit_s: float = 0.0  # what the script allows this phase; 0: nothing said
+    gaps: tuple[tuple[str, float], ...] = ()
+    """(activity, seconds) between each two marks made since the last look."""
+    limit_s: float = 0.0
+    """How long the script allows the current phase; 0: not declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,8 @@ class Resumed:
 @dataclass(slots=True)
 class _Rank:
     since: float
-    pardon_s: float = 0.0  # the agent itself was stopped for so long: the rank may have been, too
+    pardon_s: float = 0.0
+    """How long the agent itself was stopped since the mark: the rank may have been stopped too."""
 
 
 @dataclass(slots=True)
@@ -90,7 +100,7 @@ class _History:
 
 
 class Progress:
-    """The ranks of one node. All times in s."""
+    """Judges the progress of a node's ranks. Times in s."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -100,12 +110,13 @@ class Progress:
 
     @property
     def look_every_s(self) -> float:
-        """How often to look: well within the floor, and soon enough for a person watching."""
+        """How often to look: well within the floor, and soon enough for a person who watches."""
         return min(0.25, self._limits.floor_s / 4)
 
     def begin(self, now: float) -> None:
-        """Begin a round of looks. After a pause in which the agent was stopped, every rank gets that time
-        back."""
+        """Begin a round of looks at time `now`.
+
+        After a pause in which the agent was stopped, every rank gets that time back."""
         gap = now - self._now
         if 4 * self.look_every_s + 1.0 < gap < math.inf:
             for rank in self._ranks.values():
@@ -113,7 +124,8 @@ class Progress:
         self._now = now
 
     def look(self, sight: Sight, told: bool) -> Stalled | Resumed | None:
-        """Take one look at a rank and return what has changed. `told`: it is known as stalled."""
+        """Take one look at a rank and return what changed. `told`: it has been reported as stalled
+        already."""
         rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
         history = self._jobs.setdefault(sight.job, _History())
         history.learn(sight.gaps)
@@ -126,7 +138,9 @@ class Progress:
         return Stalled(sight.member, sight.activity, age_s, limit_s) if stalled else Resumed(sight.member)
 
     def limit_s(self, sight: Sight) -> float:
-        """How long the rank's current activity may take."""
+        """How long the rank's current activity may take, in s; infinity when it is not judged.
+
+        The script's own limit goes first; then max(floor, factor * usual time)."""
         floor = FLOORS.get(sight.activity)
         if floor is None or not self._limits.factor:
             return math.inf
@@ -138,6 +152,6 @@ class Progress:
         return max(floor * self._limits.floor_s, self._limits.factor * (usual or 0.0))
 
     def forget(self, members: set[str], jobs: set[str]) -> None:
-        """Forget all but these members and jobs."""
+        """Forget all members and jobs but these."""
         self._ranks = {name: rank for name, rank in self._ranks.items() if name in members}
         self._jobs = {name: history for name, history in self._jobs.items() if name in jobs}

@@ -1,4 +1,7 @@
-"""Take in what ranks say: a table from message to handler."""
+"""Take in what ranks report: a table from message to handler.
+
+Most handlers change the member's status, or send the leader an event. A hello may follow a reconnect, so it
+is answered with every order that the rank may have missed while it was away."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 _ASKS_MAX = 64
 _ACTIVITY_MAX = 40
 _TEXT_MAX = 64_000
-"""Characters of a traceback that travel on to the coordinator."""
+"""How many characters of a traceback go on to the coordinator: the last ones."""
 
 
 class Ranks:
@@ -47,12 +50,12 @@ class Ranks:
         }
 
     def hear(self, member: Member, message: said.RankMessage) -> None:
-        """Take one message. One of a member whose process has ended counts for nothing."""
+        """Take one message. A message of a member whose process has ended is ignored."""
         if member.alive:
             self._handlers[type(message)](member, message)
 
     def greet(self, member: Member, hello: said.Hello) -> None:
-        """Take a hello, and repeat what the rank may have missed."""
+        """Take a hello, and repeat the orders that the rank may have missed."""
         changes: dict[str, Any] = {
             "elastic": True,
             "store": member.status.store if hello.store is None else hello.store,
@@ -64,7 +67,7 @@ class Ranks:
         if member.status.phase != MemberPhase.RAISED:
             changes["phase"] = MemberPhase(hello.phase)
         if not member.status.elastic:
-            changes["activity"] = ""  # what it wrote before it spoke tells nothing any more
+            changes["activity"] = ""  # "output" was for a script without the SDK; now it reports for itself
         member.formed = max(member.formed, hello.generation)
         if hello.generation > 0:
             changes["generation"] = hello.generation
@@ -72,8 +75,8 @@ class Ranks:
         self._repeat(member)
 
     def _repeat(self, member: Member) -> None:
-        """Repeat the levels, whatever the rank is doing: one that has finished must hear of an interrupt,
-        too."""
+        """Repeat the orders that stand, whatever the rank is doing: one that has finished must see an
+        interrupt, too."""
         state = self._state
         if member.complete is not None:
             state.push(member, member.complete)
@@ -88,7 +91,8 @@ class Ranks:
             state.push(member, member.release)
 
     def _standing(self, member: Member, message: said.Standing) -> None:
-        """The stack report has taken it already; here it only shows that the rank lives."""
+        """Do nothing more: `Stacks.standing` has taken the answer, and the message has shown that the rank
+        lives."""
 
     def _beat(self, member: Member, beat: said.Beat) -> None:
         self._state.note(member, step=beat.step)
@@ -119,7 +123,8 @@ class Ranks:
         if form is not None and form.number == generation:
             changes["rank"] = seat_of(member.name, form).rank
             if form.world_size != member.world_size > 0:
-                changes["shard"] = ""  # of state in shards it holds another part from now on, and will say so
+                # Sharded state is cut differently now: the rank will report its new shard id
+                changes["shard"] = ""
             member.world_size = form.world_size
         self._state.update(member, **changes)
 
@@ -171,8 +176,10 @@ class Ranks:
         )
 
     def _checkpoint(self, member: Member, asked: said.Checkpoint) -> None:
-        """Ask the leader for a checkpoint. The rank repeats its request after a reconnect: it gets the answer
-        again, or the leader is asked again."""
+        """Ask the leader for a checkpoint.
+
+        The rank repeats its request after a reconnect. Then it gets the answer again, or the leader is asked
+        again."""
         facts, request = self._state.facts, asked.request
         if request in member.answers:
             self._state.push(member, member.answers[request])

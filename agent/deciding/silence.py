@@ -1,8 +1,9 @@
-"""Handle ranks that do not beat any more: kill them, or ask the leader when only the interpreter is stuck.
+"""Handle ranks that have stopped beating: kill them, or ask the leader when only the interpreter is stuck.
 
-A process that is stopped writes no stacks: it counts as dead. One that still writes its stacks runs native
-code that holds the interpreter's lock. That is a hang, and the leader judges it as one, once it has the stack
-reports of all ranks. Without the leader's decision it ends as a stopped process does."""
+A process that is stopped (SIGSTOP, stuck in the kernel) writes no stacks: it counts as dead. One that still
+writes its stacks runs native code that holds the interpreter's lock. That is a hang, and the leader judges it
+as one, once it has the stack reports of all ranks. If the leader has not decided within VERDICT_S, the agent
+kills the process as if it were stopped."""
 
 from __future__ import annotations
 
@@ -22,18 +23,19 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import Standing
 
 VERDICT_S = 5.0
-"""For the leader to collect where all ranks stand (1.7 s at most), and for its word to come."""
+"""How long the leader may take: collecting all stack reports (1.7 s at most), and its answer."""
 
 TRACE_CHARS = 6000
-"""Of a silent member's stacks: they go into the reason of the job's end if it comes to that."""
+"""How much of a silent member's stacks is reported: it becomes part of the reason if the job ends."""
 
 _DEATH_TIMEOUT_S = 2.0
+"""How long after SIGKILL a process may live before it counts as dead anyhow."""
 _BEATS_MISSED = 1.5
-"""Beat intervals without a beat, and without an answer: such a rank is silent."""
+"""Beat intervals without a beat after which a rank that does not answer counts as silent."""
 
 
 class Silences:
-    """What becomes of silent members."""
+    """Decides what becomes of silent members."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
@@ -56,10 +58,10 @@ class Silences:
         self._state.do(fx.Testify(member.name, effect.age_s, member.heard_at))
 
     def stood(self, event: Stood) -> None:
-        """Decide by the stack report: ask the leader about the member, or end it."""
+        """Decide by the stack report: ask the leader about the member, or kill it."""
         member, standing = self._state.get(event.member), event.standing
         if member is None or member.heard_at != event.heard_at:
-            return  # it has spoken meanwhile
+            return  # the member has beaten meanwhile, or is gone
         if _is_free(member):
             return
         if not standing.frames or member.status.phase is not MemberPhase.RUNNING:
@@ -86,7 +88,7 @@ class Silences:
         self._state.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
 
     def _give_up(self, member: Member) -> None:
-        """SIGKILL had no effect (a process stuck in the kernel): count the member as dead anyhow."""
+        """Count a member as dead that survived SIGKILL: its process is stuck in the kernel."""
         if self._here(member):
             self._state.gone(member)
             self._state.update(member, phase=MemberPhase.EXITED)
@@ -96,11 +98,11 @@ class Silences:
 
 
 def unheard_s(member: Member, now: float, beat_interval_s: float) -> float:
-    """For how long a member that does not answer has been silent; 0 when that is not long."""
+    """How long a member that does not answer has been silent, in s; 0 when that is not long."""
     silent_s = now - member.heard_at
     return silent_s if silent_s >= _BEATS_MISSED * beat_interval_s else 0.0
 
 
 def _is_free(member: Member) -> bool:
-    """Whether it has finished and was told that it may go on: what it does then is its own matter."""
+    """Whether it has finished and may go on: what its script does then is not watched."""
     return member.behind or (member.complete is not None and member.status.phase is MemberPhase.FINISHED)

@@ -16,23 +16,28 @@ if TYPE_CHECKING:
 
 
 class ArenaFiles:
-    """Arenas for ranks that ask for one, and for states that are loaded or fetched. Thread-safe. `gone_on`:
-    whether a member's rank no longer waits for a state."""
+    """Arenas for ranks that ask for one, and for states that are loaded or fetched. Thread-safe.
+
+    `gone_on`: whether a member's rank no longer waits for a state."""
 
     def __init__(self, paths: Paths, gone_on: Callable[[str], bool]) -> None:
         self._paths, self._gone_on = paths, gone_on
         self._locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def ensure_to_fill(self, member: str, slot_bytes: int) -> Arena:
-        """Like `ensure`, for an order to bring a state into the arena. Also raises ArenaError when the rank
-        has gone on without that state: its slots are its own again."""
+        """Like `ensure`, for an order to bring a state into the arena.
+
+        Also raises ArenaError when the rank has gone on without that state: then it writes its own snapshots
+        to the slots, and an order that comes this late must not."""
         if self._gone_on(member):
             raise ArenaError(f"{member} does not wait for a state any more: the order came too late")
         return self.ensure(member, slot_bytes)
 
     def ensure(self, member: str, slot_bytes: int) -> Arena:
-        """Open the member's arena (a checkpoint may be loaded in it), or create one in its place when it is
-        missing or too small. Blocks; close the result afterwards. Raises ArenaError."""
+        """Open the member's arena, or create one in its place when it is missing or too small.
+
+        A checkpoint may be loaded in it already, so one that fits is kept. Blocks; close the result
+        afterwards. Raises ArenaError."""
         path = self._paths.arena(member)
         with self._locks[member]:
             try:

@@ -18,8 +18,10 @@ log = logging.getLogger("holdfast.agent")
 
 
 class Folders:
-    """The run folder, with the rank server's socket in it, and the folder of shared memory. `socket_gone`:
-    whether that socket was removed under its server; `reopen` has it listen at a new one."""
+    """The run folder, with the rank server's socket in it, and the folder of shared memory.
+
+    `socket_gone`: whether that socket was removed under its server; `reopen` makes the server listen at a new
+    one."""
 
     def __init__(
         self, paths: Paths, socket_gone: Callable[[], bool], reopen: Callable[[], Awaitable[None]]
@@ -28,8 +30,9 @@ class Folders:
         self._opening: asyncio.Task[None] | None = None
 
     def mend(self) -> None:
-        """Recreate what is gone. Living ranks keep what they have mapped, and their connections. Raises
-        OSError when a folder cannot be made."""
+        """Recreate what is gone. Living ranks keep their mapped memory and their connections.
+
+        Raises OSError when a folder cannot be made."""
         paths = self._paths
         gone = [path for path in (paths.run, paths.logs, paths.memory) if not path.is_dir()]
         if gone:
@@ -44,5 +47,5 @@ class Folders:
     async def _reopen(self) -> None:
         try:
             await self._reopen_socket()
-        except OSError as error:  # the folder may be gone again: the next look tells
+        except OSError as error:  # the folder may be gone again: the next call retries
             log.warning("no socket for ranks: %s", error)

@@ -1,6 +1,6 @@
 """Show the members' output: follow their logs and copy each line to standard output, prefixed.
 
-This runs in a thread of its own: a reader that does not read our output must not stop the agent."""
+This runs in a thread of its own: somebody who does not read our output must not stop the agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 64 << 10
 _LINE_BYTES_MAX = 16 << 10
 """A longer line is shown in pieces."""
 _HELD_BYTES_MAX = 1 << 20
-"""No more than this waits for what shall be hidden."""
+"""How much text may wait for the text that is to be hidden; beyond it everything is shown."""
 
 
 @dataclass(slots=True)
@@ -29,9 +29,9 @@ class _Followed:
     label: Callable[[], str]
     descriptor: int = -1
     rest: bytes = b""
-    hidden: bytes = b""  # what is about to come and shall not be shown
+    hidden: bytes = b""  # text that is about to come and must not be shown
     from_end: bool = False
-    last: bool = False  # its process is gone: read to the end, once more
+    last: bool = False  # its process is gone: read to the end once more, then close
 
 
 class Outputs:
@@ -45,18 +45,19 @@ class Outputs:
         self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that copies the output."""
         self._thread.start()
 
     def follow(self, member: str, path: Path, label: Callable[[], str], *, from_end: bool = False) -> None:
-        """Show this log from its start, or from its end where an earlier agent has shown it. `label` is
-        called at each look."""
+        """Show this log from its start, or from its end when an earlier agent has shown what is there.
+
+        `label` makes the prefix of its lines, and is called at each look: a member's rank may change."""
         with self._lock:
             if member not in self._followed:
                 self._followed[member] = _Followed(path, label, from_end=from_end)
 
     def hide(self, member: str, text: str) -> None:
-        """Skip this text when it comes."""
+        """Leave this text out when it comes."""
         with self._lock:
             if member in self._followed:
                 self._followed[member].hidden = text.encode(errors="backslashreplace")
@@ -69,7 +70,7 @@ class Outputs:
                 followed.last = True
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Show what there is and stop, after `timeout_s` at the latest when nobody reads."""
+        """Show what there is and stop. Takes `timeout_s` at most, when nobody reads the output."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -89,7 +90,7 @@ class Outputs:
                         del self._followed[member]
 
     def _show(self, one: _Followed, last: bool) -> bool:
-        """Show what is new. False when standard output takes nothing any more."""
+        """Show what is new. False when standard output no longer takes anything."""
         if one.descriptor < 0 and not self._open(one):
             return True
         while data := os.read(one.descriptor, _CHUNK_BYTES):
@@ -104,7 +105,7 @@ class Outputs:
     def _open(self, one: _Followed) -> bool:
         try:
             descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # not there yet, or no descriptor to be had now
+        except OSError:  # it does not exist yet, or no descriptor is free now: the next look retries
             return False
         if one.from_end:
             os.lseek(descriptor, 0, os.SEEK_END)
@@ -116,20 +117,20 @@ class Outputs:
         try:
             self._target.write(b"".join(prefix + line + b"\n" for line in lines))
             self._target.flush()
-        except (OSError, ValueError):  # our own output is closed; the logs have it all
+        except (OSError, ValueError):  # our own output is closed; the logs still have everything
             return False
         return True
 
 
 def _is_held(one: _Followed) -> bool:
-    """Whether text must wait, because what is to be hidden may still be on its way."""
+    """Whether text must wait, because the text to be hidden may still be on its way."""
     if one.hidden and one.hidden in one.rest:
         one.rest, one.hidden = one.rest.replace(one.hidden, b"", 1), b""
     return bool(one.hidden) and len(one.rest) < _HELD_BYTES_MAX
 
 
 def _whole_lines(one: _Followed) -> list[bytes]:
-    """Take the complete lines; a line that is too long is taken in pieces."""
+    """Take the complete lines. A line that is too long is taken in pieces."""
     lines = one.rest.split(b"\n")
     one.rest = lines.pop()
     while len(one.rest) > _LINE_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Name, create and guard the folders of one node: only its user may see them, only one agent uses them."""
+"""Name, create and guard the folders of one node: only its user may read them, one agent uses them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("holdfast.agent")
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where a node's files are, see docs/protocols.md."""
+    """Where a node's files are; docs/protocols.md lists them all."""
 
     run: Path
     memory: Path
@@ -53,11 +53,11 @@ class Paths:
 
     @property
     def logs(self) -> Path:
-        """Folder of the members' output; may be a link to a folder of the user's."""
+        """Folder of the members' output; may be a link to a folder of the user's choice."""
         return self.run / "logs"
 
     def log(self, member: str) -> Path:
-        """A member's output."""
+        """The log of a member's standard output and error."""
         return self.logs / f"{member}.log"
 
     def page(self, member: str) -> Path:
@@ -65,11 +65,11 @@ class Paths:
         return self.memory / f"{member}.board"
 
     def stacks(self, member: str) -> Path:
-        """Where a member writes its stacks when it is asked to."""
+        """Where a member writes its stacks on request."""
         return self.memory / f"{member}.stacks"
 
     def arena(self, member: str) -> Path:
-        """A member's snapshots."""
+        """The arena with a member's snapshots."""
         return self.memory / f"{member}.arena"
 
     def record(self, member: str) -> Path:
@@ -77,7 +77,7 @@ class Paths:
         return self.memory / f"{member}.json"
 
     def spec(self, member: str) -> Path:
-        """The job that a member was launched for."""
+        """The job as it was when this member was launched."""
         return self.memory / f"{member}.spec"
 
     @property
@@ -86,9 +86,9 @@ class Paths:
         return self.memory / "copies"
 
     def create(self) -> None:
-        """Create the folders, for our user alone. Raises SettingsError when one cannot be created."""
+        """Create the folders, readable by our user alone. Raises SettingsError when one cannot be created."""
         own_folder(self.run, "--run-dir")
-        if not self.logs.is_symlink():  # in our folder nobody else can put a link to where logs are wanted
+        if not self.logs.is_symlink():  # a link is our user's own: nobody else can write to our folder
             own_folder(self.logs, "--run-dir")
         elif not self.logs.is_dir():
             raise SettingsError(
@@ -97,7 +97,7 @@ class Paths:
         own_folder(self.memory, "--shm-dir")
         try:
             removal.claim(self.run, RUN_FILES)
-        except removal.NotOursError as error:  # used all the same; a local run will not remove it at its end
+        except removal.NotOursError as error:  # it is used all the same, but never removed
             log.warning("%s", error)
         try:
             removal.claim(self.memory, MEMORY_FILES)
@@ -105,7 +105,7 @@ class Paths:
             raise SettingsError(f"{error}; move that away, or give another --shm-dir") from error
 
     def remove(self) -> None:
-        """Remove what nobody needs after an orderly end: sockets, snapshots, progress pages. Logs stay."""
+        """Remove what nobody needs after an orderly end: socket, snapshots, progress pages. Logs stay."""
         removal.dead_socket(self.gate)
         stays = removal.clear(self.memory, MEMORY_FILES)
         if stays:
@@ -121,7 +121,10 @@ def own_folder(path: Path, flag: str) -> None:
 
 
 class FolderLock:
-    """A run folder's lock, held by its one agent; the kernel gives it back when that process dies."""
+    """The lock of a run folder, held by its one agent.
+
+    The kernel releases it when that process dies, so a killed agent never blocks the next one. Raises
+    SettingsError when another agent holds it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "agent.lock"
@@ -139,6 +142,6 @@ class FolderLock:
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Let the next agent use the folder."""
+        """Release the lock, for the next agent."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)

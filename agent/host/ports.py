@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 
 
 class OfferedPort:
-    """A port that is bound but not listened on: the kernel gives it to nobody by chance, and a script that is
-    told of it can still bind it."""
+    """A port that is bound but not listened on.
+
+    The kernel gives it to nobody by chance, and a script that is started with it can still bind it
+    (SO_REUSEADDR)."""
 
     def __init__(self) -> None:
         self._socket = _bind()
@@ -38,7 +40,7 @@ def _bind() -> socket.socket:
 
 
 def route_address(coordinator: str) -> str:
-    """The local address of the route to `coordinator` (host:port). Raises OSError when there is none."""
+    """The local address on the route to `coordinator` (host:port). Raises OSError when there is none."""
     target = urlsplit(f"//{coordinator}")
     found = socket.getaddrinfo(target.hostname, target.port or 1, type=socket.SOCK_DGRAM)
     family, kind, protocol, _, address = found[0]

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MEMORY_BYTES_MIN = 32 << 20
+"""With less memory available the machine counts as unhealthy."""
 DISK_BYTES_MIN = 8 << 20
+"""With less room on the run folder's disk the machine counts as unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One device now. `figures`: numbers by name, with the unit in the name."""
+    """What one device shows now. `figures`: numbers by name, with the unit in the name."""
 
     device: str
     healthy: bool
@@ -28,8 +30,9 @@ class DeviceReading:
 
 
 class Sensor(Protocol):
-    """Reads some devices, in a thread: it may block and may raise OSError. A device that is not read for the
-    device timeout counts as bad."""
+    """Reads some devices, in a thread: `read` may block and may raise OSError.
+
+    A device without a reading for the device timeout counts as bad."""
 
     def read(self) -> list[DeviceReading]:
         """Return one reading per device."""
@@ -43,7 +46,7 @@ class HostSensor:
         self._cores = len(os.sched_getaffinity(0))
 
     def read(self) -> list[DeviceReading]:
-        """Read cores, memory and disk. Raises OSError when the kernel does not tell."""
+        """Read cores, memory and disk. Raises OSError when the kernel gives no figures."""
         return [self._read_cores(), _read_memory(), self._read_disk()]
 
     def _read_cores(self) -> DeviceReading:
@@ -90,7 +93,7 @@ class NvmlSensor:
         return DeviceReading(device, not reason, reason, figures)
 
     def _figures(self, handle: Any) -> dict[str, float]:
-        """What the device tells, without what its kind has not (utilization, where it is cut up by MIG)."""
+        """What the device reports, without what its kind does not have (utilization, on a MIG partition)."""
         nvml, figures = self._nvml, dict[str, float]()
         asked: dict[str, Callable[[], Any]] = {
             "used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
@@ -126,6 +129,6 @@ def found_sensors(folder: Path) -> list[Sensor]:
 
 
 def slots_here() -> int:
-    """How many ranks this node can hold by itself: one per device, else one per core."""
+    """How many ranks this node can run: one per device, else one per core."""
     nvml = nvml_sensor()
     return nvml.count if nvml is not None else len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Share one node's storages, arenas, figures and end among the modules that carry out snapshot orders."""
+"""Share a node's storages, arenas, counters and stop signal among the modules for snapshot orders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.stats import Totals
 
 FAILURES = (CheckpointError, ArenaError, OSError, ValueError)
-"""What an order about snapshots may end with; anything else is a fault of ours and logged whole."""
+"""Errors that an order about snapshots may end with. Any other is a bug, and logged with its traceback."""
 log = logging.getLogger("holdfast.agent.snapshots")
 
 
@@ -38,42 +38,45 @@ class Kind:
     """How one kind of order is carried out. `work` and `prepare` run in threads and may raise."""
 
     pool: str
-    key: Callable[[Any], tuple[str, ...]]  # equal keys: the same order, said again
-    work: Callable[..., events.Event]  # of the order, and of what `prepare` gave
+    """The thread that carries it out, see NICE in snapshot_queue.py."""
+    key: Callable[[Any], tuple[str, ...]]  # orders with equal keys are the same order, repeated
+    work: Callable[..., events.Event]  # takes the order, and what `prepare` returned
     failed: Callable[[Any, Exception], events.Event]
-    prepare: Callable[[Any], Held] | None = None  # what must not wait for the pool
-    remembered: bool = True  # the result of one that succeeded is told again
+    """Makes the event that reports an error to the leader."""
+    prepare: Callable[[Any], Held] | None = None  # what must be done before a thread is free
+    remembered: bool = True  # a repeated order gets the result of the one that succeeded
 
 
 class Held:
     """What an order holds on to from its arrival until it is done."""
 
     def close(self) -> None:
-        """Let go of it; called in a thread."""
+        """Let go of it. Called in a thread."""
 
 
 class Tally:
-    """Figures for the metrics, written by threads: counts and seconds, by family and label values."""
+    """Counters for the metrics, written by threads: numbers and seconds, by family and label values."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
 
     def add(self, family: str, job: str, value: float = 1, *, label: str = "") -> None:
-        """Count something of a job. `label`: the value of the family's second label, where it has two."""
+        """Add to a job's counter. `label`: the value of the family's second label, where it has two."""
         labels = (job, label) if label else (job,)
         with self._lock:
             self._values[family, labels] += value  # type: ignore[assignment]  # Counter's floats
 
     def of(self, family: str) -> dict[tuple[str, ...], float]:
-        """One family's values, by the values of its labels."""
+        """The values of one family, by the values of its labels."""
         with self._lock:
             return {labels: value for (of, labels), value in self._values.items() if of == family}
 
 
 class Storages:
-    """The storages that orders name: each is opened once, probed before its first upload, and none that this
-    agent may not open."""
+    """The storages that orders name. Thread-safe.
+
+    Each is opened once and probed before its first upload. One that this agent may not open is refused."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._allowed = Allowed(settings.storage_allowed)
@@ -86,7 +89,7 @@ class Storages:
 
     @property
     def limits(self) -> dict[str, tuple[str, ...]]:
-        """What each probed storage cannot promise, for people."""
+        """What each probed storage cannot guarantee, in sentences for people."""
         with self._lock:
             return dict(self._limits)
 
@@ -97,7 +100,8 @@ class Storages:
         return {store.url: store.stats.totals() for store in opened}
 
     def open(self, url: str, mirror: str = "") -> Store:
-        """Open the storage at this URL; files that it lacks or that are damaged are read from its mirror.
+        """Open the storage at this URL. Files that are missing or damaged there are read from its mirror.
+
         Raises StorageError."""
         with self._lock:
             store = self._opened(url)
@@ -110,7 +114,7 @@ class Storages:
             return self._stores[url, mirror]
 
     def writable(self, url: str) -> Store:
-        """Open a storage for writing: it is probed first, and what it cannot promise is logged once."""
+        """Open a storage for writing. It is probed first; what it cannot guarantee is logged once."""
         store = self.open(url)
         with self._lock:
             known = store.url in self._limits
@@ -123,7 +127,8 @@ class Storages:
         return store
 
     def close(self) -> None:
-        """Close the connections: whatever still waits for a storage fails soon."""
+        """Close the connections and lift the limits of speed, so that what still waits for a storage fails
+        soon."""
         for pace in (pacing.uploads, pacing.scrubs):
             pace.set(0)
         with self._lock:
@@ -141,7 +146,7 @@ class Storages:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One node as the orders about snapshots see it."""
+    """What the orders about snapshots need of their node."""
 
     settings: AgentSettings
     incarnation: int
@@ -153,7 +158,7 @@ class Context:
 
     @contextmanager
     def timed(self, stage: str, job: str) -> Iterator[None]:
-        """Count the seconds of a stage."""
+        """Count the seconds that a stage takes."""
         began = time.monotonic()
         try:
             yield

@@ -1,5 +1,7 @@
-"""Find the bytes of a chunk in this node's memory: in its members' snapshots, and in the copies that it keeps
-for others. Bytes are returned only when they hash to the chunk's name."""
+"""Find the bytes of a chunk in this node's memory, to repair one that has rotted on storage.
+
+Its members' snapshots and the copies that it keeps for others may still hold the tensors that the chunk was
+cut from. Bytes are returned only when they hash to the chunk's name, so a wrong guess cannot do harm."""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class _Span(NamedTuple):
-    """Bytes of a chunk that are bytes of a tensor."""
+    """A range of a chunk, and the range of the tensor that it was cut from."""
 
-    at: int  # in the chunk
+    at: int  # offset in the chunk
     tensor: str
-    start: int  # in the tensor
+    start: int  # offset in the tensor
     nbytes: int
 
 
 class Recollection:
-    """Looks for one checkpoint's chunks in memory. Close it: it keeps arenas open."""
+    """Looks for the chunks of one checkpoint in memory. Close it: it keeps arenas open."""
 
     def __init__(self, paths: Paths, manifest: Manifest) -> None:
         self._paths = paths
@@ -39,7 +41,7 @@ class Recollection:
         self._arenas: list[Arena] | None = None
 
     def __call__(self, digest: str) -> bytes | None:
-        """The raw bytes of a chunk; None when no memory has them."""
+        """The raw bytes of a chunk; None when they are not in memory."""
         nbytes = self._sizes.get(digest, 0)
         for shard, spans in self._spans.get(digest, {}).items():
             for slot in self._slots(shard):
@@ -73,7 +75,7 @@ class Recollection:
 
 
 def _spans(manifest: Manifest) -> dict[str, dict[str, list[_Span]]]:
-    """For each chunk, by shard, the tensors' bytes that it is made of."""
+    """For each chunk, by shard: the ranges of tensors that it was cut from."""
     found: dict[str, dict[str, list[_Span]]] = {}
     for shard in manifest.shards:
         for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
@@ -99,6 +101,6 @@ def _assembled(slot: SlotView, spans: list[_Span], nbytes: int) -> bytes | None:
                     first = tensor.offset + span.start
                     parts.append(bytes(slot.memory[first : first + span.nbytes]))
                     end += span.nbytes
-    except (ArenaError, layout.LayoutError):  # overwritten meanwhile, or no snapshot of ours
+    except (ArenaError, layout.LayoutError):  # overwritten meanwhile, or not a snapshot
         return None
     return b"".join(parts) if end == nbytes else None

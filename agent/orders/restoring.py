@@ -22,7 +22,8 @@ class Restoring:
         self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
-        """How its order is carried out. The slot may be overwritten later: a repeated order loads again."""
+        """How a Load is carried out. Its result is not remembered: the slot may be overwritten, so a repeated
+        order loads again."""
         return {effects.Load: Kind("load", _key, self._load, self._failed, remembered=False)}
 
     def _load(self, order: effects.Load) -> events.Event:
@@ -43,7 +44,7 @@ class Restoring:
         return self._answer(order)
 
     def _arena(self, order: effects.Load, store: Store) -> Arena:
-        """The member's arena with room for the shard, created when a fresh rank has none yet."""
+        """The member's arena with room for the shard; created when a fresh rank has none yet."""
         record = order.record
         manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
         shard = load.shard_of(manifest, order.shard)

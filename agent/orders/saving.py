@@ -1,5 +1,9 @@
-"""Carry out the orders that make a checkpoint: upload its parts, finalize, mirror and publish its
-manifest."""
+"""Carry out the orders that make a checkpoint: Persist, Seal, Mirror and Publish.
+
+Persist uploads one writer's chunks and its part of the manifest; Seal writes the manifest under a pending
+name, once all parts are there; Mirror copies what it names to the second storage; Publish gives it its final
+name, after etcd has recorded the checkpoint. Killed at any point, what is left is a whole checkpoint or
+none."""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class _Slot(Held):
-    """A snapshot that is pinned from its order's arrival: it is not overwritten."""
+    """A snapshot that is pinned from the arrival of its order, so that it is not overwritten before its
+    upload."""
 
     def __init__(self, arena: Arena, slot: SlotView) -> None:
         self.arena, self.slot = arena, slot
@@ -37,7 +42,7 @@ class Saving:
         self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
-        """How each of its orders is carried out."""
+        """How each of these orders is carried out."""
         return {
             effects.Persist: Kind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
             effects.Seal: Kind("commit", _seal_key, self._seal, self._not_persisted),
@@ -88,7 +93,7 @@ class Saving:
             order.node, self._context.incarnation, order.spec.job, order.checkpoint, said(error)
         )
 
-    # ------------------------------------------------------------ the whole
+    # ------------------------------------------------------------ the whole checkpoint
 
     def _seal(self, order: effects.Seal) -> events.Event:
         context, spec = self._context, order.spec
@@ -120,8 +125,9 @@ class Saving:
         return events.Persisted(order.node, context.incarnation, record)
 
     def _publish(self, order: effects.Publish) -> events.Event:
-        """Publish on the first storage, which decides. A second one that cannot follow holds all but the
-        final name."""
+        """Publish on the first storage, which decides.
+
+        A second storage that cannot follow has everything but the final name; a later scrub gives it that."""
         record, context, spec = order.record, self._context, order.spec
         with self._context.timed("publish", record.job):
             save.publish(context.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
@@ -146,7 +152,7 @@ class Saving:
     # ------------------------------------------------------------ the second storage
 
     def _mirror(self, order: effects.Mirror) -> events.Event:
-        """Mirror the manifest: under its pending name before the commit, under its final one afterwards."""
+        """Mirror the manifest: under its pending name before the commit, under its final name afterwards."""
         record, context, spec = order.record, self._context, order.spec
         with self._context.timed("mirror", record.job):
             source, target = context.storages.open(spec.storage), context.storages.writable(spec.mirror)

@@ -1,8 +1,9 @@
 """Queue the orders about snapshots: persist, seal, mirror, publish, load, collect, scrub.
 
 Each kind has a thread of its own, so that a restore never waits behind an upload, nor a commit behind a
-scrub; what is not urgent runs at the lowest priority. Each thread works on one order at a time, so the memory
-that orders take does not grow with their number."""
+scrub; what is not urgent runs at a low priority. Each thread works on one order at a time, so the memory that
+orders take does not grow with their number. The leader repeats orders until it has their result: a repeated
+one joins the one that runs, or gets its result again."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from controlplane.core.records import events
 
 NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
-"""Priority of each thread, as nice values; its helpers inherit it."""
+"""The threads, and the nice value of each; its helper threads inherit it."""
 _RESULTS_MAX = 256
+"""How many results are kept for orders that are repeated."""
 SNAPSHOT_ORDERS: tuple[type[Any], ...] = (
     effects.Persist,
     effects.Seal,
@@ -38,8 +40,9 @@ Key = tuple[str, ...]
 
 
 class Snapshots:
-    """The node's orders about snapshots. `tell` receives each result, `loaded` each member whose arena
-    changed."""
+    """The node's orders about snapshots.
+
+    `tell` sends each result to the leader, `loaded` receives each member whose arena changed."""
 
     def __init__(
         self, context: Context, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
@@ -70,8 +73,10 @@ class Snapshots:
         return any(member in key for key in self._running)
 
     def order(self, order: Any) -> None:
-        """Begin an order. One that runs is not begun again; one that succeeded has its result told again; one
-        that failed is tried again."""
+        """Begin an order.
+
+        One that runs is not begun again; one that succeeded has its result sent again, if that is remembered;
+        one that failed is tried again."""
         kind = self._kinds[type(order)]
         key = (type(order).__name__.lower(), *kind.key(order))
         if key in self._results:
@@ -92,7 +97,7 @@ class Snapshots:
     async def _carry_out(self, order: Any, kind: Kind, key: Key) -> None:
         try:
             result = await self._done(order, kind, key)
-        except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
+        except Exception as error:  # reported to the leader; an unforeseen one is logged with its traceback
             unforeseen = not isinstance(error, FAILURES)
             log.warning("%s failed: %s", " ".join(key), error, exc_info=unforeseen)
             self.context.tally.add("orders_failed", key[1], label=key[0])
@@ -107,8 +112,10 @@ class Snapshots:
         self._tell(result)
 
     async def _done(self, order: Any, kind: Kind, key: Key) -> events.Event:
-        """Carry out an order and return its result. It no longer counts as running when the result is told:
-        whoever receives that may order it again."""
+        """Carry out an order and return its result.
+
+        It must not count as running any more when the result is sent: the leader may answer by ordering it
+        again."""
         try:
             return await self._worked(order, kind)
         finally:

@@ -1,4 +1,4 @@
-"""Carry out the orders that keep a storage in order: Collect and Scrub."""
+"""Carry out the orders that keep a storage in order: Collect deletes, Scrub reads and repairs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Upkeep:
         self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
-        """How each of its orders is carried out. A storage changes: a repeated order looks again."""
+        """How each of these orders is carried out. No result is remembered: a storage changes, so a repeated
+        order looks again."""
         return {
             effects.Collect: Kind(
                 "collect", _collect_key, self._collect, self._not_collected, remembered=False
@@ -38,8 +39,8 @@ class Upkeep:
         }
 
     def _collect(self, order: effects.Collect) -> events.Event:
-        """Delete from both storages. What the first one could not delete is reported, and tried again another
-        time."""
+        """Delete from both storages. What could not be deleted is reported with the reason; the leader tries
+        again later."""
         spec, freed, reasons = order.spec, 0, []
         for url in dict.fromkeys(filter(None, (spec.storage, spec.mirror))):
             store = self._context.storages.open(url)
@@ -76,9 +77,10 @@ class Upkeep:
         )
 
     def _scrub_mirror(self, order: effects.Scrub, store: Store, mirror: Store, manifest: Manifest) -> int:
-        """Copy to the second storage what it lacks, read its copy of this checkpoint too, and return how many
-        files were repaired. A second storage that is away says nothing about the checkpoint: the next scrub
-        comes back to it."""
+        """Bring the second storage up to date and scrub its copy; return how many files were repaired.
+
+        It is given the checkpoints that it lacks. When it is away, that says nothing about the checkpoint: it
+        is counted, and the next scrub tries again."""
         context, job = self._context, order.record.job
         try:
             for name in mirroring.catch_up(store, mirror, job, context.stop):
@@ -93,7 +95,7 @@ class Upkeep:
         return len(done.repaired)
 
     def _manifest(self, order: effects.Scrub, store: Store, mirror: Store | None) -> tuple[Manifest, int]:
-        """The checkpoint's manifest, and how many files had to be repaired for it."""
+        """The checkpoint's manifest, and how many files had to be repaired for it (0 or 1)."""
         record = order.record
         try:
             return load.read_manifest(store, record.job, record.id, record.manifest_digest), 0

@@ -1,8 +1,8 @@
-"""Describe a snapshot as it travels between agents: chunks with digests, and the slot that is filled from
-them.
+"""Describe a snapshot as it travels between agents: chunks with digests, and the slot that they fill.
 
-The slot's data comes first, then its header. Each is cut into chunks of CHUNK_BYTES; the last chunk of each
-is shorter."""
+The slot's data comes first, then its header. Each is cut into chunks of CHUNK_BYTES (the last one of each is
+shorter), and a chunk travels in blocks of BLOCK_BYTES. Equal chunks are recognized by digest, so only what
+changed since the last copy is sent."""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ class Held:
     data_bytes: int
     header_bytes: int
     digests: bytes = b""
-    vouched: str = field(default="", compare=False)  # what the agent of its rank vouches for; "": nothing
+    vouched: str = field(default="", compare=False)
+    """The digest that the agent of its rank vouches for (vouching.py); "" for none. Not compared: it may come
+    later."""
 
     @property
     def room(self) -> int:
-        """Bytes of slot that it needs."""
+        """How many bytes of a slot it needs."""
         return layout.room(self.data_bytes, self.header_bytes)
 
     @property
     def age(self) -> tuple[int, int]:
-        """Orders snapshots: a newer one is greater."""
+        """Orders the snapshots of a member: the newer one is greater."""
         return self.generation, self.step
 
     def digest(self, chunk: int) -> bytes:
-        """What a chunk's bytes hash to."""
+        """The digest of a chunk."""
         return self.digests[chunk * DIGEST_BYTES : (chunk + 1) * DIGEST_BYTES]
 
     def __str__(self) -> str:
@@ -69,11 +71,11 @@ class Held:
 
 
 Place = tuple[int, int]
-"""Where a chunk lies in its slot: offset and length in bytes."""
+"""Where a chunk is in its slot: offset and length in bytes."""
 
 
 def places(data_bytes: int, header_bytes: int) -> list[Place]:
-    """Where each chunk lies."""
+    """Where each chunk is in its slot."""
     header = align(data_bytes, HEADER_ALIGN_BYTES)
     return _cut(0, data_bytes) + _cut(header, header_bytes)
 
@@ -83,7 +85,7 @@ def _cut(start: int, nbytes: int) -> list[Place]:
 
 
 def digest(content: Any) -> bytes:
-    """A digest that shows that bytes arrived as they were sent."""
+    """A digest that shows whether bytes arrived as they were sent: fast, no protection against forgery."""
     return xxhash.xxh3_128_digest(content)
 
 
@@ -94,13 +96,13 @@ def digests_of(slot: SlotView) -> bytes:
 
 
 def check_member(member: str) -> None:
-    """Raise PeerError unless this can name a member: nothing else may become a file's name."""
+    """Raise PeerError unless this can name a member. The name becomes part of a file's name."""
     if not _MEMBER.fullmatch(member):
         raise PeerError(f"member name {member!r:.120} will not do")
 
 
 def check(held: Held) -> None:
-    """Raise PeerError unless this can be a snapshot: names, sizes and digests agree with each other."""
+    """Raise PeerError unless this can be a snapshot: names, sizes and digests must agree."""
     check_member(held.member)
     if not _JOB.fullmatch(held.job):
         raise PeerError(f"job name {held.job!r:.120} will not do")
@@ -120,7 +122,7 @@ def check(held: Held) -> None:
 
 
 def blocks(memory: memoryview, where: Iterable[Place]) -> Iterable[memoryview]:
-    """The bytes of these chunks as blocks, in order."""
+    """The bytes of these chunks, in order, cut into blocks."""
     for start, nbytes in where:
         for at in range(start, start + nbytes, BLOCK_BYTES):
             yield memory[at : min(at + BLOCK_BYTES, start + nbytes)]

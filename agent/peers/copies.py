@@ -1,8 +1,9 @@
 """Keep copies of other nodes' snapshots: two slots of shared memory per member, one whole at any moment.
 
-`<member>.arena` holds the bytes; `<member>.json` says whose they are and what each chunk hashes to. A copy is
-written into the older slot, from chunks that are here already and chunks that come. It is declared whole once
-every chunk is verified: an agent that is killed at any point loses no whole copy."""
+`<member>.arena` holds the bytes; `<member>.json` tells whose they are and the digest of each chunk. A copy is
+written into the older slot, from chunks that are here already and chunks that arrive. It is declared whole
+only once every chunk is verified and the record is written: an agent that is killed at any point loses no
+whole copy."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class _Copy:
 
     kept: Kept
     known: list[Held] = field(default_factory=list)
-    owner: str = ""  # who left it (peer_rights.owner_of)
+    owner: str = ""  # the node that left it (rights.owner_of); "": unknown
 
     def whole(self) -> list[tuple[SlotView, Held]]:
         """The READY slots with what they hold, oldest first."""
@@ -51,9 +52,10 @@ class _Copy:
 
 
 class Copies:
-    """All copies of other nodes' members, in `folder`. Calls that move bytes block: run them in a thread.
+    """All copies of other nodes' members, in `folder`.
 
-    `held` and `listing` do not: nothing is mapped or unmapped while the lock is held."""
+    Calls that move bytes block: run them in a thread. `held` and `listing` do not block: nothing is mapped or
+    unmapped while the lock is held."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -61,7 +63,7 @@ class Copies:
         self._all: dict[str, _Copy] = {}
 
     def adopt(self) -> None:
-        """Take up what an earlier agent kept; remove what cannot be used. Raises OSError."""
+        """Take over what an earlier agent kept; remove what cannot be used. Raises OSError."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for record in sorted(self._folder.glob("*.json")):
             member = record.name.removesuffix(".json")
@@ -76,7 +78,7 @@ class Copies:
                     removal.file(path)
 
     def held(self) -> tuple[PeerCopy, ...]:
-        """The whole copies, for hello and beats."""
+        """The whole copies, as hello and beats report them."""
         with self._lock:
             pairs = [held for copy in self._all.values() for _, held in _whole(copy)]
         return tuple(
@@ -84,7 +86,7 @@ class Copies:
         )
 
     def owner(self, member: str) -> str:
-        """Who left the copy of this member; "" when that is not known."""
+        """The node that left the copy of this member; "" when it is unknown."""
         with self._lock:
             return self._all[member].owner if member in self._all else ""
 
@@ -115,8 +117,10 @@ class Copies:
             kept.release()
 
     def begin(self, held: Held) -> Receiving | None:
-        """Make room for a snapshot and fill in every chunk of it that is here already; None when all of it is
-        here. Raises PeerError when the snapshot is impossible, ArenaError when there is no room."""
+        """Make room for a snapshot and fill in every chunk of it that is here already.
+
+        None when all of it is here. Raises PeerError when the snapshot is impossible, ArenaError when there
+        is no room."""
         check(held)
         with self._lock:
             copy = self._all.get(held.member)
@@ -152,14 +156,18 @@ class Copies:
         return receiving
 
     def _vouch(self, copy: _Copy, held: Held) -> None:
-        """Note what the owner vouches for: it may come after the copy, with the owner's next version."""
+        """Record what the owner vouches for. It may come after the copy: an older version of the agent did
+        not send it."""
         if held.vouched and all(have.vouched != held.vouched for have in copy.known if have == held):
             copy.known = [held if have == held else have for have in copy.known]
             self._write(held.member, copy.known, copy.owner)
 
     def commit(self, receiving: Receiving, owner: str = "") -> None:
-        """Declare a received snapshot whole: from now on this node keeps it for `owner`. Raises LayoutError
-        when its header describes no slot."""
+        """Declare a received snapshot whole: from now on this node keeps it for `owner`.
+
+        The record is written before the slot becomes READY: a crash between the two leaves a record that
+        names one slot too many, which is ignored. Raises LayoutError when the header does not describe the
+        slot, PeerError when the copy was dropped meanwhile."""
         held, writer, kept = receiving.held, receiving.writer, receiving.kept
         header = header_of(writer.memory, held)
         layout.decode(header, held.data_bytes)
@@ -205,7 +213,8 @@ class Copies:
             self._all.clear()
 
     def _forget(self, member: str) -> Kept:
-        """Its files are gone; the memory goes once this is released, which takes its time."""
+        """Remove its files and return its memory: unmapping that takes time, so the caller does it outside
+        the lock."""
         for path in (self._record(member), self._arena(member)):
             removal.file(path)
         return self._all.pop(member).kept
@@ -228,7 +237,7 @@ class Copies:
         self._all[member] = copy
 
     def _larger(self, held: Held) -> Arena:
-        """Create a larger arena beside one that is too small, which goes when the new one is whole."""
+        """Create a larger arena beside one that is too small. It replaces that one when its copy is whole."""
         target = self._next(held.member)
         check_memory(target, SLOTS * held.room + PAGE_BYTES)
         return Arena.create(target, held.room)
@@ -265,7 +274,7 @@ def _of(slot: SlotView, known: list[Held]) -> Held | None:
 
 
 def _read(record: Path) -> tuple[str, list[Held]]:
-    """Read who left a copy, and what it is of: an older version wrote only the latter."""
+    """Read who left a copy and which snapshots it has. Older versions wrote no owner: then it is ""."""
     content: Any = json.loads(record.read_text())
     if content["v"] != _VERSION:
         raise PeerError(f"it is of version {content['v']!r}, this Holdfast reads {_VERSION}")

@@ -1,4 +1,8 @@
-"""Bring a copy that a peer keeps into the arena of a member of this node, and verify every byte of it."""
+"""Bring a copy that a peer keeps into the arena of a member of this node, and verify every byte of it.
+
+Each chunk is compared with its xxh3 digest as it arrives, and the whole with the blake3 that the agent of the
+snapshot's rank vouched for, before the slot becomes READY. So a peer that alters a copy cannot put it in
+front of a rank."""
 
 from __future__ import annotations
 
@@ -32,9 +36,10 @@ log = logging.getLogger("holdfast.agent.peers")
 
 
 class Fetches:
-    """Carries out Fetch orders, each once while it runs. `room(member, slot_bytes)` opens or creates the
-    member's arena, unless its rank has gone on; `loaded` receives the member whose arena changed, `tell` each
-    result."""
+    """Carries out Fetch orders, each once while it runs.
+
+    `room(member, slot_bytes)` opens or creates the member's arena, unless its rank has gone on; `loaded`
+    receives the member whose arena changed; `tell` sends each result to the leader."""
 
     def __init__(
         self,
@@ -55,15 +60,15 @@ class Fetches:
         self._running: dict[effects.Fetch, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self.address = ""
-        """This agent's own: what it keeps itself is fetched without a network."""
+        """This agent's own address: a copy that it keeps itself is read without a network."""
 
     def order(self, order: effects.Fetch) -> None:
-        """Begin to carry out an order, unless it runs."""
+        """Begin to carry out an order, unless it runs already."""
         if order not in self._running:
             self._running[order] = asyncio.get_running_loop().create_task(self._carry_out(order))
 
     async def stop(self) -> None:
-        """End what runs."""
+        """Cancel what runs, and wait for it."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -75,11 +80,11 @@ class Fetches:
             async with self._locks.setdefault(order.member, asyncio.Lock()):
                 await self._fetch(order)
                 self._loaded(order.member)
-        except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
+        except Exception as error:  # reported to the leader; an unforeseen one is logged with its traceback
             reason, altered = await wire.reason(None, error), isinstance(error, Altered)
             unforeseen = not isinstance(error, _FAILURES)
             log.warning("%s is not fetched: %s", order.source, reason, exc_info=unforeseen)
-        finally:  # before it is told: whoever hears of it may order it again
+        finally:  # before the result is sent: the leader may answer by ordering it again
             del self._running[order]
         self._tell(
             events.Fetched(
@@ -114,7 +119,7 @@ class Fetches:
             except BaseException:
                 await in_thread(self._pool, target.close)
                 raise
-            self._pool.submit(target.close)  # unmapping takes a while; nobody waits for it
+            self._pool.submit(target.close)  # unmapping takes a while, and nothing waits for it
 
     async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
         call = calls.get(
@@ -136,7 +141,7 @@ class Fetches:
             call.cancel()
 
     def _copy(self, order: effects.Fetch) -> None:
-        """Copy from memory to memory what this agent keeps itself."""
+        """Copy a snapshot that this agent keeps itself, from memory to memory."""
         with self._copies.reading(order.source, order.step, order.generation) as (slot, held):
             target = self._begin(order, held)
             if target is None:
@@ -151,8 +156,9 @@ class Fetches:
                 target.close()
 
     def _begin(self, order: effects.Fetch, held: Held) -> _Target | None:
-        """Take a slot of the member's arena, which is created when there is none that is large enough; None
-        when the snapshot is in it already."""
+        """Take a slot of the member's arena, which is created when there is none that is large enough.
+
+        None when the snapshot is in the arena already."""
         arena = self._room(order.member, held.room)
         try:
             if arena.find(held.step, generation=held.generation, shard=held.shard) is not None:
@@ -178,7 +184,8 @@ class _Target:
 
     def fill(self, order: effects.Fetch, held: Held, pool: Executor | None = None) -> Filling:
         """Begin to fill the slot with the snapshot's blocks, whose digests are taken in `pool`, or here.
-        Raises PeerError when the snapshot is not what was ordered, ArenaError when the slot is too small."""
+
+        Raises PeerError when the snapshot is not the one ordered, ArenaError when the slot is too small."""
         check(held)
         _chosen(order, [held])
         if held.room > self._arena.slot_bytes:
@@ -192,8 +199,8 @@ class _Target:
         return Filling(self._writer.memory, held, every, came)
 
     def ready(self, order: effects.Fetch, held: Held) -> None:
-        """Declare the slot READY. Raises Altered, before any rank can see it, when it is not what the agent
-        of its rank vouched for."""
+        """Declare the slot READY. Raises Altered, before any rank can see it, when its digest is not the
+        vouched one."""
         if self._sealing is not None and self._sealing.digest != order.digest:
             raise Altered(
                 f"what {order.address} gave as {held} is not what the agent of that rank vouched for: its "
@@ -206,7 +213,7 @@ class _Target:
         self._open = False
 
     def close(self) -> None:
-        """Close the arena; unless the slot is READY it is given back empty."""
+        """Close the arena. A slot that is not READY is given back empty."""
         if self._open:
             self._writer.abandon()
         self._arena.close()

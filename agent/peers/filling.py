@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class Filling:
-    """Fills the `missing` chunks of a slot from blocks, in order, and verifies each when it is whole. `came`
-    is called with each chunk then."""
+    """Fills the `missing` chunks of a slot from blocks, in order.
+
+    Each chunk is verified when it is complete, and `came` is called with it."""
 
     def __init__(
         self,
@@ -29,17 +30,18 @@ class Filling:
         self._memory, self._held, self._came = memory, held, came
         self._places = places(held.data_bytes, held.header_bytes)
         self._missing = list(missing)
-        self._next = 0  # index into `missing`
-        self._at = 0  # bytes of that chunk that are there
+        self._next = 0  # index into `_missing`
+        self._at = 0  # bytes of that chunk that have arrived
         self.received = 0
 
     @property
     def whole(self) -> bool:
-        """Whether every missing chunk has come."""
+        """Whether every missing chunk has arrived."""
         return self._next == len(self._missing)
 
     def take(self, block: memoryview) -> None:
-        """Put the next block in its place. Raises PeerError when it does not belong, or its chunk is bad."""
+        """Put the next block in its place. Raises PeerError when it does not belong there, or completes a
+        corrupt chunk."""
         if self.whole:
             raise PeerError(f"{self._held}: bytes beyond its end")
         chunk = self._missing[self._next]
@@ -57,7 +59,7 @@ class Filling:
 
 
 def verify(memory: memoryview, held: Held, chunk: int, place: Place) -> None:
-    """Raise PeerError unless a chunk of this slot is what it should be."""
+    """Raise PeerError unless a chunk of this slot has the digest that was declared for it."""
     start, nbytes = place
     if digest(memory[start : start + nbytes]) != held.digest(chunk):
         raise PeerError(f"{held}: chunk {chunk} ({nbytes} bytes at {start}) is corrupted")
@@ -70,7 +72,7 @@ def header_of(memory: memoryview, held: Held) -> bytes:
 
 
 class Kept:
-    """An arena that is closed when nobody uses it any more."""
+    """An arena that is closed when its last user releases it. Thread-safe."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -92,17 +94,16 @@ class Kept:
 
 
 class Receiving:
-    """One copy on its way in: let `filling` take its blocks, then `Copies.commit` it; `close` it in any
-    case."""
+    """One incoming copy: let `filling` take its blocks, then `Copies.commit` it; `close` it in any case."""
 
     def __init__(self, held: Held, kept: Kept, writer: SlotWriter, *, fresh: bool) -> None:
         self.held, self.kept, self.writer = held, kept, writer
-        self.fresh = fresh  # its arena was made for it, and goes with it
+        self.fresh = fresh  # its arena was made for it, and is removed when the copy fails
         self.expect([])
         self._open = True
 
     def expect(self, missing: list[int]) -> None:
-        """These chunks are to come."""
+        """Set which chunks must still arrive."""
         self.missing = missing
         self.filling = Filling(self.writer.memory, self.held, missing)
 
@@ -121,8 +122,10 @@ class Receiving:
 def fill_in(
     memory: memoryview, held: Held, own: Held | None, others: list[tuple[SlotView, Held]]
 ) -> list[int]:
-    """Put every chunk that one of our slots holds in its place, verified; return the numbers of the
-    others."""
+    """Fill in every chunk that one of our slots holds, verified; return the numbers of the others.
+
+    `own`: what the slot that is being overwritten held; a chunk that is the same, at the same place,
+    stays."""
     known: dict[bytes, memoryview] = {}
     for slot, have in others:
         area = slot.arena.area(slot.index)
@@ -143,6 +146,6 @@ def fill_in(
         target[:] = source
         try:
             verify(memory, held, number, place)
-        except PeerError:  # our own copy has rotted: the owner sends it again
+        except PeerError:  # our own copy has rotted: the owner must send this chunk
             missing.append(number)
     return missing

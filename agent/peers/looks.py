@@ -1,4 +1,7 @@
-"""Find out which peers this node reaches: dial each several times, and report."""
+"""Find out which peers this node can reach: dial each several times, and report.
+
+The leader asks for this when a group breaks although nobody is dead, and compares both directions of each
+link."""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ if TYPE_CHECKING:
 
 TRIES = 3
 TRY_S = 1.0
-"""A connection not made within this got no answer: a lost SYN is sent again after one second."""
+"""A connection that takes longer counts as unanswered: TCP repeats a lost SYN after one second."""
 PAUSE_S = 0.1
 PEERS_MAX = 256
+"""How many peers one order may have dialled."""
 log = logging.getLogger("holdfast.agent.peers")
 
 
 class Looks:
-    """Carries out LookAtPeers; a newer order of the same job replaces one that is under way."""
+    """Carries out LookAtPeers. A newer order of the same job replaces one that is under way."""
 
     def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
         self._node, self._incarnation, self._tell = node, incarnation, tell
@@ -41,7 +45,7 @@ class Looks:
         task.add_done_callback(lambda done: self._forget(order.job, done))
 
     async def stop(self) -> None:
-        """End every look."""
+        """Cancel every look, and wait for it."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -62,7 +66,7 @@ class Looks:
 
 
 async def sight(peer: PeerAddress, tries: int = TRIES, try_s: float = TRY_S) -> PeerSight:
-    """Dial one peer `tries` times."""
+    """Dial one peer `tries` times, and return how often that failed, with the last reason."""
     failed, reason = 0, ""
     for attempt in range(tries):
         if attempt:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Offer:
-    """A slot that is not overwritten until this is closed."""
+    """A pinned slot: it is not overwritten until this is closed."""
 
     def __init__(self, held: Held, slot: SlotView) -> None:
         self.held, self._slot = held, slot
 
     @property
     def content(self) -> tuple[int, ...]:
-        """What tells this content of the slot from any other that it held, or will hold."""
+        """Identifies this content of the slot among all that it held, or will hold."""
         slot = self._slot
         return slot.index, slot.sequence, slot.generation, slot.step, slot.data_bytes, slot.header_bytes
 
@@ -35,7 +35,7 @@ class Offer:
         return self._slot.arena.area(self._slot.index)
 
     def close(self) -> None:
-        """Let the slot be overwritten again."""
+        """Unpin the slot and close its arena."""
         self._slot.arena.unpin(self._slot)
         self._slot.arena.close()
 
@@ -51,8 +51,9 @@ def newest(path: Path, status: MemberStatus, released_step: int) -> Offer | None
 
 
 def offered(path: Path, status: MemberStatus, choose: Callable[[Arena], SlotView | None]) -> Offer | None:
-    """The slot of this arena that `choose` names, pinned; None when there is none. Raises ArenaError, and
-    LayoutError on a slot whose header is damaged: that one is not pinned."""
+    """The slot of this arena that `choose` returns, pinned; None when there is none.
+
+    Raises ArenaError, and LayoutError on a slot whose header is damaged: that one is not pinned."""
     if not path.exists():
         return None
     with contextlib.ExitStack() as undo:
@@ -68,7 +69,7 @@ def offered(path: Path, status: MemberStatus, choose: Callable[[Arena], SlotView
 
 
 def held_in(slot: SlotView, status: MemberStatus, *, digests: bool = True) -> Held:
-    """What a slot of this member's arena holds; `digests`: every byte of it is read for them."""
+    """What a slot of this member's arena holds. With `digests` every byte of it is read."""
     return Held(
         job=status.job,
         member=status.member,

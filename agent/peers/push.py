@@ -1,7 +1,9 @@
 """Send the newest released snapshot of each member to its replica holders, in the background.
 
 There is one stream per replica holder at a time. A snapshot that is on its way is finished first, then the
-newest goes. What fails is retried after a pause that grows, with jitter."""
+newest one goes. What fails is retried after a pause that grows, with jitter. A former replica holder keeps
+its copy until the new holders have theirs: it may be all that is left of the state of a member that was
+replaced."""
 
 from __future__ import annotations
 
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
 
 _BACKOFF_S = (0.25, 30.0)
 _DROP_TRIES = 5
+"""How often a former replica holder is asked to drop a copy, if it does not answer."""
 _FAILURES = (*wire.BROKEN, ArenaError, ValueError)
 LINGER_S = 300.0
-"""A node that owns nothing of a job any more leaves its copies where they are for so long: whoever owns that
-state now may not have copied it yet."""
+"""How long copies stay with former holders when this node owns nothing of the job any more.
+
+The node that owns that state now may not have copied it yet."""
 _ALIVE = ("working", None)
-"""Answers that are waited past; None: one that a newer version knows."""
+"""Answers that mean only "still working"; None: one that a newer version sends and this one does not know."""
 log = logging.getLogger("holdfast.agent.peers")
 
 
@@ -45,15 +49,16 @@ class _Line:
     """What is to be done at one replica holder's address, and the task that does it."""
 
     address: str
-    due: dict[str, str] = field(default_factory=dict)  # member: job
-    drops: dict[str, int] = field(default_factory=dict)  # member: tries left
+    due: dict[str, str] = field(default_factory=dict)  # members to copy: member -> job
+    drops: dict[str, int] = field(default_factory=dict)  # copies to drop: member -> tries left
     task: asyncio.Task[None] | None = None
 
 
 class Pushes:
-    """Keeps replica holders supplied. `offer(member, job, released)` opens the newest snapshot up to that
-    step, pinned, or returns None; `vouch` is called with each before it leaves, `count` with what the metrics
-    show."""
+    """Keeps replica holders supplied.
+
+    `offer(member, job, released)` opens the newest snapshot up to that step, pinned, or returns None; `vouch`
+    is called with each snapshot before it leaves; `count` increases the metrics."""
 
     def __init__(
         self,
@@ -72,14 +77,14 @@ class Pushes:
         self._vouch = vouch
         self._pace, self._linger_s = Pace(bytes_per_s), linger_s
         self._lingering: dict[str, asyncio.TimerHandle] = {}
-        self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job: (member, address)
-        self._left: dict[str, dict[tuple[str, str], None]] = {}  # job: what is to be dropped later
+        self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job -> {(member, address)}
+        self._left: dict[str, dict[tuple[str, str], None]] = {}  # job -> copies to drop later
         self._released: dict[str, int] = {}
         self._stored: dict[tuple[str, str], tuple[int, int]] = {}
         self._lines: dict[str, _Line] = {}
 
     def replicate(self, job: str, partners: tuple[Partner, ...]) -> None:
-        """Copy these members from now on, and no others of the job. Without any, existing copies stay a
+        """Copy these members from now on, and no others of the job. With none, existing copies stay for a
         while."""
         self._stop_lingering(job)
         wanted = dict.fromkeys((partner.member, partner.address) for partner in partners)
@@ -88,7 +93,8 @@ class Pushes:
         self._wanted[job] = wanted
         for pair in wanted:
             left.pop(pair, None)
-            self._stored.pop(pair, None)  # said again, so it is not seen there: the partner is asked
+            # The order is repeated because the leader misses the copy: ask the holder
+            self._stored.pop(pair, None)
             self._due(job, *pair)
         if wanted:
             self._settle(job)
@@ -97,13 +103,13 @@ class Pushes:
             self._lingering[job] = loop.call_later(self._linger_s, self._settle, job)
 
     def release(self, job: str, step: int) -> None:
-        """Snapshots up to `step` are whole on all ranks: replica holders are to have the newest of them."""
+        """Snapshots up to `step` are READY on all ranks: send the replica holders the newest of them."""
         self._released[job] = step
         for member, address in self._wanted.get(job, {}):
             self._due(job, member, address)
 
     def complete(self, job: str) -> None:
-        """The job is over: stop copying, and let the copies go."""
+        """The job is over: stop copying, and have the holders drop its copies."""
         self._stop_lingering(job)
         pairs = {**self._wanted.pop(job, {}), **self._left.pop(job, {})}
         self._released.pop(job, None)
@@ -111,7 +117,7 @@ class Pushes:
             self._drop(member, address)
 
     async def stop(self) -> None:
-        """End all streams."""
+        """Cancel all streams, and wait for them."""
         for job in list(self._lingering):
             self._stop_lingering(job)
         tasks = [line.task for line in self._lines.values() if line.task is not None]
@@ -122,7 +128,7 @@ class Pushes:
 
     @property
     def waiting(self) -> int:
-        """Copies that have not arrived yet."""
+        """How many copies have not arrived yet."""
         return sum(len(line.due) for line in self._lines.values())
 
     def _due(self, job: str, member: str, address: str) -> None:
@@ -142,8 +148,7 @@ class Pushes:
             timer.cancel()
 
     def _settle(self, job: str) -> None:
-        """Have former replica holders drop what is whole elsewhere by now. Until then they keep it: it may be
-        all that is left of the state of a member that was replaced."""
+        """Have former replica holders drop copies whose successors are whole by now."""
         wanted, left = self._wanted.get(job, {}), self._left.get(job, {})
         for pair in list(left):
             of_member = [other for other in wanted if other[0] == pair[0]] or list(wanted)
@@ -159,14 +164,13 @@ class Pushes:
         return line
 
     async def _serve(self, line: _Line) -> None:
-        """Do what is due at one replica holder, until nothing is; a new task starts when something is due
-        again."""
+        """Work off what is due at one replica holder. A new task starts when something is due again."""
         pause_s = _BACKOFF_S[0]
         while line.due or line.drops:
             try:
                 await self._one(line)
                 pause_s = _BACKOFF_S[0]
-            except Exception as error:  # tried again, whatever it is; one not foreseen is logged whole
+            except Exception as error:  # retried in any case; an unforeseen one is logged with its traceback
                 unforeseen = not isinstance(error, _FAILURES)
                 reason = await wire.reason(None, error)
                 log.warning("the partner at %s: %s", line.address, reason, exc_info=unforeseen)
@@ -177,7 +181,7 @@ class Pushes:
 
     async def _one(self, line: _Line) -> None:
         for member in list(line.drops):
-            if member in line.drops:  # not wanted again while another was dropped
+            if member in line.drops:  # unless it was wanted again while another one was dropped
                 await self._tell_to_drop(line, member)
         member, job = next(iter(line.due.items()), ("", ""))
         if not member:
@@ -263,7 +267,7 @@ class Pace:
         self._free_at = 0.0
 
     async def take(self, nbytes: int) -> None:
-        """Wait for the turn of `nbytes`."""
+        """Wait until `nbytes` may be sent."""
         if self._bytes_per_s <= 0:
             return
         now = asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
 """Decide for each message whose copies a caller may read, leave and change at a node.
 
-A member's name begins with its job (`job.number`), and a copy says of which job it is: both must be the job
-that the caller names, and that must be one of the caller's. Where callers are not authenticated (loopback,
-plaintext) every job counts as the caller's; that a copy of one job cannot be named as another's still holds
+A member's name begins with its job (`job.number`), and a copy records its job: both must be the job that the
+caller names, and that job must be one of the caller's. Where callers are not authenticated (loopback,
+plaintext) every job counts as the caller's; a copy of one job still cannot be passed off as another's
 there."""
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 
 class NotYours(PeerError):
-    """A copy is of another job, or was left by another node: it is neither read nor changed."""
+    """A copy belongs to another job, or was left by another node: it is neither read nor changed."""
 
 
 def job_of(member: str) -> str:
-    """The job in a member's name; "" when it names none."""
+    """The job in a member's name; "" when the name has none."""
     return member.rpartition(".")[0]
 
 
 def may_read(caller: Caller, named: str, member: str) -> None:
-    """Raise NotYours unless the caller may touch this member, and names the job of its name. An agent of an
-    older version names none."""
+    """Raise NotYours unless the caller may touch this member's job, and names that job.
+
+    An agent of an older version names none."""
     job = job_of(member)
     if named not in ("", job):
         raise NotYours(f"{member} is a member of job {job}, not of {named!r:.80}: name its own job")
@@ -53,8 +54,9 @@ class Rights:
 
 
 def may_change(caller: Caller, member: str, owner: str) -> None:
-    """Raise NotYours unless the caller left this copy, or nobody is known to have (`owner` ""). A certificate
-    for many nodes stands for each of them."""
+    """Raise NotYours unless the caller left this copy, or its owner is unknown (`owner` "").
+
+    A certificate for many nodes stands for each of them."""
     if caller.role is None or not owner:
         return
     if not (caller.may_be(owner) or replace(caller, name=owner).may_be(caller.name)):

@@ -10,7 +10,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_memory(target: Path, needed: int, cgroup: Path = _CGROUP) -> None:
-    """Raise ArenaError, with what to do, when this machine or container has fewer bytes to spare."""
+    """Raise ArenaError, with what to do, when this machine or container has fewer than `needed` bytes to
+    spare."""
     available = available_bytes(cgroup)
     if available < needed:
         raise ArenaError(
@@ -20,7 +21,10 @@ def check_memory(target: Path, needed: int, cgroup: Path = _CGROUP) -> None:
 
 
 def available_bytes(cgroup: Path = _CGROUP) -> int:
-    """What can be had without swapping: of the machine, and of the container when it has a limit."""
+    """How many bytes can be had without swapping: of the machine, and of the container if it has a limit.
+
+    A container's page cache (active_file, inactive_file) counts as available: the kernel drops it when memory
+    runs out."""
     machine = _table(Path("/proc/meminfo"))["MemAvailable:"] << 10
     limit = cgroup / "memory.max"
     if not limit.exists() or limit.read_text().strip() == "max":

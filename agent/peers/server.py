@@ -1,5 +1,7 @@
-"""Serve one agent's copies to other agents: take copies in, give them out. A bad message ends only its
-stream."""
+"""Serve this node's snapshots and copies to other agents: take copies in, give them out.
+
+A bad message ends only its own stream. Whatever writes to shared memory runs in a thread that is waited for
+even when the call is cancelled, since that memory is given back afterwards."""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from controlplane.access.tls import TlsFiles
 
 STREAMS_MAX = 8
-"""Streams of each direction at a time; one more is asked to come again."""
+"""Streams at a time, in each direction. A caller beyond that is refused and tries again later."""
 _WORKING_S = 1.0
+"""How often the owner is sent "still working", while a thread is busy with its copy."""
 _ENDED = "another stream took its place, or nobody wants this copy any more"
 T = TypeVar("T")
 log = logging.getLogger("holdfast.agent.peers")
@@ -56,7 +59,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
     DecodeError: grpc.StatusCode.INVALID_ARGUMENT,
     ValueError: grpc.StatusCode.INVALID_ARGUMENT,
 }
-"""What is answered to what; the first that fits."""
+"""The status code that answers each error; the first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,11 @@ class _Put:
 
 
 class PeerServer:
-    """Serves `copies`, and what members of its own node left, at an address. `count` hears bytes received
-    and given, and calls refused.
+    """Serves `copies`, and the arenas of its own node's members (`own`).
 
-    Where it asks for certificates, only agents of this cluster are let in, and a copy is changed only by
-    whoever left it. Each message is held against the jobs of whoever sent it, and against those that this
-    node takes (`rights`)."""
+    `count` receives bytes received and given, and calls refused. Where certificates are required, only agents
+    of this cluster are let in, and a copy is changed only by the node that left it. Each message is checked
+    against the jobs of its caller, and against those that this node takes (`rights`)."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class PeerServer:
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """Listen at host:port. Raises SettingsError when that cannot be."""
+        """Listen at host:port. Raises SettingsError when that is impossible."""
         guard = Guard(self._asks, self._denied)
         self._server = grpc.aio.server(options=(*wire.OPTIONS, *LIMITS), interceptors=(guard,))
         self._server.add_generic_rpc_handlers((self._handlers(),))
@@ -117,7 +119,7 @@ class PeerServer:
         await self.end_puts()
 
     async def end_puts(self, job: str = "", member: str = "") -> None:
-        """Cancel the incoming copies of this job, or member, or all; returns when their slots are given
+        """Cancel the incoming copies of this job, or member, or all; returns once their slots are given
         back."""
         tasks = [
             put.task
@@ -143,7 +145,7 @@ class PeerServer:
         }
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
-    # ------------------------------------------------------------ taking in
+    # ------------------------------------------------------------ incoming copies
 
     async def _put(self, _requests: Any, context: Any) -> None:
         async with self._answering(context):
@@ -155,7 +157,7 @@ class PeerServer:
             self._rights.leave(calling(), held)
             check(held)
             self._check_owner(held.member)
-            await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead
+            await self.end_puts(member=held.member)  # the owner has come back: its former stream is dead
             if len(self._putting) >= STREAMS_MAX:
                 raise Busy(f"{STREAMS_MAX} copies come in already")
             task = asyncio.current_task()
@@ -188,11 +190,12 @@ class PeerServer:
             await self._working(context, self._copies.commit, receiving, owner_of(calling()))
         finally:
             self._count("peer_received_bytes", filling.received)
-            receiving.close()  # does nothing when it was committed
+            receiving.close()  # does nothing after a commit
 
     async def _working(self, context: Any, work: Callable[..., T], *args: Any) -> T:
-        """Work in a thread, and tell the owner meanwhile that this node is alive. The thread is waited for in
-        any case: it writes to memory that is given back afterwards."""
+        """Run `work` in a thread, and tell the owner meanwhile that this node is alive.
+
+        The thread is waited for in any case: it writes to memory that is given back afterwards."""
         future = asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
         try:
             while not (await asyncio.wait([future], timeout=_WORKING_S))[0]:
@@ -202,7 +205,7 @@ class PeerServer:
             raise
         return future.result()
 
-    # ------------------------------------------------------------ giving out
+    # ------------------------------------------------------------ outgoing copies
 
     async def _get(self, request: Any, context: Any) -> None:
         async with self._answering(context):
@@ -266,7 +269,7 @@ class PeerServer:
             return pb.DropReply()
 
     def _check_owner(self, member: str) -> None:
-        """Raise NotYours unless the caller left this copy, or leaves it now, or nobody is known to have."""
+        """Raise NotYours unless the caller left this copy, or is leaving it now, or its owner is unknown."""
         may_change(calling(), member, self._copies.owner(member))
         if member in self._putting:
             may_change(calling(), member, self._putting[member].owner)
@@ -278,13 +281,13 @@ class PeerServer:
 
     @asynccontextmanager
     async def _answering(self, context: Any) -> AsyncIterator[None]:
-        """Answer a call that fails with the reason, log and count it."""
+        """Answer a call that fails with the reason; log and count it."""
         try:
             yield
         except asyncio.CancelledError as error:
             if error.args != (_ENDED,):
                 raise
-            await context.abort(grpc.StatusCode.ABORTED, _ENDED)  # grpc itself would leave the owner waiting
+            await context.abort(grpc.StatusCode.ABORTED, _ENDED)  # grpc by itself would let the owner wait
         except tuple(_CODES) as error:
             code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
             said = str(error) or type(error).__name__

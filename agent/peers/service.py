@@ -1,4 +1,4 @@
-"""Run a node's peer service: copies of snapshots that it gives, keeps for others, and gets back."""
+"""Run a node's peer service: the copies that it gives away, keeps for others, and gets back."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ log = logging.getLogger("holdfast.agent.peers")
 
 
 class Peers:
-    """The peer service of one node, and its orders about copies. `status` knows this node's members; `room`
-    opens or makes a member's arena, and `loaded` hears that something was brought into it."""
+    """The peer service of one node, and the leader's orders about copies.
+
+    `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called when
+    something was brought into it; `tell` sends the leader an event."""
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class Peers:
         """host:port of the peer service, "" while it does not serve."""
 
     async def start(self) -> None:
-        """Take up the copies of an earlier agent, and serve. Raises SettingsError, OSError."""
+        """Take over the copies of an earlier agent, and serve. Raises SettingsError, OSError."""
         self._kept.adopt()
         host = f"[{self._host}]" if ":" in self._host else self._host
         listen = self._settings.peer_listen or f"{host}:0"
@@ -117,7 +119,7 @@ class Peers:
         return self._kept.held()
 
     def vouched(self) -> list[events.SnapshotVouched]:
-        """What this node's agent vouches for, for each new leader."""
+        """What this node's agent vouches for, to report to each new leader."""
         return self._vouches.all(lambda member: self._status(member) is not None)
 
     @property
@@ -130,17 +132,17 @@ class Peers:
         self._pushes.replicate(order.job, order.partners)
 
     def release(self, order: effects.Release) -> None:
-        """Snapshots up to this step are whole on all ranks: send the newest one to the replica holders."""
+        """Snapshots up to this step are READY on all ranks: send the newest one to the replica holders."""
         self._pushes.release(order.job, order.step)
 
     def complete(self, order: effects.Complete) -> None:
-        """The job is over: copy and keep nothing of it any more."""
+        """The job is over: copy nothing of it any more, and drop all copies of it."""
         self._pushes.complete(order.job)
         self._vouches.forget(order.job)
         self._in_background(self._forget(order.job))
 
     def discard(self, order: effects.Discard) -> None:
-        """Newer state of these members is kept elsewhere: drop the copies."""
+        """Newer state of these members is kept elsewhere: drop their copies."""
         self._in_background(self._let_go(order))
 
     def fetch(self, order: effects.Fetch) -> None:

@@ -1,4 +1,7 @@
-"""Run work in threads that is always waited for: it uses memory that is given back afterwards."""
+"""Run work in threads that are always waited for: it uses memory that is given back afterwards.
+
+asyncio abandons the thread of a cancelled call. A thread that still writes to shared memory would then write
+to memory that somebody else has got, or that is unmapped."""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ def nice_pool(threads: int, name: str) -> ThreadPoolExecutor:
 
 
 async def in_thread(pool: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> T:
-    """The result of `work`. Cancelled, it waits for the thread first; a result that has a `close()` is
-    closed then."""
+    """Return the result of `work`.
+
+    When cancelled, it waits for the thread first, and closes a result that has a `close()`."""
     future = asyncio.get_running_loop().run_in_executor(pool, work, *args)
     try:
         await asyncio.wait([future])
@@ -32,12 +36,12 @@ async def in_thread(pool: ThreadPoolExecutor, work: Callable[..., T], *args: Any
 
 
 async def undo(future: asyncio.Future[Any]) -> None:
-    """Wait for a thread whose result nobody wants any more, and close that result."""
+    """Wait for a thread whose result is not wanted any more, and close that result."""
     while not future.done():
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
-            continue  # whoever called us is being cancelled already, and will say so
+            continue  # the caller is being cancelled already, and raises that itself
     if future.cancelled() or future.exception() is not None:
         return
     close = getattr(future.result(), "close", None)

@@ -1,8 +1,8 @@
-"""Vouch for snapshots: report what they hash to before any other node has a copy.
+"""Vouch for snapshots: report their digests to the leader before any other node has a copy.
 
-The digest is one blake3 over the blake3 of each chunk, and over the member and step of the snapshot: whoever
-keeps the copy cannot make other bytes, or another step, that hash to the same. (xxh3, by which chunks are
-compared on their way, is fast and nothing more.) It is taken where copies are sent, in the background, once
+The digest is one blake3 over the blake3 of each chunk, and over the member and step of the snapshot: the node
+that keeps the copy cannot find other bytes, or another step, with the same digest. (xxh3, by which chunks are
+compared on their way, is fast but can be forged.) It is taken where copies are sent, in the background, once
 per snapshot."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FORM = "holdfast snapshot 1"
 SAID_MAX = 3
-"""Snapshots of one member that are vouched for anew to each new leader: its arena holds two of them."""
+"""Snapshots of one member for which the agent vouches to each new leader: its arena holds two of them."""
 
 
 class Altered(PeerError):
@@ -32,8 +32,10 @@ class Altered(PeerError):
 
 
 class Sealing:
-    """The digest of one snapshot, from its chunks in order. With a `pool`, each is taken in its threads while
-    the next one comes: ask for the digest there, behind them all."""
+    """The digest of one snapshot, from its chunks in order.
+
+    With a `pool`, each chunk's digest is taken in the pool's threads while the next chunk arrives. Then ask
+    for the whole digest in that pool too, behind the chunks."""
 
     def __init__(self, held: Held, pool: Executor | None = None) -> None:
         self._pool, self._taken = pool, list[Future[bytes]]()
@@ -42,7 +44,7 @@ class Sealing:
         self._whole = blake3.blake3("\n".join(words).encode())
 
     def add(self, chunk: Any) -> None:
-        """Take the next chunk; it stays as it is until the digest is asked for."""
+        """Add the next chunk. Its bytes must not change until the digest is asked for."""
         if self._pool is None:
             self._whole.update(_digest(chunk))
         else:
@@ -50,7 +52,7 @@ class Sealing:
 
     @property
     def digest(self) -> str:
-        """Of what was added, in hex."""
+        """The digest of all that was added, in hex."""
         taken, self._taken = self._taken, []
         for chunk in taken:
             self._whole.update(chunk.result())
@@ -63,7 +65,7 @@ def _digest(chunk: Any) -> bytes:
 
 
 def seal(held: Held, memory: memoryview) -> str:
-    """The digest of the snapshot in a slot's memory. Pin the slot while it is taken."""
+    """The digest of the snapshot in a slot's memory. Keep the slot pinned meanwhile."""
     sealing = Sealing(held)
     for start, nbytes in places(held.data_bytes, held.header_bytes):
         sealing.add(memory[start : start + nbytes])
@@ -71,15 +73,16 @@ def seal(held: Held, memory: memoryview) -> str:
 
 
 class Vouches:
-    """What this agent vouches for, of the newest snapshots of its members; `tell` says it to the leader."""
+    """What this agent vouches for, of the newest snapshots of its members. `tell` sends it to the leader."""
 
     def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
         self._node, self._incarnation, self._tell = node, incarnation, tell
-        self._sealed: dict[str, tuple[tuple[int, ...], str]] = {}  # member: its newest seal, and of what
+        self._sealed: dict[str, tuple[tuple[int, ...], str]] = {}  # member -> content of the slot, its digest
         self._said: dict[str, dict[tuple[int, int], events.SnapshotVouched]] = {}
 
     def seal(self, offer: Offer) -> str:
-        """The digest of what is offered; taken once while the slot stays as it is. Blocks: use a thread."""
+        """The digest of an offered snapshot, taken once while the slot's content stays. Blocks: use a
+        thread."""
         held, what = offer.held, offer.content
         known = self._sealed.get(held.member)
         if known is not None and known[0] == what:
@@ -89,8 +92,10 @@ class Vouches:
         return digest
 
     def say(self, held: Held) -> None:
-        """Tell the leader, unless it was told. This comes before a copy leaves: that may soon be all that is
-        left."""
+        """Vouch for a snapshot to the leader, unless that is done.
+
+        This must come before a copy leaves: if this node dies then, the copy may be all that is left, and
+        nobody else can vouch for it."""
         said, key = self._said.setdefault(held.member, {}), (held.generation, held.step)
         if key in said and said[key].digest == held.vouched:
             return
@@ -109,7 +114,7 @@ class Vouches:
         self._tell(event)
 
     def all(self, known: Callable[[str], bool]) -> list[events.SnapshotVouched]:
-        """What each new leader has to be told, of the members that are known here."""
+        """What each new leader must learn: the digests for members that are still known here."""
         self._drop([member for member in self._said if not known(member)])
         return [event for said in self._said.values() for event in said.values()]
 

@@ -1,7 +1,7 @@
 """Encode the peer protocol: snapshots as messages, blocks with one copy only, limits, deadlines.
 
-A block is the one field that carries bytes in bulk. Its message (proto/controlplane/wire/peer.proto) is put
-together and taken apart by hand, which leaves one copy on each side; everything else is protobuf's."""
+Blocks are nearly all of the bytes. Their message (proto/controlplane/wire/peer.proto) is put together and
+taken apart by hand, which leaves one copy on each side; protobuf encodes everything else."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ BROKEN = (
     OSError,
     TimeoutError,
     PeerError,
-    asyncio.InvalidStateError,  # a write on a stream that ended in the same moment
+    asyncio.InvalidStateError,  # a write on a stream that ended at the same moment
     grpc.aio.BaseError,
 )
-"""What ends one stream, and nothing else."""
+"""What ends one stream, and only that."""
 _BLOCK_TAG = 2 << 3 | 2  # field 2 of PutMessage and GetMessage, length-delimited
 _VARINT_MAX = 5
 
 
 def block(content: memoryview) -> bytes:
-    """A block as the message that carries it: its only copy."""
+    """The message that carries a block, as bytes. This is the block's only copy."""
     return b"".join((_prefix(len(content)), content))
 
 
@@ -60,13 +60,13 @@ def _prefix(nbytes: int) -> bytes:
 
 
 def put(message: Any) -> bytes:
-    """A PutMessage or GetMessage, or a block that is one already, as bytes."""
+    """A PutMessage or GetMessage as bytes; a block that is encoded already passes unchanged."""
     data: bytes = message if isinstance(message, bytes) else message.SerializeToString()
     return data
 
 
 def parser(kind: Any) -> Callable[[bytes], Any]:
-    """Bytes as a message of this kind; a block as a view of its bytes."""
+    """Make a parser: from bytes to a message of this kind, or to a view of the bytes when it is a block."""
 
     def parse(data: bytes) -> Any:
         start = _block_start(data)
@@ -79,7 +79,7 @@ def parser(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _block_start(data: bytes) -> int:
-    """Where a block's bytes start in its message; 0 when the message is not just one block."""
+    """Where a block's bytes start in its message; 0 when the message is not exactly one block."""
     if not data or data[0] != _BLOCK_TAG:
         return 0
     nbytes = shift = 0
@@ -92,7 +92,7 @@ def _block_start(data: bytes) -> int:
 
 
 def message_of(held: Held, *, digests: bool = True) -> pb.Snapshot:
-    """A snapshot as its message."""
+    """The message that describes a snapshot."""
     return pb.Snapshot(
         job=held.job,
         member=held.member,
@@ -108,7 +108,7 @@ def message_of(held: Held, *, digests: bool = True) -> pb.Snapshot:
 
 
 def check_numbers(message: Any) -> None:
-    """Raise PeerError, naming it, on a number of a Snapshot or GetRequest that is not within its bounds."""
+    """Raise PeerError, with the field's name, on a number of a Snapshot or GetRequest outside its bounds."""
     for field in message.DESCRIPTOR.fields:
         if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64):
             reason = bounds.beyond(message.DESCRIPTOR.name, field.name, getattr(message, field.name))
@@ -117,7 +117,8 @@ def check_numbers(message: Any) -> None:
 
 
 def held_from(message: Any) -> Held:
-    """The snapshot of a message; `agent.peers.blocks.check` tells whether it can be one. Raises PeerError."""
+    """The snapshot that a message describes; `blocks.check` tells whether it is possible. Raises
+    PeerError."""
     check_numbers(message)
     return Held(
         job=message.job,
@@ -142,7 +143,7 @@ async def read(call: Any, timeout_s: float, who: str) -> Any:
         raise TimeoutError(f"{who} was silent for {timeout_s:g} s") from None
     if message is grpc.aio.EOF:
         raise PeerError(f"{who} ended the stream too early")
-    if message is None:  # what grpc makes of bytes that are no message
+    if message is None:  # how grpc passes on bytes that it could not parse
         raise PeerError(f"{who} sent bytes that are no message of this protocol")
     return message
 
@@ -178,7 +179,7 @@ def channel(address: str, access: Access | None = None) -> Any:
 
 
 async def reason(call: Any, error: BaseException) -> str:
-    """Why a stream ended, in the words of whoever ended it."""
+    """Why a stream ended, as the side that ended it put it."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     if call is not None and call.done() and not call.cancelled():

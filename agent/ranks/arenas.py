@@ -1,4 +1,7 @@
-"""Create arenas for ranks that ask for one, in a thread: every page is put in memory at once."""
+"""Create arenas for ranks that ask for one.
+
+This takes a thread: every page is put in memory at once, so that a snapshot can never fail half way for lack
+of memory."""
 
 from __future__ import annotations
 
@@ -27,8 +30,9 @@ log = logging.getLogger("holdfast.agent.arenas")
 
 
 class Arenas:
-    """One arena per member that tracks its state. Two requests get two answers and one arena. `push` sends a
-    message to a member, `decide` tells the core the outcome."""
+    """One arena per member that tracks its state. Two requests get two answers and one arena.
+
+    `push` sends a message to a member, `decide` passes the outcome to the core."""
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Arenas:
         self._making: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, member: Member, slot_bytes: int) -> None:
-        """Answer with an arena whose slots have this room, or with the reason why there is none."""
+        """Answer with an arena that has slots of this size, or with the reason why there is none."""
         if member.arena is not None and member.arena.slot_bytes >= slot_bytes:
             self._answer(member)
         elif member.name not in self._making:
@@ -52,8 +56,8 @@ class Arenas:
             task.add_done_callback(lambda _: self._making.pop(member.name, None))
 
     def changed(self, member: Member) -> None:
-        """Something was brought into a member's arena, which may have been created anew for it: tell the
-        rank, if it uses the old one."""
+        """Send the rank its new arena, if bringing a state into it has replaced the old file by a larger
+        one."""
         if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
             self.ask(member, member.arena.slot_bytes + 1)
 
@@ -80,7 +84,7 @@ class Arenas:
             self._push(member.name, ArenaFailed(str(error)))
             self._decide(Room(member.name, str(error)[:2000]))
             return
-        if self._members.get(member.name) is not member:  # dismissed meanwhile
+        if self._members.get(member.name) is not member:  # it was dismissed meanwhile
             removal.file(path)
             await asyncio.to_thread(fresh.close)
             return

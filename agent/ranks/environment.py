@@ -1,4 +1,4 @@
-"""Make the environment of a rank's process: torchrun's variables and ours."""
+"""Make the environment of a rank's process: torchrun's variables and Holdfast's."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _OURS = frozenset(
         "INSECURE",
     )
 )
-"""What lets an agent in is none of its ranks' business."""
+"""The agent's own credentials, which its ranks must not see."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node tells every process on it."""
+    """What every process of a node learns about its node."""
 
     node: str
-    address: str  # host that peers use
-    gate: str  # path of gate.sock
-    ledger: str  # folder, "" for none
+    address: str  # the host at which other nodes reach this one
+    gate: str  # path of the rank server's socket
+    ledger: str  # folder of the sample ledger; "": none
 
 
 def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page: str) -> dict[str, str]:
-    """The full environment of one process: the agent's own, then the job's, then what the launch says."""
+    """The full environment of one process: the agent's own, then the job's, then that of this launch."""
     spec = launch.spec
     env = {name: value for name, value in base.items() if name not in _OURS} | dict(spec.env)
     nproc = launch.spec.nproc_per_node
@@ -68,7 +68,8 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page:
 
 
 def _seat(launch: Launch, node: str) -> dict[str, str]:
-    """torchrun's variables. A spare has no rank yet: it gets -1, and the SDK sets it when it has one."""
+    """torchrun's variables. A spare has no rank yet: it gets -1, and the SDK sets them when it gets a
+    rank."""
     spec, generation = launch.spec, launch.generation
     nodes = _nodes(generation)
     world = generation.world_size if generation else spec.nnodes_max * spec.nproc_per_node

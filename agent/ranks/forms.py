@@ -1,4 +1,4 @@
-"""Make the message that has a rank form a generation: its seat, its peers, and the sources of its state."""
+"""Make the message that has a rank form a generation: its place, its peers, and the sources of its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)
 
 
 def form_message(member: Member, generation: Generation, incident: str, paths: Paths) -> Form:
-    """The message for one member. Raises ValueError when it has no seat in the generation."""
+    """The message for one member. Raises ValueError when it has no place in the generation."""
     seat = seat_of(member.name, generation)
     seats = [
         {"rank": s.rank, "member": s.member, "node": s.node, "local_rank": s.local_rank}
@@ -79,7 +79,7 @@ def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Me
 
 
 def _reshard(member: Member, resume: Resume) -> Message:
-    """No arena can hold what this rank needs: have it read its part of the checkpoint by itself."""
+    """Have the rank read its part of the checkpoint from storage: no arena holds it in the new layout."""
     spec = member.spec
     storage = spec.storage if spec else ""
     return {"reshard": True, "storage": storage, "job": member.status.job, "digest": resume.digest}

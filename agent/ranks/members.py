@@ -1,5 +1,4 @@
-"""Keep what outlives an agent of its members: statuses, progress pages and arenas, in files of shared
-memory."""
+"""Keep members' statuses, progress pages and arenas in files of shared memory, which outlive an agent."""
 
 from __future__ import annotations
 
@@ -36,15 +35,18 @@ class Memory:
         self._freeing = ThreadPoolExecutor(1, "free")
 
     def make(self, member: Member) -> None:
-        """Create a member's progress page, and note what its job was launched as. Raises OSError when shared
-        memory is full."""
+        """Create a member's progress page, and store the job that it was launched for.
+
+        Raises OSError when shared memory is full."""
         member.page = ProgressPage.create(self._paths.page(member.name))
         if member.spec is not None:
             self._paths.spec(member.name).write_bytes(records.pack(member.spec))
 
     def keep(self, status: MemberStatus) -> None:
-        """Store a status for the next agent. Where that fails (shared memory is full), the next agent knows
-        less, and nobody else is harmed."""
+        """Store a status for the next agent.
+
+        When that fails (shared memory is full), the next agent knows less and nothing else is harmed: it is
+        only logged."""
         path = self._paths.record(status.member)
         draft = path.with_suffix(".new")
         try:
@@ -54,8 +56,7 @@ class Memory:
             log.warning("the status of %s is not kept for another agent: %s", status.member, error)
 
     def remove(self, member: Member) -> None:
-        """Remove a member's shared memory. Its arena is removed in a thread: unmapping gigabytes takes
-        time."""
+        """Remove a member's shared memory. Its arena goes in a thread: unmapping gigabytes takes time."""
         arena, member.arena = member.arena, None
         self.close([member])
         paths, name = self._paths, member.name
@@ -69,7 +70,7 @@ class Memory:
         self._freeing.shutdown(wait=True)
 
     def close(self, members: Iterable[Member]) -> None:
-        """Unmap their memory. The files stay."""
+        """Unmap the memory of these members. The files stay."""
         for member in members:
             for memory in (member.page, member.arena):
                 if memory is not None:
@@ -77,8 +78,9 @@ class Memory:
             member.page = member.arena = None
 
     def recall(self) -> list[Member]:
-        """Take up what an earlier agent left. Unreadable files and those of nobody are removed; files that no
-        agent makes stay."""
+        """Take over what an earlier agent left.
+
+        Unreadable files, and files of unknown members, are removed; files that no agent makes stay."""
         members: list[Member] = []
         for path in sorted(self._paths.memory.glob("*.json")):
             try:

@@ -1,7 +1,8 @@
 """Serve the Unix socket where a node's ranks talk to their agent.
 
-The kernel says which process connects (SO_PEERCRED), and the launcher which member that is. Garbage ends its
-own connection only."""
+The kernel tells which process connects (SO_PEERCRED), and the launcher which member that process is. A rank
+can be faster than the launcher's message about it: its first frame then waits (`_early`). A frame that cannot
+be read ends its own connection only."""
 
 from __future__ import annotations
 
@@ -29,25 +30,25 @@ log = logging.getLogger("holdfast.agent.gate")
 
 
 class RankHandler(Protocol):
-    """What the rank server asks of its node."""
+    """What the rank server needs of its node."""
 
     def admit(self, member: str, pid: int) -> str:
-        """Why this process is not that member; "" when it is."""
+        """Why this process is refused as that member; "" when it is admitted."""
 
     def unnamed(self, member: str) -> bool:
-        """Whether the launcher may not have said yet which process this member is."""
+        """Whether the launcher has yet to report this member's process."""
 
     def hear(self, member: str, frame: Message) -> None:
-        """A message of an admitted member. Raises BadMessage."""
+        """Take a message of an admitted member. Raises BadMessage."""
 
     def joined(self, member: str, frame: Message) -> list[AgentMessage]:
         """Take an admitted member's hello; returns the answers to it. Raises BadMessage."""
 
     def left(self, member: str) -> None:
-        """A member's connection ended."""
+        """Note that a member's connection ended."""
 
     def drop(self, kind: str, reason: str) -> None:
-        """Count something that was dropped."""
+        """Count and log something that was dropped."""
 
 
 class RankServer:
@@ -57,9 +58,9 @@ class RankServer:
         self._path, self._node = path, node
         self._ranks: dict[str, _Connection] = {}
         self._open: set[_Connection] = set()
-        self._early: dict[_Connection, Message] = {}  # first frames that came before the launcher's word
+        self._early: dict[_Connection, Message] = {}  # first frames of processes that are not reported yet
         self._server: asyncio.Server | None = None
-        self._made: os.stat_result | None = None  # our socket, as it was bound
+        self._made: os.stat_result | None = None  # identity of our socket file, so that only that is removed
 
     @property
     def connections(self) -> int:
@@ -68,17 +69,17 @@ class RankServer:
 
     @property
     def gone(self) -> bool:
-        """Whether its socket was removed: nobody can connect any more."""
+        """Whether its socket file was removed, so that nobody can connect any more."""
         return self._server is not None and not self._path.exists()
 
     async def reopen(self) -> None:
-        """Listen at a new socket. Existing connections stay. Raises OSError."""
+        """Listen at a new socket file. Existing connections stay. Raises OSError."""
         if self._server is not None:
             self._server.close()
         await self.open()
 
     async def open(self) -> None:
-        """Listen, mode 0600. Raises OSError."""
+        """Listen, with mode 0600. Raises OSError."""
         removal.dead_socket(self._path)
         listener = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
@@ -116,14 +117,14 @@ class RankServer:
         return member in self._ranks
 
     def opened(self, connection: _Connection) -> None:
-        """Note a new connection; its first frame will say who it is."""
+        """Note a new connection. Its first frame will name the member."""
         self._open.add(connection)
 
     def closed(self, connection: _Connection) -> None:
-        """A connection is gone."""
+        """Note that a connection is gone."""
         self._open.discard(connection)
         if self._early.get(connection, {}).get("op") == Hello.op:
-            del self._early[connection]  # a last word counts without its connection
+            del self._early[connection]  # a hello needs its connection; a `raised` counts without
         member = connection.member
         if member and self._ranks.get(member) is connection:
             del self._ranks[member]
@@ -140,7 +141,7 @@ class RankServer:
             self._early[connection] = message
         elif op == Hello.op:
             self._greet(connection, message)
-        elif op == Raised.op:  # from holdfast.launch.warm: it says only this
+        elif op == Raised.op:  # from holdfast.launch.script, as its only frame on this connection
             self._check(connection, message)
             self._dispatch(str(message["member"]), message)
             connection.say(Noted())
@@ -148,14 +149,14 @@ class RankServer:
             raise FrameError(f"the first frame must be a hello, not {op!r:.80}")
 
     def named(self) -> None:
-        """The launcher has named processes: look again at connections that came before."""
+        """Look again at connections that waited: the launcher has reported processes."""
         for connection, message in list(self._early.items()):
             if not self._node.unnamed(str(message.get("member"))):
                 del self._early[connection]
                 connection.take(message)
 
     def drop(self, kind: str, reason: str) -> None:
-        """Count and log what was dropped."""
+        """Count and log something that was dropped."""
         log.warning("%s: %s", kind, reason)
         self._node.drop(kind, reason)
 
@@ -166,7 +167,7 @@ class RankServer:
             self.drop("rank_message", f"{member}: {error}")
 
     def _check(self, connection: _Connection, message: Message) -> None:
-        """Raise FrameError unless the peer is the member it says it is, in our version."""
+        """Raise FrameError unless the peer is the member that it claims to be, and speaks our version."""
         member, pid = message.get("member"), message.get("pid")
         if message.get("version") != VERSION:
             theirs = f"{message.get('version')!r:.80}"
@@ -175,7 +176,8 @@ class RankServer:
             reason = "member and pid are needed"
         elif connection.uid not in (os.getuid(), 0):
             reason = f"user {connection.uid} is not ours"
-        elif connection.pid not in (0, pid):  # 0: of another pid namespace, the kernel cannot say
+        # 0: the kernel cannot tell, the peer is in another pid namespace
+        elif connection.pid not in (0, pid):
             reason = f"process {connection.pid} says it is {pid}"
         else:
             reason = self._node.admit(member, pid)
@@ -210,7 +212,7 @@ class _Connection(asyncio.Protocol):
         self.pid = self.uid = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it
         descriptor = transport.get_extra_info("socket").fileno()
         with socket.socket(fileno=os.dup(descriptor)) as peer:
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -225,7 +227,7 @@ class _Connection(asyncio.Protocol):
             self._break(error)
 
     def take(self, message: Message) -> None:
-        """Take a frame that was kept until now."""
+        """Take a frame that had to wait."""
         try:
             self._server.hear(self, message)
         except FrameError as error:

@@ -1,4 +1,4 @@
-"""What this machine can do at best: a warm copy in memory, and its disk past the page cache."""
+"""Measure the best that this machine can do: a warm copy in memory, and its disk past the page cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK_BYTES = 8 << 20
 
 
 class WarmCopy:
-    """A copy of the state into shared memory whose pages are there: the least that a snapshot can stall."""
+    """A copy of the state into shared memory whose pages are mapped: the least that a snapshot can stall."""
 
     def __init__(self, state: State, folder: Path) -> None:
         self._sources = list(state.values())
@@ -35,20 +35,20 @@ class WarmCopy:
         self.seconds()
 
     def seconds(self) -> float:
-        """How long one pass of copies takes."""
+        """Make one copy of everything, and return how long it took."""
         begun = time.perf_counter()
         for target, source in zip(self._targets, self._sources, strict=True):
             target.copy_(source)
         return time.perf_counter() - begun
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._targets.clear()
         self._path.unlink()
 
 
 def disk_write_s(folder: Path, nbytes: int) -> float:
-    """Seconds to write so many bytes in 8 MiB blocks with O_DIRECT into one file, fsync included."""
+    """The seconds to write `nbytes` in 8 MiB blocks with O_DIRECT into one file, fsync included."""
     path, block = folder / "limit", mmap.mmap(-1, BLOCK_BYTES)
     block.write(os.urandom(BLOCK_BYTES))
     begun = time.perf_counter()
@@ -65,7 +65,7 @@ def disk_write_s(folder: Path, nbytes: int) -> float:
 
 
 def drop_caches() -> bool:
-    """Empty the page cache, so that reads come from the disk. False when that is not allowed here."""
+    """Empty the page cache, so that reads come from the disk. False when that is not permitted."""
     os.sync()
     try:
         with open("/proc/sys/vm/drop_caches", "w") as file:

@@ -1,4 +1,4 @@
-"""Holdfast: the SDK's snapshot in the training process, the agent's work in a process beside it."""
+"""Run Holdfast: the SDK's snapshot in the training process, the agent's work in a process beside it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Holdfast:
             self._order(op="create", arena=str(path), slot_bytes=slot_bytes)
         self._snapshots.attach(str(self._arena))
         self.step = 0
-        for _ in range(2):  # both slots have been written once
+        for _ in range(2):  # so that both slots have been written once
             self.snapshot_s()
 
     def snapshot_s(self) -> float:
-        """Take a snapshot of the next step; the seconds that training stands still."""
+        """Take a snapshot of the next step. Returns the seconds for which training stands still."""
         self.step += 1
         begun = time.perf_counter()
         outcome = self._snapshots.write(self.step, 1, self.step - 1)
@@ -56,7 +56,9 @@ class Holdfast:
     def save(
         self, during: Callable[[], Any] | None = None, *, base: str = "", codec: str = "none"
     ) -> tuple[float, float, dict[str, Any]]:
-        """(stall, total, answer): a snapshot, and it made durable and published while `during` goes on."""
+        """Take a snapshot, and make it durable and published while `during` goes on: (stall, total, answer).
+
+        Times in s; `answer` is the saving process's."""
         begun = time.perf_counter()
         stall = self.snapshot_s()
         order = {"op": "save", "arena": str(self._arena), "storage": self.storage, "step": self.step}
@@ -73,14 +75,15 @@ class Holdfast:
         return stall, time.perf_counter() - begun, answers[0]
 
     def restore_s(self) -> float:
-        """From storage into the live tensors: verified into an arena by the agent, copied by the rank."""
+        """Restore from storage: verified into an arena by the agent, copied into the live tensors by the
+        rank."""
         begun = time.perf_counter()
         self._order(op="load", arena=str(self._spare), storage=self.storage, step=self.step)
         snapshot.load(str(self._spare), self.step, self._tracked)
         return time.perf_counter() - begun
 
     def restore_memory_s(self) -> float:
-        """From the rank's own arena into the live tensors."""
+        """Restore from the rank's own arena into the live tensors."""
         begun = time.perf_counter()
         snapshot.load(str(self._arena), self.step, self._tracked)
         return time.perf_counter() - begun
@@ -91,7 +94,7 @@ class Holdfast:
         return int(self._order(op="memory")["bytes"])
 
     def close(self) -> None:
-        """End it all."""
+        """End the other process, and detach from the arena."""
         self._snapshots.detach()
         assert self._saver.stdin is not None and self._saver.stdout is not None
         self._saver.stdin.close()

@@ -1,4 +1,4 @@
-"""The peers: safetensors and torch.distributed.checkpoint, each as its documentation says."""
+"""Run the peers: safetensors and torch.distributed.checkpoint, each as its documentation says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ warnings.filterwarnings("ignore", category=UserWarning, module="torch.distribute
 
 
 def safetensors_s(state: State, path: Path) -> float:
-    """Seconds of save_file with an fsync, without which it is not durable."""
+    """The seconds of save_file and an fsync, without which it would not be durable."""
     begun = time.perf_counter()
     save_file(state, path)
     descriptor = os.open(path, os.O_RDONLY)
@@ -41,7 +41,7 @@ def safetensors_s(state: State, path: Path) -> float:
 
 
 def safetensors_load_s(state: State, path: Path) -> float:
-    """Seconds to read every tensor and copy it into the live one."""
+    """The seconds to read every tensor and copy it into the live one."""
     begun = time.perf_counter()
     with safe_open(path, "pt") as file:
         for name, tensor in state.items():
@@ -50,14 +50,14 @@ def safetensors_load_s(state: State, path: Path) -> float:
 
 
 def dcp_save_s(state: State, folder: Path) -> float:
-    """Seconds of a plain dcp.save with one writer thread, its default."""
+    """The seconds of a plain dcp.save with one writer thread, its default."""
     begun = time.perf_counter()
     save(dict(state), storage_writer=FileSystemWriter(folder))
     return time.perf_counter() - begun
 
 
 def dcp_load_s(state: State, folder: Path) -> float:
-    """Seconds of dcp.load into the live tensors."""
+    """The seconds of dcp.load into the live tensors."""
     begun = time.perf_counter()
     load(dict(state), storage_reader=FileSystemReader(folder))
     return time.perf_counter() - begun
@@ -71,7 +71,8 @@ class AsyncSave:
         self._stager = DefaultStager(StagingOptions(False, process, False, False)) if cached else None
 
     def save(self, state: State, folder: Path, during: Callable[[], Any]) -> tuple[float, float]:
-        """(stall, total) in s: until the call returns, and until it is durable; `during` is done between."""
+        """Save: (stall, total) in s, until the call returns, and until it is durable. `during` runs in
+        between."""
         kind = AsyncCheckpointerType.PROCESS if self._process else AsyncCheckpointerType.THREAD
         more: dict[str, Any] = {} if self._stager is None else {"async_stager": self._stager}
         begun = time.perf_counter()
@@ -86,6 +87,6 @@ class AsyncSave:
         return stall, time.perf_counter() - begun
 
     def close(self) -> None:
-        """End its processes and give its memory back."""
+        """End its processes and free its memory."""
         if self._stager is not None:
             self._stager.close()

@@ -1,5 +1,6 @@
-"""The agent's part, in a process of its own as in production: orders on standard input, answers on output.
-Saves run at the agent's priorities; a load is waited for, and is not nice."""
+"""Do the agent's part, in a process of its own as in production: orders on standard input, answers on output.
+
+Saves run at the agent's priorities; a load does not, because training waits for it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ JOB = "bench"
 
 
 class Memory:
-    """The most memory of its own (not shared) that this process has held, in bytes."""
+    """Watches how much memory of its own (not shared) this process has held at most, in bytes."""
 
     def __init__(self) -> None:
         self.most = 0

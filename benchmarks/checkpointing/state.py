@@ -1,19 +1,20 @@
-"""The state that is saved: a GPT's weights and AdamW's moments, as flat names to tensors."""
+"""Make the state that is saved: a GPT's weights and AdamW's moments, by flat names."""
 
 from __future__ import annotations
 
 import torch
 
 SIZES = {0.04: (2, 96), 0.4: (6, 512), 1.3: (12, 768)}
-"""About so many GB: (layers, width). The bytes themselves are reported."""
+"""Sizes in GB, approximately: (layers, width). The exact bytes are reported."""
 VOCABULARY = 32_000
 
 State = dict[str, torch.Tensor]
 
 
 def gpt(layers: int, width: int, seed: int = 0) -> State:
-    """fp32 weights with both moments of AdamW, valued as after some training: incompressible mantissas,
-    exponents of a narrow range."""
+    """fp32 weights with both moments of AdamW.
+
+    The values are as after some training: incompressible mantissas, exponents of a narrow range."""
     generator = torch.Generator().manual_seed(seed)
     shapes = {"tok.weight": (VOCABULARY, width), "lnf.weight": (width,)}
     for layer in range(layers):
@@ -36,7 +37,7 @@ def gpt(layers: int, width: int, seed: int = 0) -> State:
 
 
 def nbytes(state: State) -> int:
-    """Bytes of all tensors."""
+    """The bytes of all tensors."""
     return sum(tensor.nbytes for tensor in state.values())
 
 
@@ -47,7 +48,8 @@ def train_a_little(state: State) -> None:
 
 
 def changed_names(state: State) -> list[str]:
-    """A fiftieth of the state: what a LoRA adapter, a few routed experts or an unfrozen head changes."""
+    """The names of a fiftieth of the state: what a LoRA adapter, a few routed experts or an unfrozen head
+    changes."""
     budget, chosen = nbytes(state) // 50, []
     for name in sorted(state, key=lambda name: -state[name].nbytes):
         if state[name].nbytes <= budget and "blocks" in name:
@@ -67,5 +69,5 @@ class Holder:
         return self.state
 
     def load_state_dict(self, given: State) -> None:
-        """Take these values, in place."""
+        """Copy these values into the live tensors."""
         torch._foreach_copy_(list(self.state.values()), [given[name] for name in self.state])

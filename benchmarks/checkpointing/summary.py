@@ -1,4 +1,4 @@
-"""From seconds and bytes to ratios, and what is aimed at."""
+"""Turn seconds and bytes into ratios, and list the aims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATIOS: dict[str, tuple[str, str]] = {
     "restore_shm_vs_dcp_load": ("restore_memory_s", "dcp_load_s"),
     "restore_peer_vs_grpc": ("peer_s", "grpc_s"),
 }
-"""Each ratio: what is divided by what."""
+"""Each ratio: which measurement is divided by which."""
 
 AIMS = (
     Aim("stall within 1.25x of a warm memcpy", "stall_vs_memcpy", None, 1.25),

@@ -1,8 +1,8 @@
-"""Asks a coordinator to take a job until it does: `holdfast submit` in a process that is there already.
+"""Submit a job to one coordinator until it is taken, from a process that is running already.
 
-`asking.py ADDRESS JOB SCRIPT` prints `ready` at the first refusal, then when the answer came that the job is
-taken and stored (s, CLOCK_MONOTONIC). A process that starts for each question may take longer than a
-failover."""
+`asking.py ADDRESS JOB SCRIPT` prints `ready` at the first refusal, then the time (s, CLOCK_MONOTONIC) when
+the answer came that the job is taken and stored. A new process of `holdfast submit` for each try could take
+longer to start than a failover."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from controlplane.cli.errors import UnreachableError
 from controlplane.core.records.model import JobSpec
 
 PAUSE_S = 0.02
-RANKS = 9  # more than any node has room for
+RANKS = 9  # more than a node has room for: it never starts
 
 
 async def ask(address: str, job: str, script: str) -> None:
-    """Ask until it is taken. Raises CliError when it is refused for good."""
+    """Ask until the job is taken. Raises CliError when it is refused for good."""
     spec = JobSpec(job, (script,), "/", nproc_per_node=RANKS)
     refused = False
     async with Admin(address) as admin:

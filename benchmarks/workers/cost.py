@@ -1,7 +1,7 @@
-"""What the SDK costs when nothing fails: `python cost.py overhead|stall`, one rank under Holdfast.
+"""Measure what the SDK costs when nothing fails: `python cost.py overhead|stall`, one rank under Holdfast.
 
-Both kinds take the measure and what it is measured against in turns, in one process. `LOGS` comes from the
-environment; the end is one line `done` with lists of seconds."""
+Both kinds alternate between the measurement and what it is compared with, in one process. `LOGS` comes from
+the environment; the last line is `done`, with lists of seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ torch.manual_seed(0)
 
 
 def overhead(steps: int) -> dict[str, list[float]]:
-    """CPU time of this thread for steps of a small model of many tensors: plain, with the SDK, plain ..."""
+    """CPU time of this thread for steps of a small model with many tensors, alternately plain and with the
+    SDK."""
     ours, ours_optimizer = _deep()
     plain, plain_optimizer = _deep()
     data = torch.randn(SAMPLES, WIDTH)
@@ -35,7 +36,7 @@ def overhead(steps: int) -> dict[str, list[float]]:
 
     @session.elastic
     def train() -> None:
-        ours_ddp = session.ddp(ours)  # one rank: the module itself, as its counterpart is
+        ours_ddp = session.ddp(ours)  # with one rank it is the module itself, like its plain counterpart
         middle = 0.0
         for _ in session.steps(steps):
             begun = time.thread_time()
@@ -69,7 +70,7 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tenso
 
 
 def stall(steps: int) -> dict[str, list[float]]:
-    """The pause between two steps that a snapshot makes, and a memcpy of the same state into warm shared
+    """The pause that a snapshot makes between two steps, and a memcpy of the same state into mapped shared
     memory."""
     model = nn.Linear(STATE_BYTES // 12 // 4096, 4096, bias=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -92,7 +93,7 @@ def stall(steps: int) -> dict[str, list[float]]:
 
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Everything that a snapshot has to hold."""
+    """Everything that a snapshot has to copy."""
     slots = [value for state in optimizer.state.values() for value in state.values()]
     return [tensor.detach() for tensor in [*model.parameters(), *slots]]
 
@@ -101,7 +102,7 @@ _target: list[torch.Tensor] = []
 
 
 def _memcpy(tensors: list[torch.Tensor]) -> float:
-    """Seconds to copy these tensors into shared memory whose pages are there."""
+    """The seconds to copy these tensors into shared memory whose pages are mapped."""
     if not _target:
         size = sum(tensor.nbytes for tensor in tensors)
         _target.append(torch.frombuffer(_shared(size), dtype=torch.uint8))

@@ -1,7 +1,7 @@
-"""The core at size, by itself: what one event costs, one recovery decision, and a node that comes to a new
-leader. Prints JSON.
+"""Measure the core at size, by itself: one event, one recovery decision, a node that joins a new leader.
 
-The one benchmark that imports the decision core: a command line around it would be measured too."""
+Prints JSON. This is the one benchmark that imports the decision core: through a command line, that would be
+measured too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANKS_PER_NODE = 8
 
 
 def cluster(nodes: int) -> tuple[Cluster, dict[str, list[MemberStatus]]]:
-    """A cluster in which one job of one rank per slot runs on every node."""
+    """A cluster in which one job with one rank per slot runs on every node."""
     made = Cluster()
     made.step(0.0, ev.Elected(1))
     for number in range(nodes):
@@ -47,7 +47,7 @@ def cluster(nodes: int) -> tuple[Cluster, dict[str, list[MemberStatus]]]:
 def beat(
     made: Cluster, members: dict[str, list[MemberStatus]], number: int, phase: MemberPhase, now: float
 ) -> None:
-    """One node's whole view; writes are answered at once."""
+    """One node's beat with all its statuses. Writes are answered at once."""
     name = f"n{number}"
     seq = made.machine.nodes[name].seq + 1
     statuses = tuple(_as(status, phase) for status in members.get(name, []))
@@ -66,7 +66,7 @@ def _as(status: MemberStatus, phase: MemberPhase) -> MemberStatus:
 
 
 def rejoining(made: Cluster, members: dict[str, list[MemberStatus]]) -> float:
-    """Mean cost in us of a node that trains on, and joins a new leader."""
+    """The mean cost (us) of a node that trains on and joins a new leader."""
     job = made.machine.jobs["j"]
     assert job.generation is not None
     successor = Cluster()
@@ -83,8 +83,10 @@ def rejoining(made: Cluster, members: dict[str, list[MemberStatus]]) -> float:
 
 
 def measure(nodes: int) -> dict[str, float]:
-    """Median cost of a steady beat in us, of a node that joins a new leader, and of deciding upon a dead rank
-    in ms: of processor time, since the core waits for nothing, and a busy machine would spoil the rest."""
+    """The median cost of a steady beat and of a node that joins a new leader (us), and of a decision (ms).
+
+    The decision is about a dead rank. Processor time is measured, because the core waits for nothing and a
+    busy machine would spoil wall time."""
     made, members = cluster(nodes)
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The training script as Holdfast's users write it. `LOGS` comes from the environment.
+"""The training script as users of Holdfast write it. `LOGS` comes from the environment.
 
 `entry` counts how often this process entered train(): it grows with every generation."""
 

@@ -1,4 +1,4 @@
-"""A training script whose rank 1 hangs, once, when the driver says so: a file `hang` beside the logs."""
+"""A training script whose rank 1 hangs once, when the driver asks for it by a file `hang` beside the logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ session.track(model=model, optimizer=optimizer)
 
 
 def told_to_hang() -> bool:
-    """Whether it is this process's turn, and nobody took it before."""
+    """Whether this process must hang now: it is rank 1, and the file is there and not taken."""
     if dist.get_rank() != 1:
         return False
     try:
@@ -33,7 +33,7 @@ def told_to_hang() -> bool:
 
 @session.elastic
 def train() -> None:
-    """Train until killed, or told to hang."""
+    """Train until killed, or until it is this process's turn to hang."""
     log.always["entry"] += 1
     log.always |= {"rank": dist.get_rank(), "world": dist.get_world_size()}
     ddp = session.ddp(model)

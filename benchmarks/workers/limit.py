@@ -1,6 +1,7 @@
-"""The limit: bare torch re-forms three survivors of four ranks, told beforehand who will die.
+"""The limit: bare torch forms a group of three survivors of four ranks, which know beforehand who will die.
 
-`python limit.py LOGS RANK PORT VICTIM`: no detection, no decision, no state: what is left is torch itself."""
+`python limit.py LOGS RANK PORT VICTIM`: without detection, decision and state, what remains is torch
+itself."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def main() -> None:
     )
     dist.all_reduce(ones := torch.ones(1000))
     log("resumed", total=float(ones[0]))
-    time.sleep(5)  # rank 0 serves the store: stay until the driver ends us
+    time.sleep(5)  # rank 0 serves the store: stay until the driver kills this process
 
 
 def _reduce_until_broken(log: EventLog) -> None:

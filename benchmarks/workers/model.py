@@ -1,6 +1,6 @@
-"""The one training step that every contender takes: a small MLP, and a sleep in place of heavy arithmetic.
+"""The training step that every contender takes: a small MLP, and a sleep in place of heavy arithmetic.
 
-The sleep keeps a step at about 20 ms however many ranks share a core."""
+The sleep keeps a step at about 20 ms, however many ranks share a core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECKPOINT_EVERY = 50
 
 
 def build() -> tuple[nn.Module, torch.optim.AdamW]:
-    """The same weights everywhere, and AdamW over them."""
+    """The model with the same weights in every process, and AdamW over them."""
     torch.set_num_threads(1)
     torch.manual_seed(42)
     hidden = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU()]

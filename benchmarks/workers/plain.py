@@ -1,4 +1,4 @@
-"""A script for torchrun that knows nothing of Holdfast: DDP, a checkpoint file every 50 steps.
+"""A script for torchrun that does not know Holdfast: DDP, a checkpoint file every 50 steps.
 
 `LOGS` and `CHECKPOINT` (a file) come from the environment."""
 

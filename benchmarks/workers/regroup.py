@@ -1,7 +1,7 @@
-"""The limit of a resize: bare torch leaves its group of three and meets again as two, and back, told when.
+"""The limit of a resize: bare torch goes from a group of three to one of two and back, at fixed steps.
 
-`python regroup.py LOGS RANK PORT TURNS`: no decision, no state; what is left is torch itself. Logs the pause
-between the last collective of one group and the first of the next, as `pause`."""
+`python regroup.py LOGS RANK PORT TURNS`: without decision and state, what remains is torch itself. Logs the
+pause between the last collective of one group and the first of the next, as `pause`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE, SMALL, STEPS = 3, 2, 10
 
 
 def main() -> None:
-    """Take every turn: odd ones in the small group, which the last rank sits out."""
+    """Take every turn; in the odd ones, with the small group, the last rank sits out."""
     rank, port, turns = map(int, sys.argv[2:])
     log = EventLog(Path(sys.argv[1]), rank=rank)
     torch.set_num_threads(1)
@@ -42,7 +42,7 @@ def main() -> None:
         last = time.monotonic() if rank < SMALL else 0.0
         dist.destroy_process_group()
     log("done")
-    time.sleep(5)  # rank 0 serves the store: stay until the driver ends us
+    time.sleep(5)  # rank 0 serves the store: stay until the driver kills this process
 
 
 main()

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """One replica group of torchft: world size 1, its own store, one flat all-reduce per step.
 
-The DDP wrapper of torchft 0.2.0 dies on the first gloo error, so the gradients are reduced by hand. Runs in
-torchft's own virtual environment, which is why types are not checked here: `RANK`, `LOGS` and
+The DDP wrapper of torchft 0.2.0 dies on the first gloo error, so the gradients are reduced by hand. This runs
+in torchft's own virtual environment, which is why its types are not checked here. `RANK`, `LOGS` and
 `TORCHFT_LIGHTHOUSE` come from the environment."""
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who may call: TLS from files, callers by certificate or token, and one table of what each role may do."""
+"""Decide who may call: TLS from files, callers by certificate or token, one table of methods and roles."""

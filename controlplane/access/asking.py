@@ -1,4 +1,7 @@
-"""What a port asks of those who call: a certificate, a token, or nothing."""
+"""Authenticate the callers of a port: by certificate, by token, or not at all.
+
+An accepted caller may lose its credentials later: a certificate expires, a line leaves the token file, the
+deny list grows. `Asks.lost` judges a caller again; streams.py calls it while a stream is open."""
 
 from __future__ import annotations
 
@@ -21,22 +24,25 @@ _BEARER = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Who a call has shown to be, and what that rests on."""
+    """An authenticated caller, and the credentials that prove who it is."""
 
     caller: Caller
-    digest: bytes = b""  # of its token
-    serial: int = -1  # of its certificate
-    ends_s: float = math.inf  # the certificate's end, Unix time
+    digest: bytes = b""  # SHA-256 of the token; b"": it showed none
+    serial: int = -1  # of the certificate; -1: it showed none
+    ends_s: float = math.inf  # when the certificate expires, Unix time; infinity: it showed none
 
 
 NOBODY_ASKED = Shown(ANYONE)
+"""What every caller gets where nobody is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """By certificate when the port demands one, by token when there are tokens, else nobody is asked.
+    """What a port demands of its callers. Without `certificates` and `tokens` it accepts everybody.
 
-    `subjects`: a certificate without our URI says by its subject who it is."""
+    `certificates`: the connection must have one. `tokens`: a call may carry a token, which then says who
+    calls; else the certificate says it. `subjects`: a certificate without a URI of ours names its caller in
+    its subject. `deny`: refuses callers whose credentials are good."""
 
     cluster: str
     certificates: bool = False
@@ -47,8 +53,9 @@ class Asks:
     def who(
         self, metadata: Sequence[tuple[str, Any]], peer: Mapping[str, Sequence[bytes]], now_s: float
     ) -> Shown:
-        """Who calls, by what the call carries and by the connection's certificate. Raises Unknown: what they
-        showed will not do."""
+        """Return who calls, from the call's metadata and grpc's auth context of the connection (`peer`).
+
+        Raises Unknown when the credentials are missing or not accepted."""
         if not self.certificates and self.tokens is None:
             return NOBODY_ASKED
         shown = self._shown(_token(metadata), peer)
@@ -58,12 +65,13 @@ class Asks:
         return shown
 
     def refresh(self) -> int:
-        """Look at the files; a number that grows when something in them has changed. Reads files."""
+        """Read the token file and the deny list again if they have changed. Return a number that grows with
+        each change."""
         return sum(each.refresh() for each in (self.tokens, self.deny) if each is not None)
 
     def lost(self, shown: Shown, now_s: float) -> str:
-        """Why somebody who was let in may not stay, by what the files said when they were looked at last; "":
-        they may."""
+        """Return why a caller that was accepted before may not stay, by the files as `refresh` read them
+        last; "" when it may."""
         if now_s >= shown.ends_s:
             return f"the certificate of {shown.caller} has expired: come again with a renewed one"
         if shown.digest and self.tokens is not None:
@@ -97,13 +105,14 @@ class Asks:
 def asks_of(
     cluster: str, settings: PortSettings, *, certificates: bool, tokens: Tokens | None = None
 ) -> Asks:
-    """What a daemon's ports ask, by its settings. Raises SettingsError on a deny list that will not do."""
+    """Return what a daemon's ports demand, by its settings. Raises SettingsError on an invalid deny list."""
     deny = DenyList(settings.deny_list) if settings.deny_list else None
     return Asks(cluster, certificates, tokens, settings.tls_own_authority, deny)
 
 
 def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:
-    """What the caller shows as a token; None when nothing."""
+    """Return the token in the call's metadata: None without an authorization header, "" in one of another
+    kind."""
     for key, value in metadata:
         if key == "authorization":
             text = value if isinstance(value, str) else ""

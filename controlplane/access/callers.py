@@ -1,9 +1,12 @@
-"""Who calls: a role and a name, by certificate or by token, for the whole cluster or for some jobs.
+"""Identify callers: a role and a name, for the whole cluster or for some jobs.
 
-A certificate says it in a URI among its names: holdfast://CLUSTER/ROLE/NAME, with ?job=J for each job it is
-restricted to. One without such a URI is nobody's; where the authority signs for this cluster alone, it may
-say it in its subject: OU is the role, CN the name. An agent's name may end in an asterisk: it is then good
-for every node whose name begins so (pods that share a secret)."""
+A certificate says it in a URI among its names: holdfast://CLUSTER/ROLE/NAME, with ?job=J for each job that it
+is restricted to. A certificate without such a URI is not accepted, because its authority may sign for others
+too. Where the authority signs for this cluster alone, the subject may say it instead: OU is the role, CN the
+name.
+
+The name of an agent may end in an asterisk: it then stands for every node whose name begins with the rest
+(pods that share a secret)."""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ if TYPE_CHECKING:
 
 SCHEME = "holdfast"
 ANY = "*"
-"""At the end of an agent's name: whatever follows."""
+"""At the end of an agent's name: any node whose name begins with the rest."""
 
 
 class Role(StrEnum):
-    """What someone is to the cluster."""
+    """The kinds of callers. access/roles.py lists what each may do."""
 
     OPERATOR = "operator"
     AGENT = "agent"
@@ -32,24 +35,27 @@ class Role(StrEnum):
 
 
 class Unknown(Exception):
-    """Whoever calls has not shown who they are. The message says how to."""
+    """The credentials do not show who calls. The message says which ones to bring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Someone who may call. `role` None: nobody is asked here (loopback, or --insecure)."""
+    """Someone who may call. `role` None: the port authenticates nobody (loopback, or --insecure) and allows
+    everything."""
 
     role: Role | None
     name: str
     jobs: tuple[str, ...] = ()  # empty: every job
-    by: str = "nothing"
+    by: str = "nothing"  # the credential, in words
 
     def may_touch(self, job: str) -> bool:
-        """Whether this job is theirs; "" stands for the cluster as a whole."""
+        """Return whether this job is one of the caller's. "" stands for the whole cluster, and belongs to no
+        caller that is restricted to some jobs."""
         return not self.jobs or job in self.jobs
 
     def may_be(self, node: str) -> bool:
-        """Whether they may speak for this node."""
+        """Return whether the caller may speak for this node: it is the node's agent, or nobody is
+        authenticated."""
         if self.role is not Role.AGENT:
             return self.role is None
         return node == self.name or (self.name.endswith(ANY) and node.startswith(self.name[: -len(ANY)]))
@@ -62,8 +68,9 @@ ANYONE = Caller(None, "on a port that asks nobody")
 
 
 def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subjects: bool = False) -> Caller:
-    """The caller whom grpc's auth context describes, by the subject only with `subjects`. Raises Unknown,
-    with the mend."""
+    """Return the caller that grpc's auth context describes; by the subject only with `subjects`.
+
+    Raises Unknown; the message says how the certificate has to be made."""
     uris = [uri.decode("ascii", "replace") for uri in peer.get("peer_uri", ())]
     ours = [uri for uri in uris if uri.startswith(f"{SCHEME}://")]
     if len(ours) > 1:
@@ -104,7 +111,9 @@ def _parts(bare: str) -> tuple[str, str]:
 
 
 def _jobs(uri: str, query: str) -> list[str]:
-    """The jobs that a query names. One that is empty was to restrict, and restricts nothing: refused."""
+    """Return the jobs that a URI's query names.
+
+    An empty query or name is refused: it was meant to restrict the caller, and would restrict nothing."""
     pairs = [word.partition("=") for word in query.split("&")]
     if any(key != "job" or not job for key, _, job in pairs):
         raise Unknown(
@@ -130,7 +139,7 @@ def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
 
 
 def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
-    """A caller of these words. Raises Unknown when one of them cannot be."""
+    """Return a caller made of these words. Raises Unknown when one of them is invalid."""
     if role not in tuple(Role):
         raise Unknown(f"{role!r:.80} is no role: there are {', '.join(Role)}")
     begins = name.removesuffix(ANY) if role == Role.AGENT and name != ANY else name

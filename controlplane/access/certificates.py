@@ -1,6 +1,6 @@
-"""What a certificate says of itself beyond its names: its serial number, and when it ends.
+"""Read the serial number of a certificate, and when it expires.
 
-The standard library reads that of a connection's own certificate only, and grpc tells neither."""
+grpc's auth context has neither, and the standard library can read them only from a connection of its own."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 
 class Unreadable(ValueError):
-    """Bytes that are no certificate."""
+    """The bytes hold no certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`serial` as a number, `ends_s` as Unix time."""
+    """`serial` as a number, `ends_s`: when it expires, Unix time."""
 
     serial: int
     ends_s: float
 
 
 def facts(pem: bytes) -> Facts:
-    """Of the first certificate in these bytes. Raises Unreadable."""
-    from cryptography import x509  # loaded only where certificates are asked for
+    """Return the facts of the first certificate in these PEM bytes. Raises Unreadable."""
+    from cryptography import x509  # imported only where callers have certificates
 
     try:
         found = x509.load_pem_x509_certificate(pem)

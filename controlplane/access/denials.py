@@ -1,8 +1,8 @@
-"""Callers who are shut out although what they show is good: a file, read anew when it changes.
+"""Refuse callers whose credentials are good: a deny list in a file, read again when it changes.
 
-A line of it: `serial HEX`, a certificate by its number, as `openssl x509 -noout -serial` prints it; or
-`caller ROLE/NAME`, whoever is that, by certificate or by token. A NAME that ends in an asterisk stands for
-all names that begin so. What is behind a `#` is for people."""
+A line is `serial HEX`, a certificate by its number as `openssl x509 -noout -serial` prints it, or `caller
+ROLE/NAME`, whichever credentials that caller shows. A NAME that ends in an asterisk stands for all names that
+begin with the rest. What follows a `#` is a comment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME = re.compile(rf"{NAME.pattern}\*?|\*")
 
 @dataclass(frozen=True, slots=True)
 class _Denied:
-    """What the file says: serial numbers, callers by role and whole name, and by how their names begin."""
+    """The parsed file: serial numbers, (role, whole name), and (role, beginning of the name)."""
 
     serials: frozenset[int]
     names: frozenset[tuple[str, str]]
@@ -33,19 +33,20 @@ class _Denied:
 
 
 class DenyList:
-    """Who is on it."""
+    """One deny list, as its file was read last."""
 
     def __init__(self, path: str) -> None:
-        """Read the file. Raises SettingsError with the line that will not do."""
+        """Read the file. Raises SettingsError that names the invalid line."""
         self._file = Reread(path, _read, "deny list")
 
     def refresh(self) -> int:
-        """Look at the file; a number that grows with each change of it."""
+        """Read the file again if it has changed. Return a number that grows with each change."""
         self._file.refresh()
         return self._file.version
 
     def why(self, caller: Caller, serial: int) -> str:
-        """Why this caller is shut out, with a certificate of this number (-1: none); "": they are not."""
+        """Return why this caller is refused; "" when it is not. `serial` is its certificate's number, -1
+        without one."""
         said, role, name = self._file.value, str(caller.role), caller.name
         if serial in said.serials:
             return f"the certificate {serial:x} of {caller} is on the deny list"

@@ -1,4 +1,9 @@
-"""Stands before every method of a server: who calls, may they, and for which jobs."""
+"""Authorize every call before its method runs: who calls, with which role, for which job.
+
+The guard is an interceptor that wraps the handler of each method. The bytes of a single request are parsed
+only when its caller's role is accepted, so that strangers cannot make us parse anything. A stream is watched
+while it is open, and ended when its caller loses its credentials (streams.py). Its handler has to check by
+itself which jobs its messages concern."""
 
 from __future__ import annotations
 
@@ -27,16 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOLD_PER_S = 5.0
+"""Lines per second that `Sparing` lets through by default."""
 _calling: ContextVar[Caller] = ContextVar("calling", default=ANYONE)
 
 
 def calling() -> Caller:
-    """Who called the method that runs now."""
+    """Return who called the method that runs in this context."""
     return _calling.get()
 
 
 class Sparing:
-    """Lets a few lines per second through: whoever knocks for ever fills no disk."""
+    """Limits the lines logged per second (a token bucket): endless refusals must not fill the disk."""
 
     def __init__(self, per_s: float = TOLD_PER_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock
@@ -44,7 +50,7 @@ class Sparing:
         self._untold = 0
 
     def __call__(self) -> bool:
-        """Whether one more may be told now."""
+        """Return whether one more line may be logged now. If not, it counts as held back."""
         now = self._clock()
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
         self._at = now
@@ -55,13 +61,13 @@ class Sparing:
         return True
 
     def untold(self) -> int:
-        """How many were held back since this was asked last."""
+        """Return how many lines were held back since the last call."""
         untold, self._untold = self._untold, 0
         return untold
 
 
 class Denied(Exception):
-    """Someone is turned away."""
+    """The call is refused. `counted` is the reason as metrics name it."""
 
     def __init__(self, code: grpc.StatusCode, counted: str, reason: str) -> None:
         super().__init__(reason)
@@ -69,9 +75,10 @@ class Denied(Exception):
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Stands before the methods of a server, and asks what its port asks.
+    """The interceptor of one server, which demands of callers what its port asks.
 
-    `denied(counted, peer, reason)` hears of everyone who is turned away; it never sees a token."""
+    `denied(counted, peer, reason)` is called for every refusal; it never gets a token. `clock` is Unix time
+    in s."""
 
     def __init__(
         self,
@@ -85,32 +92,32 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no ty
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
-        """The method's handler, with the guard before it."""
+        """Return the method's handler with the guard before it; None when the method does not exist."""
         handler = await continuation(details)
         if handler is None:
             return None
         return _guarded(handler, _Door(self, details.method, details.invocation_metadata or ()))
 
     def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Shown:
-        """Who calls. Raises Unknown: what they showed will not do."""
+        """Return who calls. Raises Unknown when the credentials are missing or not accepted."""
         return self._asks.who(metadata, context.auth_context(), self._clock())
 
     async def deny(self, context: Any, denied: Denied) -> None:
-        """Count it and end the call."""
+        """Count a refusal and end the call with it."""
         self._denied(denied.counted, context.peer(), denied.reason)
         await context.abort(denied.code, denied.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """One call at a guard."""
+    """One call on its way through a guard."""
 
     guard: Guard
     method: str
     metadata: Sequence[tuple[str, Any]]
 
     async def enter(self, context: Any) -> tuple[Rule, Shown]:
-        """Let the caller in, or abort."""
+        """Return rule and caller, if the caller's role may call the method; else end the call."""
         try:
             rule, shown = self._judge(context)
         except Denied as denied:
@@ -120,7 +127,9 @@ class _Door:
         return rule, shown
 
     async def take(self, context: Any, handler: Any, data: bytes) -> tuple[Any, Rule, Shown]:
-        """The request of a caller who is let in, or abort: nobody else's bytes are looked at."""
+        """Return request, rule and caller, if the caller may call for this job; else end the call.
+
+        The request's bytes are parsed only once the caller's role is accepted."""
         rule, shown = await self.enter(context)
         try:
             request = handler.request_deserializer(data) if handler.request_deserializer else data
@@ -136,7 +145,10 @@ class _Door:
         return request, rule, shown
 
     async def watch(self, context: Any, shown: Shown, answering: Coroutine[Any, Any, Any]) -> Any:
-        """Answer a stream for as long as its caller may stay, then end it and say why."""
+        """Answer a stream for as long as its caller may stay, then end the call with the reason.
+
+        When the caller loses its credentials, streams.py cancels this task and sets `stream.lost`. A
+        cancellation without that reason comes from grpc and goes on."""
         if shown is NOBODY_ASKED:
             return await answering
         reply = None
@@ -166,7 +178,7 @@ class _Door:
 
 
 def permit(rule: Rule, caller: Caller, method: str) -> None:
-    """Raise Denied when this is nothing for the caller's role."""
+    """Raise Denied when the caller's role may not call this method."""
     if caller.role is not None and caller.role not in rule.roles:
         wanted = " or ".join(sorted(rule.roles))
         raise _denied(f"{caller} may not {_short(method)}: come with the certificate or token of an {wanted}")
@@ -193,7 +205,8 @@ def _denied(reason: str) -> Denied:
 
 def _guarded(handler: Any, door: _Door) -> Any:
     wrap, make = _WRAPS[handler.request_streaming, handler.response_streaming]
-    # One request is taken apart behind the door; a stream's messages by whoever reads them.
+    # A single request is parsed in `_Door.take`, after the check of the role; grpc parses the messages of a
+    # stream when its handler reads them.
     parse = handler.request_deserializer if handler.request_streaming else None
     return make(wrap(handler, door), parse, handler.response_serializer)
 

@@ -1,4 +1,4 @@
-"""What we show when we call: our certificate, our token, and whom we expect to answer."""
+"""Hold our own credentials as a client: certificate, token, and the server that we expect."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Credentials for calls. The token's file is read anew for every channel."""
+    """Credentials for calls. The token's file is read again for every call."""
 
     files: TlsFiles
     token_file: str = ""
-    name: str = ""  # in the certificate of whoever answers; "": the host we call
-    insecure: bool = False
-    private: bool = False
+    name: str = ""  # expected in the server's certificate; "": the host we call
+    insecure: bool = False  # plaintext to other machines is allowed
+    private: bool = False  # no token is sent
 
     @classmethod
     def of(cls, settings: CallerSettings) -> Access:
-        """What these settings name. Raises SettingsError."""
+        """Return the credentials that settings name. Raises SettingsError when a file cannot be read."""
         if settings.private:
             return plain()
         access = cls(TlsFiles.of(settings), settings.token_file, settings.tls_name, settings.insecure)
@@ -37,11 +37,11 @@ class Access:
         return access
 
     def to(self, name: str) -> Access:
-        """The same certificate for others, whose certificates carry `name`; the token is not for them."""
+        """Return credentials for servers whose certificates carry `name`: our certificate, no token."""
         return Access(self.files, "", name, self.insecure, True)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
-        """A channel to host:port. Raises SettingsError when it would be plaintext to another machine."""
+        """Return a channel to host:port. SettingsError when it would be plaintext to another machine."""
         if not self.files.given and not self.insecure and not is_loopback(address.rpartition(":")[0]):
             raise SettingsError(
                 f"{address} would be called in plaintext: give --tls-ca (and --tls-cert, --tls-key), "
@@ -50,11 +50,11 @@ class Access:
         return self.files.channel(address, options, self.name)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a call carries. Raises SettingsError when the token's file cannot be read."""
+        """Return the metadata of a call. Raises SettingsError when the token's file cannot be read."""
         token = "" if self.private else read_token(self.token_file)
         return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def plain() -> Access:
-    """For a private cluster on loopback: nothing is shown."""
+    """Return no credentials: for a private cluster on loopback."""
     return Access(TlsFiles(), private=True)

@@ -1,5 +1,6 @@
-"""A file that is read anew when it changes. One that will not do changes nothing: what it said before goes
-on."""
+"""Read a file again when it changes.
+
+A changed file that is invalid is logged and otherwise ignored: its last valid content stays in force."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def signature(path: str | Path) -> tuple[int, int, int] | None:
-    """What differs when a file has changed; None when there is none."""
+    """Return what differs when a file has changed (time, size, inode); None when there is no file."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -26,17 +27,17 @@ def signature(path: str | Path) -> tuple[int, int, int] | None:
 
 
 class Reread(Generic[T]):
-    """What `read` makes of the file at `path`. `what` names its content in the log; `version` grows with each
-    change that is taken."""
+    """What `read` makes of the file at `path`. `what` names the content in the log. `version` starts at 1 and
+    grows with each change that is taken."""
 
     def __init__(self, path: str, read: Callable[[Path], T], what: str) -> None:
-        """Read it. Raises what `read` raises: SettingsError when the file will not do."""
+        """Read the file. Raises what `read` raises: SettingsError when the file is invalid."""
         self._path, self._read, self._what = Path(path), read, what
         self._seen = signature(path)
         self.value, self.version = read(self._path), 1
 
     def refresh(self) -> T:
-        """What the file says now."""
+        """Return the content, after reading the file again if it has changed."""
         seen = signature(self._path)
         if seen == self._seen:
             return self.value

@@ -1,4 +1,4 @@
-"""What each role may do: one line per method of every service. A method without a line is nobody's."""
+"""List which roles may call each method of every service. A method without a line is refused to all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PEER = "holdfast.peer.v1.Peer"
 HEALTH = "grpc.health.v1.Health"
 
 JobOf = Callable[[Any], str]
-"""The job that a request is about; "" for the cluster as a whole."""
+"""Returns the job that a request is about; "" for the cluster as a whole."""
 
 
 def _whole(_request: Any) -> str:
@@ -30,7 +30,7 @@ def _of_spec(request: Any) -> str:
 
 
 def _kept(reply: Any, jobs: tuple[str, ...]) -> None:
-    """Leave in a StatusReply what belongs to these jobs, to the cluster, and to the nodes."""
+    """Remove other jobs' rows from a StatusReply. What concerns the cluster or the nodes stays."""
     for field in ("jobs", "ranks", "checkpoints"):
         rows = getattr(reply, field)
         kept = [row for row in rows if row.job in jobs]
@@ -44,20 +44,24 @@ def _kept(reply: Any, jobs: tuple[str, ...]) -> None:
 
 
 def told_to(jobs: Sequence[str], reasons: Sequence[str], of: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Of the reasons why a cluster is not well, and whose each is: these jobs', and those that are nobody's
-    in particular."""
+    """Return those reasons for the cluster's health that callers of these jobs may see, and the job of each.
+
+    `of` has the job of each reason; one that concerns no single job ("") is for everybody."""
     kept = [(why, whose) for why, whose in zip(reasons, of, strict=True) if whose in ("", *jobs)]
     return [why for why, _ in kept], [whose for _, whose in kept]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may call a method. `job` None: the method itself limits what a caller of some jobs may touch."""
+    """Who may call a method.
+
+    `job` reads from a request the job that it is about; None: the method itself limits what callers of some
+    jobs may touch. `trim` removes from the reply what such callers may not see."""
 
     roles: frozenset[Role]
     job: JobOf | None = _whole
     trim: Callable[[Any, tuple[str, ...]], None] | None = None
-    public: bool = False  # nobody is asked who they are
+    public: bool = False  # callers are not authenticated
 
 
 def _rule(*roles: Role, **more: Any) -> Rule:

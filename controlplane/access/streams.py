@@ -1,4 +1,7 @@
-"""The open streams of one port: whoever loses what let them in is put out, and told why."""
+"""End the open streams of a port whose callers lose their credentials, and say why.
+
+A call is authorized when it begins, but a stream may stay open for days. While streams are open, one task
+looks each second whether a file has changed or a certificate has expired. Only then it checks all streams."""
 
 from __future__ import annotations
 
@@ -14,37 +17,37 @@ if TYPE_CHECKING:
     from controlplane.access.asking import Asks, Shown
 
 RECHECK_S = 1.0
-"""Between two looks at the files and at the clock."""
+"""Seconds between two looks at the files and at the clock."""
 AT_ONCE = 500
-"""Streams that are looked at before others have their turn."""
+"""Streams that are checked before other tasks get their turn."""
 
 
 class Stream:
-    """One that is open. `lost`: why its caller may not stay; "" while they may."""
+    """One open stream. `lost`: why its caller may not stay; "" while it may."""
 
     def __init__(self, shown: Shown, task: asyncio.Task[object] | None) -> None:
         self.shown, self.lost = shown, ""
         self._task = task
 
     def end(self, lost: str) -> None:
-        """Have it end. Said again when that had no effect."""
+        """Cancel the stream's task. Called again if that had no effect."""
         self.lost = lost
         if self._task is not None:
             self._task.cancel()
 
 
 class Streams:
-    """Looks after them while there are any. `clock` tells Unix time."""
+    """Watches the open streams of one port, while there are any. `clock` is Unix time in s."""
 
     def __init__(self, asks: Asks, clock: Callable[[], float] = time.time) -> None:
         self._asks, self._clock = asks, clock
         self._open: set[Stream] = set()
-        self._next_s = math.inf  # when the next certificate ends
+        self._next_s = math.inf  # when the next certificate expires, Unix time
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
     def opened(self, shown: Shown) -> Iterator[Stream]:
-        """A stream of this caller, which runs in the current task."""
+        """Watch a stream of this caller, which runs in the current task, until the context ends."""
         stream = Stream(shown, asyncio.current_task())
         self._open.add(stream)
         self._next_s = min(self._next_s, shown.ends_s)
@@ -59,7 +62,7 @@ class Streams:
                 self._task = None
 
     async def _watch(self) -> None:
-        seen = -1  # whoever came while a file changed is looked at once more
+        seen = -1  # no version: the first look checks all, as a file may just have changed
         while True:
             await asyncio.sleep(RECHECK_S)
             now_s, version = self._clock(), self._asks.refresh()
@@ -68,7 +71,9 @@ class Streams:
                 await self._look(now_s)
 
     async def _look(self, now_s: float) -> None:
-        """End those that may not stay, and know when the next one may not."""
+        """End the streams that may not stay, and find out when the next certificate expires.
+
+        A stream that was ended and is still open is due again at the next look."""
         next_s, self._next_s = math.inf, math.inf
         for number, stream in enumerate(list(self._open), 1):
             if number % AT_ONCE == 0:

@@ -1,7 +1,7 @@
-"""TLS for every gRPC port: credentials from PEM files, read anew when the files change.
+"""Make TLS credentials for every gRPC port from PEM files, which are read again when they change.
 
-A renewed certificate is taken without a restart: a server looks at its files at each handshake, a client at
-each new channel. Files that do not fit together (a renewal half written) are passed over until they do."""
+A renewed certificate needs no restart: a server looks at its files at each handshake, a client at each new
+channel. Files that do not fit together (a renewal half written) are ignored until they do."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 20.0
-"""Long enough for the storm of a whole cluster that reconnects: 3 ms of CPU for each."""
+"""Long enough for a whole cluster that reconnects at once: each handshake takes 3 ms of CPU."""
 CONNECTIONS_MAX = 16_384
-"""Of one listening port; a cluster of 10,000 nodes fits. One more is hung up on."""
+"""Connections of one listening port; a cluster of 10,000 nodes fits. One more is closed at once."""
 STREAMS_MAX = 64
 """Calls at a time on one connection."""
 LIMITS = (
@@ -40,12 +40,12 @@ LIMITS = (
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.http2.max_ping_strikes", 2),
 )
-"""What a server grants those it does not know yet."""
+"""Options that bound what clients can cost a server before it knows who they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What the files hold now; empty: not given."""
+    """The content of the files; empty: the file is not given."""
 
     cert: bytes
     key: bytes
@@ -53,10 +53,11 @@ class Material:
 
 
 class TlsFiles:
-    """The PEM files of one process. Without any: plaintext. `flags`: how the flags that name them begin."""
+    """The PEM files of one process; without any, connections are plaintext. `flags` is how the flags that
+    name them begin."""
 
     def __init__(self, cert: str = "", key: str = "", ca: str = "", flags: str = "--tls") -> None:
-        """Read them. Raises SettingsError, with the flag, when they will not do."""
+        """Read the files. Raises SettingsError that names the flag of an invalid one."""
         self._cert, self._key, self._ca = (f"{flags}-{each}" for each in ("cert", "key", "ca"))
         self._paths = {self._cert: cert, self._key: key, self._ca: ca}
         if bool(cert) != bool(key):
@@ -66,26 +67,26 @@ class TlsFiles:
 
     @classmethod
     def of(cls, settings: TlsSettings) -> TlsFiles:
-        """The files that these settings name."""
+        """Return the files that these settings name."""
         return cls(settings.tls_cert, settings.tls_key, settings.tls_ca)
 
     @property
     def serves(self) -> bool:
-        """Whether a server can prove who it is."""
+        """Whether a server can prove who it is: there is a certificate."""
         return bool(self._paths[self._cert])
 
     @property
     def given(self) -> bool:
-        """Whether anything is encrypted."""
+        """Whether connections are encrypted: there is any file."""
         return any(self._paths.values())
 
     @property
     def verifies(self) -> bool:
-        """Whether those who call must have a certificate."""
+        """Whether callers must show a certificate: there is an authority to check it with."""
         return self.serves and bool(self._paths[self._ca])
 
     def material(self) -> Material:
-        """What the files hold; what they held before, while they do not fit together."""
+        """Return what the files hold; while they do not fit together, what they held before."""
         seen = self._signature()
         if seen != self._seen:
             self._seen = seen
@@ -97,8 +98,11 @@ class TlsFiles:
         return self._material
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a listening port. With an authority, only its certificates get past the handshake. Only what is
-        new is handed over: grpc makes all its state anew then, and must not while others shake hands."""
+        """Return credentials for a listening port. With an authority, only its certificates get past the
+        handshake.
+
+        grpc asks for the certificate at each handshake. It is given one only when the files have changed:
+        grpc then rebuilds all of its TLS state, which it must not do while others shake hands."""
         given = self.material()
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
@@ -109,12 +113,13 @@ class TlsFiles:
         return grpc.dynamic_ssl_server_credentials(_configuration(given), renewed, self.verifies)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For calls."""
+        """Return credentials for calls."""
         now = self.material()
         return grpc.ssl_channel_credentials(now.ca or None, now.key or None, now.cert or None)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]], name: str = "") -> grpc.aio.Channel:
-        """A channel to host:port; `name` is what its certificate must carry when that is not the host."""
+        """Return a channel to host:port. `name` is what the server's certificate must carry when that is not
+        the host."""
         if not self.given:
             return grpc.aio.insecure_channel(address, options=options)
         named = (("grpc.ssl_target_name_override", name),) if name else ()
@@ -139,7 +144,7 @@ def _configuration(now: Material) -> grpc.ServerCertificateConfiguration:
 
 
 def listen(server: grpc.aio.Server, address: str, files: TlsFiles) -> int:
-    """Bind a server's port, encrypted when there are files. Returns the port; raises RuntimeError."""
+    """Bind a server's port, encrypted when there is a certificate. Return the port. Raises RuntimeError."""
     if files.serves:
         return int(server.add_secure_port(address, files.server_credentials()))
     return int(server.add_insecure_port(address))
@@ -177,7 +182,8 @@ def _check_authority(data: bytes, name: str) -> None:
 
 @contextmanager
 def in_memory(data: bytes) -> Iterator[str]:
-    """A path under which these bytes can be read, and nothing on a disk."""
+    """Yield a path at which these bytes can be read, without a file on disk. The ssl module loads from paths
+    only."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, data)

@@ -1,7 +1,7 @@
-"""Bearer tokens: a file of digests on the server's side, a file or the environment on the caller's.
+"""Check bearer tokens against a file of digests, and read our own from a file or the environment.
 
-A line of the server's file: ROLE NAME sha256:HEX [JOB,JOB]. Only digests are kept: who reads the file cannot
-call. A token is compared with every line, each in constant time."""
+A line of the server's file is ROLE NAME sha256:HEX [JOB,JOB]. It holds digests only: reading the file does
+not let anybody call. A token is compared with every line, each in constant time."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from controlplane.access.rereading import Reread
 from controlplane.settings import SettingsError
 
 VARIABLE = "HOLDFAST_TOKEN"
-"""Of the environment: a token that is in no file."""
+"""The environment variable that may hold our token instead of a file."""
 TOKEN_BYTES_MIN = 24
-"""A shorter one could be guessed."""
+"""A shorter token could be guessed."""
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_BYTES_MIN},1024}}")
 _WORDS = 3
-"""Of a line whose caller is restricted to no job."""
+"""Words in a line whose caller is not restricted to jobs."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 MAKE = "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
 
 class Tokens:
-    """Whose token is whose. The file is read anew when it changes: a line removed is a caller shut out."""
+    """The callers by the digests of their tokens. The file is read again when it changes: to remove a line is
+    to shut its caller out."""
 
     def __init__(self, path: str) -> None:
-        """Read the file. Raises SettingsError with the line that will not do."""
+        """Read the file. Raises SettingsError that names the invalid line."""
         self._file = Reread(path, _read, "tokens")
 
     def who(self, token: str) -> Caller:
-        """The caller with this token. Raises Unknown."""
+        """Return the caller with this token. Raises Unknown."""
         return self.whose(self.digest(token))
 
     @staticmethod
     def digest(token: str) -> bytes:
-        """What the file keeps of a token."""
+        """Return the digest of a token, as the file has it."""
         return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
     def whose(self, digest: bytes) -> Caller:
-        """The caller whose token has this digest. Raises Unknown."""
+        """Return the caller whose token has this digest. Raises Unknown."""
         found: Caller | None = None
         for known, whose in self._file.refresh().items():
             if hmac.compare_digest(known, digest):
@@ -53,12 +54,13 @@ class Tokens:
         return found
 
     def refresh(self) -> int:
-        """Look at the file; a number that grows with each change of it."""
+        """Read the file again if it has changed. Return a number that grows with each change."""
         self._file.refresh()
         return self._file.version
 
     def still(self, digest: bytes) -> Caller | None:
-        """Whom a digest that was let in before stands for, as the file was when it was looked at last."""
+        """Return whom a digest that was accepted before stands for, by the file as it was read last; None:
+        nobody any more."""
         return self._file.value.get(digest)
 
 
@@ -95,7 +97,8 @@ def _line(where: str, words: list[str]) -> tuple[bytes, Caller]:
 
 
 def read_token(path: str) -> str:
-    """Our own token: of a file, else of the environment; "" when there is none. Raises SettingsError."""
+    """Return our own token, from the file, else from the environment; "" when there is none. Raises
+    SettingsError."""
     if path:
         try:
             token = Path(path).read_text().strip()

@@ -1,4 +1,7 @@
-"""Call a coordinator over gRPC; failures become errors with a solution."""
+"""Call a coordinator over gRPC; failures become errors that name a solution.
+
+Only the leader can answer most calls; standbys answer FAILED_PRECONDITION. So the addresses are tried in turn
+until one answers, and UnreachableError means that none did."""
 
 from __future__ import annotations
 
@@ -34,13 +37,13 @@ _DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 class OtherSettings(CliError):
-    """A job of this name runs with other settings. The message names them."""
+    """A job of this name runs with other settings. The message names the settings."""
 
 
 class Admin:
-    """One of several coordinators, whichever answers. Use as an async context.
+    """Calls whichever of several coordinators answers. Use as an async context.
 
-    `access`: what we show; None: what the environment says."""
+    `access`: the credentials to show; None: those from the environment. `timeout_s` holds for each call."""
 
     def __init__(self, coordinators: str, timeout_s: float = 5.0, access: Access | None = None) -> None:
         self._addresses = addresses(coordinators)
@@ -58,13 +61,15 @@ class Admin:
             await channel.close()
 
     async def status(self) -> pb.StatusReply:
-        """What the coordinator sees. Raises UnreachableError, CliError."""
+        """The state of the cluster as the coordinator sees it. Raises UnreachableError, CliError."""
         reply: pb.StatusReply = await self._ask("Status", pb.StatusRequest())
         return reply
 
     async def submit(self, spec: JobSpec) -> pb.SubmitReply:
-        """Give it a job. Raises UnreachableError, CliError with its reason to refuse (OtherSettings when a
-        job of this name runs as another); UsageError on one that no message can hold (no text)."""
+        """Submit a job.
+
+        Raises UnreachableError; CliError with the coordinator's reason when it refuses (OtherSettings when a
+        job of this name runs with other settings); UsageError when the job does not fit into a message."""
         try:
             request = pb.SubmitRequest(spec=spec_message(spec))
         except WireError as error:
@@ -82,42 +87,47 @@ class Admin:
         await self._ask("Stop", pb.StopRequest(job=job, reason=reason))
 
     async def release(self, node: str, reason: str) -> None:
-        """Have a node's failures forgotten. Raises UnreachableError, CliError."""
+        """Forget the failures of a node, which ends its quarantine. Raises UnreachableError, CliError."""
         await self._ask("Release", pb.ReleaseRequest(node=node, reason=reason))
 
     async def drain(self, node: str, reason: str, deadline_s: float, *, force: bool) -> pb.MarkReply:
-        """Have a node's ranks go elsewhere. Raises UnreachableError, CliError with its reason to refuse."""
+        """Move a node's ranks to other nodes. Raises UnreachableError, CliError with the reason of a
+        refusal."""
         request = pb.DrainRequest(node=node, reason=reason, deadline_s=deadline_s, force=force)
         reply: pb.MarkReply = await self._ask("Drain", request)
         return reply
 
     async def cordon(self, node: str, reason: str, *, on: bool) -> pb.MarkReply:
-        """Have a node take no new ranks, or take them again. Raises UnreachableError, CliError."""
+        """Give a node no new ranks, or allow them again. Raises UnreachableError, CliError."""
         reply: pb.MarkReply = await self._ask("Cordon", pb.CordonRequest(node=node, on=on, reason=reason))
         return reply
 
     async def pause(self, job: str, reason: str, *, on: bool) -> pb.MarkReply:
-        """Have a job stop at a step boundary, or go on. Raises UnreachableError, CliError with its reason to
-        refuse."""
+        """Stop a job at a step boundary, or let it go on.
+
+        Raises UnreachableError, CliError with the reason of a refusal."""
         reply: pb.MarkReply = await self._ask("Pause", pb.PauseRequest(job=job, on=on, reason=reason))
         return reply
 
     async def checkpoint(self, job: str, reason: str) -> pb.MarkReply:
-        """Have a job's newest state made durable. Raises UnreachableError, CliError with its reason to
-        refuse."""
+        """Make a job's newest state durable.
+
+        Raises UnreachableError, CliError with the reason of a refusal."""
         request = pb.CheckpointRequest(job=job, reason=reason)
         reply: pb.MarkReply = await self._ask("Checkpoint", request)
         return reply
 
     async def adopt(self, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
-        """Have it know these checkpoints. Raises UnreachableError, CliError."""
+        """Make these checkpoints known. Raises UnreachableError, CliError."""
         rows = [row_message(record) for record in records]
         reply: pb.AdoptReply = await self._ask("Adopt", pb.AdoptRequest(job=job, records=rows))
         return reply
 
     async def events(self, follow: bool, after: int = 0, job: str = "") -> AsyncIterator[pb.EventLine]:
-        """The journal from line `after` on: the leader's, where several are asked and one leads (a standby's
-        tells of nothing but itself). Raises UnreachableError when the stream breaks."""
+        """The lines of the journal after line `after`; with `follow` without end.
+
+        When several coordinators are named, the leader's journal is read: a standby's has only its own
+        events. Raises UnreachableError when the stream breaks."""
         address, problem = self._addresses[0], "no coordinator was asked"
         for address in await self._leader_first():
             request = pb.EventsRequest(follow=follow, after=after, job=job)
@@ -145,7 +155,7 @@ class Admin:
         try:
             reply = await check(health_pb2.HealthRequest(service=LEADER), timeout=self._timeout_s)
         except grpc.aio.AioRpcError:
-            return False  # whoever is asked for events says why it does not answer
+            return False  # the call that follows reports why it does not answer
         return bool(reply.status == health_pb2.HealthReply.SERVING)
 
     async def _ask(self, method: str, request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`holdfast completion`: shtab writes the script for bash or zsh from the parser tree itself."""
+"""`holdfast completion`: print a completion script, which shtab makes from the parsers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELLS = {"bash": "~/.bashrc", "zsh": "~/.zshrc, after compinit"}
 PATHS = {"FILE": "FILE", "FILE.svg": "FILE", "PATH": "FILE", "SCRIPT": "FILE", "FOLDER": "DIRECTORY"}
 """Metavars whose values are paths, and shtab's name for them."""
 SOURCED = ("$zsh_eval_context[-1] == eval ", "$zsh_eval_context[-1] == (eval|file) ")
-"""shtab's script for zsh registers itself when it is evaluated; ours also does when it is sourced."""
+"""shtab's script for zsh registers itself only when it is evaluated; ours does when it is sourced, too."""
 
 
 def _flags(parser: Parser) -> None:
@@ -49,7 +49,7 @@ def script(shell: str) -> str:
 
 
 def walk(parser: Parser) -> Iterator[Parser]:
-    """A parser and all below it, loaded."""
+    """Yield a parser and all parsers below it, with their flags loaded."""
     parser.load()
     yield parser
     for verb in parser.verbs.values():
@@ -57,7 +57,7 @@ def walk(parser: Parser) -> Iterator[Parser]:
 
 
 def flags(*words: str) -> set[str]:
-    """Every long flag of a command, or of a verb of it, and of all verbs below; of no words: of all."""
+    """Every long flag of a command or verb, and of the verbs below it. Without words: of all commands."""
     from controlplane.cli.main import tree
 
     parser = tree()

@@ -22,7 +22,7 @@ TERMINATED = 143
 
 
 class CliError(Exception):
-    """An error for the user: one message that names the cause and the solution, and the exit code."""
+    """An error for the user: one message that names the cause and the solution, and an exit code."""
 
     code = FAILED
 

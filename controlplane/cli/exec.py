@@ -1,6 +1,8 @@
-"""`holdfast exec`: the launcher as the main process of a trainer's container, and its copy into any image.
+"""`holdfast exec`: run the launcher as main process of a training container, or copy it into any image.
 
-What is copied runs with the image's own Python and standard library: nothing is installed there."""
+The copy runs with the image's own Python and its standard library only: nothing is installed there. Ranks are
+forked from the launcher's zygote, so the launcher must run with the very interpreter that the command names;
+it replaces its own process (execv) when it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 USAGE = "holdfast exec [flags] -- python train.py [its arguments]"
 PACKAGES = ("holdfast", "controlplane")
 _MARK = "HOLDFAST_EXEC"
-"""Names the interpreter that was taken: one that calls itself otherwise is not taken again."""
+"""The environment variable that names the interpreter already chosen.
+
+It prevents an endless loop with an interpreter that reports another path in sys.executable."""
 _SHIM = """#!/bin/sh
 # holdfast: the launcher, run by this container's own Python (HOLDFAST_PYTHON names another).
 here=$(dirname "$(dirname "$0")")
@@ -38,7 +42,7 @@ exit 127
 
 
 def exec_(values: argparse.Namespace) -> int:
-    """Serve as the launcher until the job, the agent or a signal ends it; or copy the launcher somewhere."""
+    """Run the launcher until the job, the agent or a signal ends it; or copy the launcher somewhere."""
     command = values.command
     if values.copy_to:
         return copy(Path(values.copy_to))
@@ -104,7 +108,7 @@ def _check_names(values: argparse.Namespace) -> None:
 
 
 def _take_interpreter(command: Sequence[str]) -> None:
-    """The ranks are forked from the interpreter that we run with: become the one that the command names."""
+    """Become the interpreter that the command names: the ranks are forked from the one that runs this."""
     name = Path(command[0]).name
     if not name.startswith("python"):
         return
@@ -155,7 +159,7 @@ def copy(folder: Path) -> int:
 
 
 def _check_replaceable(shim: Path, targets: Iterable[Path]) -> None:
-    """Raise CliError when something stands there that no `exec --copy-to` has made."""
+    """Raise CliError when a file is in the way that no `exec --copy-to` has made."""
     foreign = [path for path in targets if os.path.lexists(path) and not removal.claimed(path)]
     if os.path.lexists(shim) and (not shim.is_file() or shim.is_symlink() or not _is_shim(shim)):
         foreign.append(shim)

@@ -1,4 +1,4 @@
-"""The entry point: one parser tree of all commands; errors become one line and an exit code."""
+"""Parse the command line, run the command, and turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SECTIONS = {
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-"""The words of `holdfast`, in the order of its help."""
+"""The commands of `holdfast`, in the order of its help."""
 
 EXIT_CODES = """exit codes:
   0    success; for `run` and `submit --wait`: the job finished
@@ -67,15 +67,17 @@ EXIT_CODES = """exit codes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `holdfast` with these words and return its exit code. As a program (no words given) it prints
-    neutral text: control characters in names and messages do not reach the terminal."""
+    """Run `holdfast` with these words and return its exit code.
+
+    As a program (`argv` is None) it prints neutral text: control characters in names and messages do not
+    reach the terminal."""
     if argv is None:
         sys.stdout, sys.stderr = Neutral(sys.stdout), Neutral(sys.stderr)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         values = tree().parse_args(words)
         code: int = values.run(values)
-    except SystemExit as ended:  # argparse leaves like this after --help
+    except SystemExit as ended:  # argparse ends like this after --help
         return ended.code if isinstance(ended.code, int) else OK
     except CliError as error:
         prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
@@ -84,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output is gone; the flush at exit must not complain about it.
+        # The reader of our output is gone; the flush at exit must not fail because of that.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     return code
@@ -106,7 +108,7 @@ class _Root(Parser):
 
 
 def tree() -> Parser:
-    """Return the parser of all commands, each of them not loaded yet."""
+    """Return the parser of all commands. None of them is loaded yet."""
     root = _Root(prog="holdfast")
     root.add_argument("-V", "--version", action="version", version=f"holdfast {__version__}")
     root.become(

@@ -1,4 +1,4 @@
-"""`holdfast plan`: which layouts a cluster can run a model with, best first, and why."""
+"""`holdfast plan`: rank the layouts in which a cluster can run a model, with reasons."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _flags(parser: Parser) -> None:
 
 
 def run(values: argparse.Namespace) -> int:
-    """Print the ranked layouts. Exit code 1 when none fits, 2 when a file says what cannot be."""
+    """Print the ranked layouts. Exit code 1 when none fits, 2 when a file has impossible content."""
     if values.most < 1:
         raise UsageError(f"--most {values.most} is too small: give 1 or more")
     model, cluster = read_model(Path(values.model)), read_cluster(Path(values.cluster))
@@ -61,12 +61,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def read_model(path: Path) -> ModelShape:
-    """The model that a TOML file describes. Raises UsageError that names file, field and mend."""
+    """The model that a TOML file describes. Raises UsageError that names file, field and solution."""
     return _record(ModelShape, _read(path), path)
 
 
 def read_cluster(path: Path) -> ClusterShape:
-    """The cluster that a TOML file describes, its links in the tables `inside` and `between`."""
+    """The cluster that a TOML file describes, with its links in the tables `inside` and `between`."""
     fields = _read(path)
     for name in ("inside", "between"):
         if not isinstance(fields.get(name), dict):
@@ -100,7 +100,7 @@ def _record(kind: type[S], fields: dict[str, Any], path: Path, where: str = "") 
 
 
 def _fitting(wanted: Any, value: Any, what: str) -> Any:
-    """The value as the field's type; records of ours pass."""
+    """The value as the field's type; records pass unchanged. Raises UsageError for another type."""
     kinds: dict[str, tuple[type, ...]] = {
         "int": (int,),
         "float": (int, float),

@@ -1,4 +1,4 @@
-"""`holdfast run`: its flags, and the checks before anything is started."""
+"""`holdfast run`: define its flags, and check everything before anything is started."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _flags(parser: Parser) -> None:
 
 
 def run(values: argparse.Namespace) -> int:
-    """Run a job on this machine; its end is the exit code."""
+    """Run a job on this machine. The exit code tells how it ended."""
     command = values.command
     check_command(values, command)
     plan = _plan(values)
@@ -105,7 +105,7 @@ def run(values: argparse.Namespace) -> int:
 
 
 def _beginning(values: argparse.Namespace) -> Beginning:
-    """Return how the run treats existing checkpoints. Raises UsageError."""
+    """How the run treats existing checkpoints. Raises UsageError."""
     from controlplane.cli.local.lives import Beginning
 
     if values.fresh and values.adopt:

@@ -38,7 +38,7 @@ EPILOG = """examples:
 
 
 def run(values: argparse.Namespace) -> int:
-    """Simulate and print the result. Exit code 2 for input that cannot be simulated, with the solution."""
+    """Simulate and print the result. Exit code 2, with a solution, for input that cannot be simulated."""
     try:
         setup, failures = _setup(values), _failures(values)
         if values.compare:

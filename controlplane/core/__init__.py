@@ -1,1 +1,1 @@
-"""The pure decision core: events in, effects out; no clock, no chance, no I/O."""
+"""Decide what happens to jobs: events in, effects out. Pure: no clock, no chance, no I/O."""

@@ -1,4 +1,4 @@
-"""A cluster in numbers, counted without making a row for each of its thousands of members. Pure."""
+"""Count a cluster's nodes and processes for metrics, without a row for each of thousands of members. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Census:
-    """`nodes` by state, `processes` by phase; nodes up and free to take a first rank; nodes that are
-    taken only when no other is left; and for how long
-    (s) the most silent node that is up was not heard."""
+    """The numbers of a cluster at one moment."""
 
-    nodes: dict[str, int] = field(default_factory=dict)
-    processes: dict[str, int] = field(default_factory=dict)
-    spare: int = 0
-    quarantined: int = 0
-    silence_s: float = 0.0
+    nodes: dict[str, int] = field(default_factory=dict)  # by state
+    processes: dict[str, int] = field(default_factory=dict)  # by phase, of jobs that have not ended
+    spare: int = 0  # nodes that are up, without a rank, and may take one; not those of last choice
+    quarantined: int = 0  # nodes that are used only when no other is left
+    silence_s: float = 0.0  # for how long (s) the most silent node that is up was not heard
 
 
 def census(cluster: Cluster, now: float) -> Census:
@@ -44,7 +42,7 @@ def census(cluster: Cluster, now: float) -> Census:
 
 
 def _processes(m: ClusterState, found: Census) -> dict[str, None]:
-    """Count the processes; the nodes that hold a rank."""
+    """Count the processes, and return the nodes that hold a rank."""
     busy: dict[str, None] = {}
     for job in m.jobs.values():
         for member in () if job.ended else job.members.values():

@@ -1,7 +1,10 @@
-"""The decision core: events in, effects out. No clock, no chance, no I/O.
+"""Step the decision core: one event in, the effects that follow out. No clock, no chance, no I/O.
 
-Handlers only take facts into the book; every job they touch is then driven on by `PHASES`, as far as the
-facts allow. So it does not matter in which order, how often, or how late the facts arrive."""
+Handlers only record facts in the cluster state and mark the jobs they touch. `_drive` then advances each
+marked job by `PHASES`, as far as the facts allow; it asks what is true now, not what has just happened. So
+the order, delay and repetition of facts do not matter, and a lost message costs time only. Nothing here
+depends on the process: the same events give the same effects everywhere, which replay and the simulator
+rely on."""
 
 from __future__ import annotations
 
@@ -46,20 +49,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS_MAX = 32
-"""More rounds than any chain of decisions in one step has; reaching it means that two of them disagree."""
+"""No chain of decisions in one step has so many rounds. Reaching it means that two decisions undo each
+other."""
 
 
 def _stored(m: ClusterState, event: ev.Stored) -> None:
+    """etcd holds a write."""
     m.stored_ok(event.ticket)
 
 
 def _store_failed(m: ClusterState, event: ev.StoreFailed) -> None:
+    """etcd does not hold a write; if this leader is fenced, it decides nothing more."""
     m.fenced = m.fenced or event.fenced
     m.stored_not(event.ticket, event.reason)
 
 
 def _dcs_changed(m: ClusterState, event: ev.DcsChanged) -> None:
-    """etcd answers, or not: nothing is decided upon it, but people are told."""
+    """Record whether etcd answers. Nothing is decided by it, but people are told."""
     trouble = "" if event.available else event.reason or "no answer"
     if trouble != m.dcs_trouble:
         m.dcs_trouble = trouble
@@ -72,11 +78,12 @@ def _dcs_changed(m: ClusterState, event: ev.DcsChanged) -> None:
 
 
 def _tick(m: ClusterState, event: ev.Tick) -> None:
-    """Deadlines are looked at in every step; a Tick brings only the time."""
+    """Do nothing: every step looks at the deadlines, and a Tick only brings the time."""
 
 
 def _said(handler: Callable[[ClusterState, Any], None]) -> Callable[[ClusterState, Any], None]:
-    """Only the agent that speaks for the node now is listened to, and only if what it says can be."""
+    """Wrap a handler so that it gets messages of the node's current agent only, and none that cannot be
+    true."""
 
     def handle(m: ClusterState, event: Any) -> None:
         word = plausible.ROWS[type(event)].word
@@ -127,10 +134,11 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.StoreFailed: _store_failed,
     ev.Tick: _tick,
 }
+"""For each class of events, the function that records its facts."""
 
 
 def _wait(m: ClusterState, job: Job) -> None:
-    """etcd has the word."""
+    """Wait for etcd's answer: the callback of the write continues."""
 
 
 PHASES: dict[JobPhase, Callable[[ClusterState, Job], None]] = {
@@ -148,10 +156,11 @@ PHASES: dict[JobPhase, Callable[[ClusterState, Job], None]] = {
     JobPhase.FAILED: ending.ended,
     JobPhase.STOPPED: ending.ended,
 }
+"""For each phase, the function that advances a job as far as the facts allow."""
 
 
 class Cluster:
-    """All that one leader knows and decides. One writer; dropped when the leader is fenced."""
+    """All that one leader knows and decides. It has one caller, and is dropped when the leader is fenced."""
 
     def __init__(self, settings: CoreSettings = CoreSettings()) -> None:  # noqa: B008 - it is frozen
         self.settings = settings
@@ -159,12 +168,12 @@ class Cluster:
 
     @property
     def term(self) -> int:
-        """The fencing token; 0 until elected."""
+        """The leader term, which is also the fencing token; 0 until elected."""
         return self.machine.term
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was dropped or refused so far, by kind."""
+        """Messages dropped or refused so far, by kind."""
         return self.machine.counts
 
     @property
@@ -173,7 +182,10 @@ class Cluster:
         return self.machine.incidents
 
     def step(self, now: float, event: Event) -> list[Effect]:
-        """Take one event at time `now` (s, never going back) and say what is to be done about it."""
+        """Take one event at time `now` (s, never going back) and return what is to be done.
+
+        Due deadlines are handled in the same step. AssertionError when decisions do not settle, or a job
+        would make a forbidden change of phase: the process ends before anything wrong is sent."""
         m = self.machine
         m.now = max(m.now, now)
         if m.fenced:
@@ -192,6 +204,7 @@ class Cluster:
         raise AssertionError(f"decisions do not settle for {', '.join(m.dirty)}")
 
     def _unelected(self, event: Event) -> list[Effect]:
+        """Before the election nothing is decided: a hello is refused, the rest counted."""
         if isinstance(event, ev.NodeJoined):
             return [
                 fx.Refuse(
@@ -206,22 +219,23 @@ class Cluster:
 
     @property
     def fenced(self) -> bool:
-        """Another leader reigns: nothing is decided here any more."""
+        """Whether another leader has taken over: nothing is decided here any more."""
         return self.machine.fenced
 
     def unstored(self, job: str) -> tuple[int, ...]:
-        """The tickets of what etcd does not hold yet of this job's spec, state and generation."""
+        """Tickets of writes that etcd does not hold yet: spec, state and generation of this job."""
         return tuple(pending.effect.ticket for pending in self.machine.write_queues.get(f"job/{job}", ()))
 
     def unrecorded(self, job: str) -> tuple[int, ...]:
-        """The tickets of what etcd does not hold yet of the checkpoints of the job of this name."""
+        """Tickets of writes that etcd does not hold yet: checkpoint records of this job."""
         return tuple(
             pending.effect.ticket for pending in self.machine.write_queues.get(finalizing.lane_of(job), ())
         )
 
     def next_deadline(self, steady: bool = False) -> float:
-        """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is. `steady`: every
-        node will have spoken by then, so that their own deadlines do not count."""
+        """When (s, clock of `now`) a Tick is due at the latest; infinity: no deadline is set.
+
+        `steady`: every node will send something by then, so the nodes' own timeouts do not count."""
         return self.machine.deadlines.next_but("node") if steady else self.machine.deadlines.next()
 
     def check(self) -> None:
@@ -230,7 +244,8 @@ class Cluster:
 
 
 def _drive(m: ClusterState, job: Job) -> None:
-    """Take a job as far as the facts allow."""
+    """Advance a job as far as the facts allow: judge new evidence, then its phase, then everything beside
+    it."""
     if job.recovery.unjudged:
         incidents.take(m, job)
     if job.ending is None:
@@ -250,6 +265,7 @@ def _drive(m: ClusterState, job: Job) -> None:
 
 
 def _due_job(m: ClusterState, name: str) -> None:
+    """Drive a job whose deadline has come, unless it is gone."""
     if name in m.jobs:
         m.touch(m.jobs[name])
 
@@ -267,3 +283,4 @@ _DUE: dict[str, Callable[[ClusterState, str], None]] = {
     "watch": lambda m, _name: overdue.due(m),
     "lane": lambda m, lane: m.pump(lane),
 }
+"""For each kind of deadline, the function that handles it."""

@@ -1,6 +1,8 @@
-"""Cluster health: healthy, degraded or critical, with every reason. Rules are a table over plain facts.
+"""Assess the cluster's health, with every reason, by a table of rules over plain facts.
 
-What changes is told to the administrators once, and told again when it is over."""
+The level is healthy, degraded or critical. It is assessed shortly after a change, and once a minute.
+Administrators are alerted once when a finding appears or its level changes, and once when it is gone. With
+`pause_when_critical`, some critical findings keep anything new from being started."""
 
 from __future__ import annotations
 
@@ -32,36 +34,36 @@ HOUR_S = 3600.0
 
 
 SEVERITIES = {Level.DEGRADED: "warning", Level.CRITICAL: "critical"}
-"""What administrators are told at which level."""
+"""The severity of an alert, by the level of its finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What health is judged from. Pairs are (subject, reason)."""
+    """What health is assessed from. Pairs are (subject, reason)."""
 
-    nodes: int = 0  # known, whatever their state
-    lost: tuple[str, ...] = ()
+    nodes: int = 0  # all known ones but those that were drained and left
+    lost: tuple[str, ...] = ()  # names of nodes
     quarantined: tuple[tuple[str, str], ...] = ()
-    held: tuple[tuple[str, str], ...] = ()
-    devices: tuple[tuple[str, str], ...] = ()
-    brake: str = ""  # why decisions are paused
-    dcs: str = ""  # why etcd does not answer
+    held: tuple[tuple[str, str], ...] = ()  # held down, or cut from their peers
+    devices: tuple[tuple[str, str], ...] = ()  # unhealthy ones, as node/device
+    brake: str = ""  # why the mass-failure guard is on; "": it is off
+    dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
     parked: tuple[tuple[str, str], ...] = ()
-    spareless: tuple[tuple[str, str], ...] = ()
-    unkept: tuple[tuple[str, Trouble], ...] = ()  # jobs whose state is not kept as it should be
-    incidents: int = 0  # within the last hour
-    unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that will not do, and are not replaced
-    unread: tuple[Unread, ...] = ()
+    spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
+    unkept: tuple[tuple[str, Trouble], ...] = ()  # (job, what is wrong with how its state is kept)
+    incidents: int = 0  # begun within the last hour
+    unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that should be replaced and were not
+    unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
 
 
 def assess(facts: Facts, s: CoreSettings) -> tuple[Finding, ...]:
-    """Everything that is wrong, worst first; nothing: healthy."""
+    """Everything that is wrong, critical findings first; (): healthy."""
     found = [finding for rule in RULES for finding in rule(facts, s)]
     return tuple(sorted(found, key=lambda f: (f.level is not Level.CRITICAL, f.kind, f.subject)))
 
 
 def level(findings: Iterable[Finding]) -> Level:
-    """The worst of them."""
+    """The worst level of these findings."""
     levels = [finding.level for finding in findings]
     return next((each for each in (Level.CRITICAL, Level.DEGRADED) if each in levels), Level.HEALTHY)
 
@@ -94,7 +96,7 @@ def _incidents(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
 
 
 def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]], *, jobs: bool = False) -> Rule:
-    """`jobs`: the subjects are jobs."""
+    """A rule that makes one finding of each pair. `jobs`: the subjects are jobs."""
 
     def rule(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
         return [
@@ -131,6 +133,7 @@ RULES: tuple[Rule, ...] = (
     _each("node_unreplaced", lambda f: f.unreplaced),
     _unread,
 )
+"""All rules of the cluster's health."""
 
 
 JOB_KINDS = (
@@ -138,14 +141,14 @@ JOB_KINDS = (
     *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing"),
     *("checkpoints_overdue", "snapshots_overdue"),
 )
-"""Findings about one job; the last two come of a watch over what it owes while it trains."""
+"""Kinds of findings about one job. The last two come from `checkpoint/overdue.py`."""
 
 
-# ------------------------------------------------------------------ from the book
+# ------------------------------------------------------------------ with the cluster state
 
 
 def due(m: ClusterState) -> None:
-    """Look at everything, and tell what has changed."""
+    """Assess health now, alert what has changed, and set the next deadline."""
     m.health_at = m.now
     before, found = m.findings, assess(facts_of(m), m.settings)
     m.findings = {(each.kind, each.subject): each for each in found}
@@ -159,7 +162,7 @@ def due(m: ClusterState) -> None:
 
 
 def _tell(m: ClusterState, before: dict[tuple[str, str], Finding]) -> None:
-    """Tell the administrators what has changed of what they are to hear."""
+    """Alert administrators to findings that are new, have another level, or are gone."""
     loud = {key: each for key, each in m.findings.items() if each.loud}
     heard = {key: each for key, each in before.items() if each.loud}
     for key, each in loud.items():
@@ -175,10 +178,12 @@ def _tell(m: ClusterState, before: dict[tuple[str, str], Finding]) -> None:
 
 
 PAUSING = ("mass_loss", "nodes_lost", "incidents", "dcs_unavailable")
-"""Findings that pause by policy: never one that only a new start would end."""
+"""Findings that pause the cluster when they are critical and `pause_when_critical` is set. None of them
+needs a new start to go away: such a pause would never end."""
 
 
 def _pause(m: ClusterState, found: tuple[Finding, ...]) -> None:
+    """Start or end the pause. Jobs that wait show its reason, so a changed reason drives them, too."""
     grave = [each for each in found if each.level is Level.CRITICAL and each.kind in PAUSING]
     paused = grave[0].reason if grave and m.settings.pause_when_critical else ""
     if bool(paused) != bool(m.paused):
@@ -187,13 +192,13 @@ def _pause(m: ClusterState, found: tuple[Finding, ...]) -> None:
             "cluster",
             paused or "the cluster is critical no more",
         )
-    if paused != m.paused:  # another reason, too: jobs say for what they wait
+    if paused != m.paused:  # also when only the reason changed: jobs show why they wait
         m.touch_all()
     m.paused = paused
 
 
 def facts_of(m: ClusterState) -> Facts:
-    """What the book says now."""
+    """The facts as the cluster state has them now."""
     quarantined, held, devices, lost = [], [], [], []
     for name, node in m.nodes.items():
         if node.shown == "lost":
@@ -223,11 +228,13 @@ def facts_of(m: ClusterState) -> Facts:
 
 
 def _store_trouble(m: ClusterState) -> str:
+    """Why etcd refused a write that waits; "": none was refused."""
     return next((queue[0].trouble for queue in m.write_queues.values() if queue and queue[0].trouble), "")
 
 
 def _spareless(m: ClusterState, job: Job) -> str:
-    """A node of the job whose spares died so often that no new ones are started."""
+    """Why a node of the job has no spares left: they died so often that no new ones are started; "": all
+    have some."""
     most = job.spec.max_restarts
     spent = [node for node, times in job.recovery.spare_failures.items() if times > most] if most >= 0 else []
     if not job.spec.spares_per_node or job.phase is not JobPhase.RUNNING:
@@ -241,6 +248,6 @@ def _spares(member: Member) -> bool:
 
 
 def _recent(m: ClusterState) -> int:
-    """Incidents begun within the last hour, of this leader's term."""
+    """Incidents begun within the last hour, in this leader's term."""
     m.begun = [at for at in m.begun if at > m.now - HOUR_S]
     return len(m.begun)

@@ -1,4 +1,7 @@
-"""What must hold after every step, looked at from both ends."""
+"""Check what must hold after every step. Tests and replay run it; a coordinator does not.
+
+Facts that are kept in two places are compared from both ends: indexes with the records they follow from, a
+job's phase with what is on its way to etcd, checkpoints in flight with their stages."""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ def check(m: ClusterState) -> None:
 
 
 def _seats(job: Job) -> None:
+    """Seats, rank index and members agree; no member has two seats, and ranks have no gaps."""
     names = [seat.member for seat in job.seats]
     assert len(names) == len(frozenset(names)), f"{job.name}: a member sits in two seats"
     assert [seat.rank for seat in job.seats] == list(range(len(job.seats))), f"{job.name}: ranks have gaps"
@@ -55,6 +59,7 @@ def _seats(job: Job) -> None:
 
 
 def _numbers(job: Job) -> None:
+    """Generation numbers were given out, only grow, and the generation in use is in etcd."""
     number = job.generation.number if job.generation else 0
     assert number <= job.generations.number, f"{job.name}: generation {number} was never given out"
     assert job.generations.formed <= job.generations.number, (
@@ -72,6 +77,8 @@ def _numbers(job: Job) -> None:
 
 
 def _phase(m: ClusterState, job: Job) -> None:
+    """Each phase has what it needs: a generation in etcd, a write on its way, or every rank at the
+    barrier."""
     stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING, JobPhase.LEAVING)
     if job.phase in stored and job.ending is None:
         assert job.generation is not None, f"{job.name}: {job.phase} without a generation"
@@ -94,6 +101,7 @@ def _phase(m: ClusterState, job: Job) -> None:
 
 
 def _incident(job: Job) -> None:
+    """An open incident has evidence, and only a job that has not ended has one."""
     if job.recovery.incident is not None:
         assert job.recovery.evidence, f"{job.name}: incident {job.recovery.incident.id} without evidence"
         assert job.recovery.incident.outcome == "open", f"{job.name}: keeps a closed incident"
@@ -103,6 +111,7 @@ def _incident(job: Job) -> None:
 
 
 def _saving(m: ClusterState, job: Job) -> None:
+    """One checkpoint at a time reads the slots, none mixes steps, and each has what its stage needs."""
     reading = [saving.id for saving in job.checkpoints.savings.values() if saving.stage is Stage.PERSIST]
     assert len(reading) <= 1, f"{job.name}: checkpoints {reading} read the slots at once"
     for saving in job.checkpoints.savings.values():
@@ -122,7 +131,7 @@ def _saving(m: ClusterState, job: Job) -> None:
 
 
 def _restoring(job: Job) -> None:
-    """What brings a state in place belongs to the seats there are, and a resume names each share once."""
+    """State is loaded for seated members only, and a restore point names each share once."""
     restoring = job.restore.restoring
     if restoring is not None and job.ending is None and job.phase not in ENDED:
         assert job.phase is JobPhase.LOADING, f"{job.name}: {job.phase} while a state is brought in place"

@@ -1,4 +1,4 @@
-"""What people see: read-only rows about a cluster, made for `status` and `/metrics`."""
+"""Show a cluster to people: read-only rows for `holdfast status`, `/metrics` and the status page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job. `step`: steps completed by every rank; `last_checkpoint`: id, "" when none."""
+    """One job. `step`: steps completed by every rank; `last_checkpoint`: its id, "" when there is none."""
 
     job: str
     phase: str
@@ -31,27 +31,27 @@ class JobRow:
     generation: int
     world_size: int
     step: int
-    restarts: int
+    restarts: int  # failures that it has survived
     incidents: int
     last_checkpoint: str
     argv: str
-    health: str = ""  # healthy, degraded, critical; "" at its end
+    health: str = ""  # healthy, degraded or critical; "": it has ended
     troubles: tuple[str, ...] = ()  # why it is not healthy, worst first
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node. `state`: expected, up, suspect, lost; `last_heard_s`: age in s."""
+    """One node. `state`: expected, up, suspect, lost, left; `last_heard_s`: age in s."""
 
     node: str
     state: str
     address: str
     incarnation: int
     slots: int
-    members: int
+    members: int  # living processes on it
     last_heard_s: float
     reason: str
-    standing: str = "ok"  # whether it may take seats: ok, last choice, or why not
+    standing: str = "ok"  # eligibility: ok, last choice, or why it takes no ranks
     score: float = 0.0  # of its failures, decayed
 
 
@@ -68,7 +68,7 @@ class RankRow:
     generation: int
     step: int
     pid: int
-    stalled_s: float = 0.0  # so long without progress, past its deadline; 0: it gets on
+    stalled_s: float = 0.0  # s without progress, once past its deadline; 0: it progresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HealthRow:
 
     level: str
     reasons: tuple[str, ...]
-    jobs: tuple[str, ...]  # whose each reason is; "": nobody's in particular
+    jobs: tuple[str, ...]  # for each reason the job it is about; "": no particular one
 
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
@@ -86,7 +86,7 @@ def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
 
 
 def job_row(cluster: Cluster, job: Job) -> JobRow:
-    """One job, and how it is: as its own findings say."""
+    """One job, with its health by its own findings."""
     good = newest_good(job.checkpoints.records.values())
     found = [each for each in cluster.machine.findings.values() if each.job == job.name and not job.ended]
     return JobRow(
@@ -106,7 +106,7 @@ def job_row(cluster: Cluster, job: Job) -> JobRow:
 
 
 def completed(member: Member) -> int:
-    """Steps that a member is known to have completed; -1 when nothing is known."""
+    """Steps that a member is known to have completed; NO_STEP when nothing is known."""
     status = member.status
     if status is None:
         return NO_STEP
@@ -125,7 +125,7 @@ def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
 
 
 def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
-    """One node, with so many living processes."""
+    """One node with `members` living processes."""
     m, word = cluster.machine, eligibility.word(cluster.machine, node)
     return NodeRow(
         node=node.name,
@@ -145,14 +145,14 @@ def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
 
 
 def health(cluster: Cluster, now: float) -> HealthRow:
-    """The cluster's health as it was last looked at, with every reason, worst first."""
+    """The cluster's health as it was last assessed, with every reason, worst first."""
     found = list(cluster.machine.findings.values())
     reasons = tuple(f"{f.subject}: {f.reason}" if f.subject else f.reason for f in found)
     return HealthRow(health_of.level(found).value, reasons, tuple(f.job for f in found))
 
 
 def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:
-    """Living members of all jobs that are not at their end: by job, ranks first, then spares."""
+    """Living members of all jobs that have not ended: by job, ranks first, then spares."""
     rows = []
     for _, job in sorted(cluster.machine.jobs.items()):
         living = [mb for mb in job.members.values() if not job.ended and mb.phase not in GONE]
@@ -162,7 +162,7 @@ def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:
 
 
 def rank_row(member: Member) -> RankRow:
-    """One member."""
+    """One member as a row."""
     status = member.status
     return RankRow(
         job=member.job,
@@ -188,6 +188,6 @@ def checkpoints(cluster: Cluster, now: float) -> tuple[CheckpointRecord, ...]:
 
 
 def incidents(cluster: Cluster, now: float) -> tuple[Incident, ...]:
-    """Incidents of this leader's term, closed ones first, then the open ones."""
+    """Incidents of this leader's term: closed ones, oldest first, then open ones."""
     still = [job.recovery.incident for job in cluster.machine.jobs.values() if job.recovery.incident]
     return (*cluster.incidents, *still)

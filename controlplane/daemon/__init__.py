@@ -1,1 +1,1 @@
-"""The coordinator's shells: what meets clocks, sockets, etcd and people."""
+"""Run the shell around the core: everything that meets clocks, sockets, etcd and people."""

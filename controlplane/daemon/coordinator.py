@@ -1,4 +1,4 @@
-"""One coordinator process, from settings to exit code."""
+"""Run one coordinator process, from its settings to its exit code."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""A port taken, an etcd that is none or refuses us: the message says what to do."""
+"""A port is taken, or what answers as etcd is none or refuses us. The log says what to do."""
 
 ETCD_TRY_S = 3.0
-"""For one attempt to reach etcd at the start, and between two."""
+"""Seconds for one attempt to reach etcd at the start, and between two."""
 
 
 def serve(settings: CoordinatorSettings) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. SettingsError when settings cannot be."""
+    """Run until SIGTERM or SIGINT. Return the exit code. Raises SettingsError on invalid settings."""
     set_up(settings.log_format, cluster=settings.cluster)
     return uvloop.run(run(settings))
 
 
 async def run(settings: CoordinatorSettings) -> int:
-    """The same within a running event loop."""
+    """Do the same as `serve`, within a running event loop."""
     check_coordinator(settings)
     try:
         await _serve(settings, _stop_on_signal())
@@ -78,7 +78,7 @@ async def run(settings: CoordinatorSettings) -> int:
 
 
 async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
-    """Bind everything, then stand for election until told to stop; undo it all in reverse order."""
+    """Bind all ports, then stand for election until `stop` is set. Undo it all in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
         journal = _open_journal(settings)
         stack.push_async_callback(journal.close)
@@ -124,7 +124,8 @@ async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: ServerContext
 
 
 async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
-    """Return once etcd answers. Raises what waiting cannot mend: not etcd, not allowed, a bad version."""
+    """Return once etcd answers. Raises what waiting cannot change: it is no etcd, we are
+    refused, a bad version."""
     while True:
         try:
             async with asyncio.timeout(ETCD_TRY_S):
@@ -140,7 +141,7 @@ async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
 
 
 async def _until(stop: asyncio.Event, works: list[Coroutine[Any, Any, None]]) -> None:
-    """Run these until told to stop; raises what ends one of them before."""
+    """Run all of these until `stop` is set. Raises what ends one of them before."""
     tasks = [asyncio.ensure_future(work) for work in works]
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -155,7 +156,7 @@ async def _until(stop: asyncio.Event, works: list[Coroutine[Any, Any, None]]) ->
 
 
 def core_settings(settings: CoordinatorSettings) -> CoreSettings:
-    """The core's share of the settings: fields of the same name."""
+    """Return the core's share of the settings: the fields of the same name."""
     names = {field.name for field in dataclasses.fields(settings)}
     shared = [field.name for field in dataclasses.fields(CoreSettings) if field.name in names]
     return CoreSettings(**{name: getattr(settings, name) for name in shared})
@@ -173,7 +174,7 @@ def _open_journal(settings: CoordinatorSettings) -> Journal:
 
 
 def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
-    """Answer /metrics; returns where, "" when not wanted."""
+    """Serve /metrics. Return its address; "" when it is not wanted."""
     if not settings.metrics:
         return ""
     host, port = host_port("--metrics", settings.metrics)
@@ -194,7 +195,7 @@ async def _start_page(
     asks: Asks,
     stack: contextlib.AsyncExitStack,
 ) -> str:
-    """Serve the status page; returns its URL, "" when not wanted."""
+    """Serve the status page. Return its URL; "" when it is not wanted."""
     if not settings.page:
         return ""
     host, port = host_port("--page", settings.page)
@@ -214,7 +215,7 @@ async def _start_page(
 
 
 def _start_traces(settings: CoordinatorSettings, stack: contextlib.AsyncExitStack) -> Spans | None:
-    """Send traces of incidents, when wanted; only then anything of OpenTelemetry is imported."""
+    """Send traces of incidents, if they are wanted. Only then OpenTelemetry is imported."""
     if not settings.otlp_endpoint:
         return None
     from controlplane.daemon.telemetry.otlp import Exporter
@@ -225,7 +226,7 @@ def _start_traces(settings: CoordinatorSettings, stack: contextlib.AsyncExitStac
 
 
 def _warn_open(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | None) -> None:
-    """Plaintext only when asked for by name, and with a warning."""
+    """Warn when the port is plaintext, or authenticates nobody."""
     if settings.private:
         return
     if not tls.serves:
@@ -237,7 +238,7 @@ def _warn_open(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | No
 async def _start_health(
     settings: CoordinatorSettings, server: Server, stack: contextlib.AsyncExitStack
 ) -> None:
-    """Answer probes on a port of their own, when wanted."""
+    """Answer health probes on a port of their own, if that is wanted."""
     if not settings.health:
         return
     host_port("--health", settings.health)
@@ -250,13 +251,13 @@ async def _start_health(
 
 
 def _reachable(host: str) -> str:
-    """The host by which others reach a listener: this machine's name when it listens everywhere."""
+    """Return the host by which others reach a listener: this machine's name when it listens everywhere."""
     host = socket.gethostname() if host in ("0.0.0.0", "::") else host
     return f"[{host}]" if ":" in host else host
 
 
 def _write_address(path: str, stack: contextlib.AsyncExitStack, **addresses: str) -> None:
-    """Tell where we are, whole or not at all; taken back at the end."""
+    """Write the addresses in use to a file, whole or not at all. The file is removed at the end."""
     if not path:
         return
     document = json.dumps({**addresses, "pid": os.getpid()})
@@ -272,7 +273,7 @@ def _write_address(path: str, stack: contextlib.AsyncExitStack, **addresses: str
 
 
 def _stop_on_signal() -> asyncio.Event:
-    """Set at SIGTERM and SIGINT."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,1 +1,1 @@
-"""How a model is spread over devices: shapes in, ranked layouts with their reasons out. Pure."""
+"""Plan how a model is spread over devices: shapes in, ranked layouts with their reasons out. Pure."""

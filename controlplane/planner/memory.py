@@ -1,4 +1,7 @@
-"""What one device must hold. Formulas: Korthikanti et al., Reducing Activation Recomputation (2022), 4."""
+"""Estimate what one device must hold.
+
+Formulas: section 4 of Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models
+(2022)."""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ class Memory:
     gradients: float
     optimizer: float
     activations: float
-    buffers: float  # reserved, and lost to fragmentation
+    buffers: float  # reserved bytes, and what fragmentation loses
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """All bytes together."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
 def of_layout(model: ModelShape, cluster: ClusterShape, layout: Layout) -> Memory:
-    """The fullest device's: every stage is looked at, for the first holds the most activations and first
-    and last the embedding."""
+    """The memory of the fullest device. All stages are compared: the first holds the most activations, and
+    the first and the last an embedding."""
     return max(
         (_of_stage(model, cluster, layout, stage) for stage in range(layout.pp)), key=lambda m: m.total
     )
@@ -59,9 +62,13 @@ def _of_stage(model: ModelShape, cluster: ClusterShape, layout: Layout, stage: i
 def layer_activations(model: ModelShape, layout: Layout) -> float:
     """Bytes that one layer keeps of one micro-batch for the backward pass, on one device.
 
-    Without recomputation s b h (34 + 5 a s / h) / t with sequence parallelism, and
-    s b h (10 + 24 / t + 5 a s / (h t)) without; `selective` drops the attention's 5 a s / h; `full` keeps
-    the layer's input of 2 s b h. Given for 2-byte values."""
+    Without recomputation, with and without sequence parallelism:
+
+        s b h (34 + 5 a s / h) / t
+        s b h (10 + 24 / t + 5 a s / (h t))
+
+    `selective` drops the attention's 5 a s / h; `full` keeps only the layer's input of 2 s b h. The
+    formulas are for 2-byte values, and are scaled to others."""
     t = layout.tp
     sbh = model.sequence / layout.cp * layout.micro_batch * model.hidden
     scores = 5 * model.heads * (model.sequence / layout.cp) / model.hidden
@@ -75,6 +82,6 @@ def layer_activations(model: ModelShape, layout: Layout) -> float:
 
 
 def _logits(model: ModelShape, layout: Layout) -> float:
-    """The head's output in fp32, and its input."""
+    """Bytes of the head's output in fp32, and of its input."""
     tokens = model.sequence / layout.cp * layout.micro_batch
     return tokens * (4 * model.vocabulary + 4 * model.hidden) / layout.tp

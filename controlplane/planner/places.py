@@ -1,4 +1,4 @@
-"""Which rank stands on which device: tensor groups inside a node, copies of one shard far from each other."""
+"""Assign ranks to devices: tensor groups inside a node, copies of one shard in different failure domains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One node to place ranks on. `domain`: what fails together (a rack, a power feed)."""
+    """One node to place ranks on. `domain`: its failure domain (a rack, a power feed)."""
 
     node: str
     devices: int
@@ -38,9 +38,9 @@ class Place:
 def place(layout: Layout, sites: Sequence[Site]) -> list[Place]:
     """Every rank's place, by rank; tp runs fastest, then cp, dp, pp (Megatron's order).
 
-    A tensor group takes neighbouring devices of one node. The dp copies of one (pp, cp) group are dealt to
-    one domain after the other, so that they share a domain only when there are fewer domains than copies.
-    Raises LayoutError when a tensor group fits no node, or there are too few devices."""
+    A tensor group takes neighbouring devices of one node. The dp copies of one (pp, cp) group go to one
+    failure domain after the other, so that two share a domain only when there are fewer domains than
+    copies. LayoutError when a tensor group fits no node, or there are too few devices."""
     blocks = _blocks(layout.tp, sites)
     wanted = layout.cp * layout.dp * layout.pp
     if len(blocks) < wanted:
@@ -63,8 +63,10 @@ def place(layout: Layout, sites: Sequence[Site]) -> list[Place]:
 
 
 def _blocks(tp: int, sites: Sequence[Site]) -> list[tuple[str, int]]:
-    """(node, first device) of every tensor group that fits: neighbours in the list lie in different domains
-    for as long as there are several, and in different nodes before a node is met again."""
+    """(node, first device) for each tensor group that fits.
+
+    Neighbours in the list are in different failure domains as long as there are several, and each node
+    comes once before any comes again."""
     if tp < 1:
         raise LayoutError(f"tp is {tp}: give 1 or more")
     blocks = []
@@ -74,7 +76,7 @@ def _blocks(tp: int, sites: Sequence[Site]) -> list[tuple[str, int]]:
 
 
 def _by_turns(sites: Sequence[Site]) -> list[Site]:
-    """One site of each domain, then the next of each, in the order given."""
+    """One site of each failure domain, then the next of each, in the order given."""
     domains: dict[str, list[Site]] = {}
     for site in sites:
         domains.setdefault(site.domain, []).append(site)
@@ -83,7 +85,8 @@ def _by_turns(sites: Sequence[Site]) -> list[Site]:
 
 
 def shared_domains(places: Sequence[Place], sites: Sequence[Site]) -> int:
-    """How many pairs of neighbouring copies of a shard would be lost together with one domain: 0 is best."""
+    """How many copies of shards are in a failure domain that already holds a copy of the same shard: 0 is
+    best."""
     domain = {site.node: site.domain for site in sites}
     copies: dict[tuple[int, int, int], list[str]] = {}
     for spot in places:

@@ -1,4 +1,7 @@
-"""Which layouts a cluster can run a model with, best first, each with its reasons."""
+"""Rank the layouts with which a cluster can train a model, best first, each with its reasons.
+
+All sizes that divide evenly are tried: there are few enough of them. A layout is judged by the estimated
+time of a step (`cost.py`) and dropped when it does not fit into memory (`memory.py`)."""
 
 from __future__ import annotations
 
@@ -17,34 +20,36 @@ if TYPE_CHECKING:
     from controlplane.planner.shapes import ClusterShape, ModelShape
 
 MICRO_BATCH_MAX = 16
+"""Larger micro-batches are not tried."""
 CONTEXT_MAX = 16
+"""Larger context-parallel sizes are not tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One layout and what it would be like."""
+    """One layout, and what it would cost."""
 
     layout: Layout
     memory: Memory
     cost: Cost
-    memory_ratio: float  # of a device's memory
+    memory_ratio: float  # of one device's memory; over 1: it does not fit
     reasons: tuple[str, ...]
 
     @property
     def communication_ratio(self) -> float:
-        """Share of the step that is spent talking."""
+        """Share of the step that is spent on communication."""
         return self.cost.communication_s / self.cost.step_s
 
     @property
     def bubble_ratio(self) -> float:
-        """Share of the step that the pipeline stands still."""
+        """Share of the step in which the pipeline waits."""
         return self.cost.bubble_s / self.cost.step_s
 
 
 def plan(model: ModelShape, cluster: ClusterShape, most: int = 10) -> list[Candidate]:
-    """The best `most` layouts that fit, best first; of each (tp, pp, dp, cp) its best micro-batch.
+    """The best `most` layouts that fit, best first; of each (tp, pp, dp, cp) the best micro-batch.
 
-    Raises LayoutError when none fits: it says which came nearest and what would have to give."""
+    LayoutError when none fits: it says which came nearest, and what would have to change."""
     best: dict[tuple[int, int, int, int], Candidate] = {}
     nearest: Candidate | None = None
     for layout in layouts(model, cluster):
@@ -61,7 +66,7 @@ def plan(model: ModelShape, cluster: ClusterShape, most: int = 10) -> list[Candi
 
 
 def judge(model: ModelShape, cluster: ClusterShape, layout: Layout) -> Candidate:
-    """What one layout would be like. Raises LayoutError when it cannot be, with the divisor that fails."""
+    """Judge one layout. LayoutError when it is impossible, naming the sizes that do not divide."""
     check(model, cluster, layout)
     if not layout.stages:
         stages = balance(model.layers, layout.pp, cost.head_in_layers(model))
@@ -73,7 +78,7 @@ def judge(model: ModelShape, cluster: ClusterShape, layout: Layout) -> Candidate
 
 
 def check(model: ModelShape, cluster: ClusterShape, layout: Layout) -> None:
-    """Raise LayoutError when a size does not go into what it divides, and name both."""
+    """Raise LayoutError when a size does not divide what it cuts, naming both."""
     for what, whole, part, size in (
         ("heads", model.heads, "tp", layout.tp),
         ("hidden", model.hidden, "tp", layout.tp),
@@ -98,8 +103,10 @@ def check(model: ModelShape, cluster: ClusterShape, layout: Layout) -> None:
 
 
 def layouts(model: ModelShape, cluster: ClusterShape) -> Iterator[Layout]:
-    """Every layout that uses the whole cluster: tensor groups inside a node, all sizes dividing what they
-    cut, the global batch divided evenly."""
+    """Every layout that uses the whole cluster.
+
+    Tensor groups stay inside a node, all sizes divide what they cut, and the global batch is divided
+    evenly."""
     devices = cluster.devices
     for tp in _divisors(devices, min(cluster.devices_per_node, model.heads)):
         if cluster.devices_per_node % tp or model.heads % tp:
@@ -114,10 +121,12 @@ def layouts(model: ModelShape, cluster: ClusterShape) -> Iterator[Layout]:
 
 
 def shrink(model: ModelShape, cluster: ClusterShape, layout: Layout, devices: int) -> Candidate:
-    """The layout for the devices that are left: fewer data-parallel replicas first, tensor and pipeline
-    groups stay whole and keep their layers, the global batch is kept (a replica's share may then differ by
-    one micro-batch; gradients are weighted by what each saw). Only when not one replica is left is all
-    planned anew. Raises LayoutError when nothing fits."""
+    """The layout for the `devices` that are left.
+
+    Data-parallel replicas go first. Tensor and pipeline groups stay whole and keep their layers. The
+    global batch stays, so that the replicas' shares may differ by one micro-batch; gradients are weighted
+    by what each replica saw. Only when not one replica fits is all planned anew. LayoutError when nothing
+    fits."""
     group = layout.tp * layout.pp * layout.cp
     replicas = min(devices // group, model.global_batch // layout.micro_batch)
     if replicas >= 1:
@@ -132,6 +141,7 @@ def _divisors(number: int, most: int) -> list[int]:
 def _reasons(
     cluster: ClusterShape, layout: Layout, held: Memory, spent: Cost, ratio: float
 ) -> tuple[str, ...]:
+    """What this layout costs and why, in sentences for people."""
     gigabytes = " + ".join(
         f"{name} {getattr(held, name) / 1e9:.1f}"
         for name in ("weights", "gradients", "optimizer", "activations", "buffers")
@@ -154,6 +164,7 @@ def _reasons(
 
 
 def _nothing_fits(model: ModelShape, cluster: ClusterShape, nearest: Candidate | None) -> str:
+    """Why no layout fits, and what to change."""
     what = f"model {model.name} does not fit cluster {cluster.name} of {cluster.devices} devices"
     if nearest is None:
         return (

@@ -1,4 +1,4 @@
-"""What is planned with: a model, a cluster, a layout. Frozen records that check themselves."""
+"""Define what is planned with: a model, a cluster, a layout. Frozen records that check themselves."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BYTES_PER_VALUE = {"bf16": 2, "fp16": 2, "fp32": 4}
-"""Of weights and activations, by the precision that is computed in."""
+"""Bytes of a weight or activation, by the precision of the computation."""
 
 RECOMPUTE = ("none", "selective", "full")
-"""What of the activations is thrown away and computed again: nothing, the attention's scores, all but each
-layer's input."""
+"""Which activations are dropped and computed again: none, the attention's scores, or all but each layer's
+input."""
 
 OPTIMIZER_BYTES = {"adam": 12, "adam-8bit": 6, "sgd-momentum": 8, "sgd": 4}
 """Bytes per parameter that the optimizer keeps, the fp32 master weight included."""
 
 GRADIENT_BYTES = 4
-"""Gradients are summed in fp32."""
+"""Bytes of a gradient: gradients are summed in fp32."""
 
 
 class LayoutError(ValueError):
-    """A model, cluster or layout that cannot be. The message names the numbers and the mend."""
+    """A model, cluster or layout that is impossible. The message names the numbers, and what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class ModelShape:
     layers: int
     hidden: int
     heads: int
-    sequence: int
+    sequence: int  # tokens per sequence
     vocabulary: int
     global_batch: int  # sequences per step
-    ffn: int = 0
+    ffn: int = 0  # width of the feed-forward block
     precision: str = "bf16"
     optimizer: str = "adam"
     optimizer_sharded: bool = False  # over the data-parallel ranks (ZeRO-1)
-    recompute: str = "none"
-    sequence_parallel: bool = True  # what tensor parallelism leaves whole is cut along the sequence
+    recompute: str = "none"  # one of RECOMPUTE
+    sequence_parallel: bool = True  # what tensor parallelism leaves whole is split along the sequence
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "global_batch"):
@@ -58,7 +58,7 @@ class ModelShape:
 
     @property
     def width(self) -> int:
-        """Of the feed-forward block."""
+        """Width of the feed-forward block."""
         return self.ffn or 4 * self.hidden
 
     @property
@@ -74,8 +74,9 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class LinkShape:
-    """What one device gets of a network. `efficiency` is the share of the bandwidth that a collective of
-    the sizes met here reaches."""
+    """One device's share of a network.
+
+    `efficiency`: the share of the bandwidth that collectives reach at the sizes that occur here."""
 
     bandwidth_bytes_per_s: float
     latency_s: float
@@ -88,7 +89,7 @@ class LinkShape:
         _share("a link's efficiency", self.efficiency)
 
     def move_s(self, nbytes: float) -> float:
-        """Seconds that `nbytes` take from one device to another."""
+        """Seconds to send `nbytes` from one device to another."""
         return self.latency_s + nbytes / (self.bandwidth_bytes_per_s * self.efficiency)
 
     def all_reduce_s(self, nbytes: float, ranks: int) -> float:
@@ -101,7 +102,7 @@ class LinkShape:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Equal nodes of equal devices. `assumed` are the figures that are none of the hardware's data sheet."""
+    """Equal nodes of equal devices. Fields with defaults are assumptions: no data sheet has them."""
 
     name: str
     nodes: int
@@ -110,10 +111,10 @@ class ClusterShape:
     peak_flops: float  # of one device, 1/s, dense, in the model's precision
     inside: LinkShape  # between devices of a node
     between: LinkShape  # between nodes, one device's share
-    matmul_efficiency: float = 0.6  # of the peak, that the model's matrix products reach
+    matmul_efficiency: float = 0.6  # share of the peak that the model's matrix products reach
     reserved_bytes: float = 3e9  # context, communication buffers and workspace of one device
-    fragmentation: float = 0.1  # of what is allocated, on top of it
-    gradient_overlap: float = 0.0  # share of the gradient exchange that hides behind the backward pass
+    fragmentation: float = 0.1  # share of the allocated bytes that is lost on top of them
+    gradient_overlap: float = 0.0  # share of the gradient exchange that the backward pass hides
 
     def __post_init__(self) -> None:
         for name in ("nodes", "devices_per_node", "memory_bytes", "peak_flops"):
@@ -126,11 +127,11 @@ class ClusterShape:
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """How many devices there are."""
         return self.nodes * self.devices_per_node
 
     def with_devices(self, devices: int) -> ClusterShape:
-        """The same cluster with so many devices left, whole nodes first."""
+        """The same cluster with `devices` devices left. LayoutError when these are not whole nodes."""
         per_node = min(self.devices_per_node, devices)
         if devices < 1 or devices % per_node:
             raise LayoutError(f"{devices} devices are no whole nodes of {self.devices_per_node}")
@@ -139,19 +140,19 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How ranks divide the work. Tensor, pipeline, data and context parallel sizes; their product is the
+    """How ranks divide the work: tensor, pipeline, data and context parallel sizes. Their product is the
     number of devices."""
 
     tp: int
     pp: int
     dp: int
     cp: int = 1
-    micro_batch: int = 1  # sequences that one pipeline pass takes
-    stages: tuple[int, ...] = field(default=())  # layers of each pipeline stage
+    micro_batch: int = 1  # sequences per pass through the pipeline
+    stages: tuple[int, ...] = field(default=())  # layers of each pipeline stage; (): not chosen yet
 
     @property
     def devices(self) -> int:
-        """Of one copy of the job."""
+        """How many devices it takes."""
         return self.tp * self.pp * self.dp * self.cp
 
 

@@ -1,1 +1,1 @@
-"""The wire contract: generated stubs, and the codec between them and the model."""
+"""Define the wire contract: generated stubs, and the codec between them and the core's records."""

@@ -1,9 +1,9 @@
-"""The least and the most of every number that comes from outside, or goes into etcd: one table of fields.
+"""Bound every number that comes from outside or goes into etcd, by one table of fields.
 
-A number without bounds ends where some message, sentence or sum cannot hold it, and there it takes others
-with it. Fields of one name mean one thing; where a record means another, its own name stands before the
-field's. A number that has no row is an error. Orders are not looked at: they come from the leader, and older
-ones leave fields out."""
+Without bounds, a number fails only where some message, sentence or sum cannot hold it, and other data fails
+with it. Fields of one name mean the same thing; where a record means something else, the record's name stands
+before the field's (`Failure.step`). A number that has no row is an error. Orders are not checked: they come
+from the leader, and older leaders leave fields out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from controlplane.wire.shape import WireError, shapes_of
 
 
 class Bound(NamedTuple):
-    """What a number may be, both ends included."""
+    """The least and the most that a number may be, both included."""
 
     least: float
     most: float
 
     def refuses(self, value: float) -> bool:
-        """Whether it may not be this; NaN is within no bounds."""
+        """Return whether a number is out of these bounds; NaN always is."""
         return not self.least <= value <= self.most
 
 
@@ -39,7 +39,7 @@ COUNT, SOME, RANK = Bound(0, COUNT_MAX), Bound(1, COUNT_MAX), Bound(-1, COUNT_MA
 TALLY, SEQUENCE, BYTES = Bound(0, _TALLY_MAX), Bound(0, _SEQUENCE_MAX), Bound(0, _BYTES_MAX)
 SPAN = Bound(0, _SPAN_MAX_S)
 AGE = Bound(-0.5, _SPAN_MAX_S)
-"""The difference of two processes' clocks may be a little below 0."""
+"""An age compares the clocks of two processes, so it may be a little below 0."""
 UNIX = Bound(0, _UNIX_MAX_S)
 WINDOW = Bound(0, STEP_MAX << 1)
 
@@ -144,10 +144,11 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "Hello.protocol_version": TALLY,
     "Hello.term_seen": SEQUENCE,
 }
+"""By `field` or `Record.field`. A field of pairs has two bounds; None where that half is no number."""
 
 
 def of(record: str, field: str) -> Bound | tuple[Bound | None, Bound]:
-    """The bounds of a record's number, or of a pair's two. KeyError when the table has none."""
+    """Return the bounds of a record's number, or of both halves of its pairs. KeyError without a row."""
     found = BOUNDS.get(f"{record}.{field}") or BOUNDS.get(field)
     if found is None:
         raise KeyError(f"{record}.{field} has no bounds: give it a row in controlplane/wire/bounds.py")
@@ -155,7 +156,7 @@ def of(record: str, field: str) -> Bound | tuple[Bound | None, Bound]:
 
 
 def beyond(record: str, field: str, value: Any) -> str:
-    """Why a number, or one of a pair, must not be taken; "" when it may be."""
+    """Return why a number, or a pair, is out of bounds; "" when it is not."""
     bounds = of(record, field)
     pairs = ((bounds, value),) if isinstance(bounds, Bound) else tuple(zip(bounds, value, strict=True))
     for bound, number in pairs:
@@ -169,7 +170,7 @@ def _told(number: float) -> str:
 
 
 def check(record: Any) -> None:
-    """Raise WireError, naming the field, when some number in a record is not within its bounds."""
+    """Raise WireError that names the field when a number in a record is out of bounds."""
     kind: Any = type(record)
     plan = _plan(kind)
     for name, least, most in plan.numbers:
@@ -189,12 +190,12 @@ def check(record: Any) -> None:
 class _Plan(NamedTuple):
     numbers: tuple[tuple[str, float, float], ...]
     pairs: tuple[str, ...]
-    records: tuple[tuple[str, bool], ...]  # and whether there are many
+    records: tuple[tuple[str, bool], ...]  # the field, and whether it holds several
 
 
 @cache
 def _plan(kind: Any) -> _Plan:
-    """Which fields of a record are numbers, and which hold some. KeyError when one has no bounds."""
+    """Return which fields are numbers, and which hold records. Raises KeyError on a number without bounds."""
     numbers, pairs, records = [], [], []
     for shape in shapes_of(kind):
         if shape.is_record:

@@ -1,8 +1,9 @@
-"""The only place where protobuf meets the model: records, events and orders to messages and back.
+"""Translate between protobuf messages and the core's records.
 
-Events travel from agents to the coordinator, orders (effects) from the coordinator to agents; both sides
-use this module, so that agent and core speak of the same frozen records. The mapping is made from the
-records' own fields: a message has the fields of its record, less the node it travels from or to."""
+Events travel from agents to the coordinator, orders (effects) from the coordinator to agents. Both ends use
+this module, so agent and core work with the same frozen records. The mapping is made from the fields of the
+records: a message has the fields of its record, without those that the stream already implies (the node and,
+in an event, its incarnation)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""The largest message that either side takes."""
+"""The largest message that either end accepts."""
 
 Order = (
     effects.Launch
@@ -58,16 +59,17 @@ Order = (
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The coordinator took the hello."""
+    """The coordinator accepted the hello."""
 
     cluster: str
     beat_interval_s: float
-    hears: frozenset[str] = frozenset()  # of the words that are new in this version (versions.NEW_WORDS)
+    hears: frozenset[str] = frozenset()  # the new message bodies that it understands (versions.NEW_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The coordinator did not take the hello. `leader` (host:port) says who may; "" when unknown."""
+    """The coordinator refused the hello. `retry`: the agent may try again as it is. `leader` is the leader's
+    host:port; "" when unknown."""
 
     reason: str
     retry: bool
@@ -76,14 +78,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a hello says besides the NodeJoined event that it carries."""
+    """A hello: the NodeJoined event in it, and what else it says."""
 
     protocol_version: int
     cluster: str
-    term_seen: int
+    term_seen: int  # the highest leader term that the agent has heard
     holdfast_version: str
     joined: events.NodeJoined
-    unread: str = ""  # why some of its members are left out of `joined`
+    unread: str = ""  # why some members or copies are left out of `joined`; "": none are
 
 
 _HELLO = Mapping(events.NodeJoined, pb.Hello, 0, "node incarnation")
@@ -146,17 +148,17 @@ _BODY_OF_ORDER = {mapping.record: body for body, mapping in _ORDERS.items()}
 
 
 def fields_of_event(body: str) -> set[str]:
-    """The fields of this body of an AgentMessage that its event fills."""
+    """Return the fields of this body of an AgentMessage that are filled from its event."""
     return set(_EVENTS[body].names)
 
 
 def fields_of_order(body: str) -> set[str]:
-    """The fields of this body of a CoordinatorMessage that its order fills."""
+    """Return the fields of this body of a CoordinatorMessage that are filled from its order."""
     return set(_ORDERS[body].names)
 
 
 def parse_agent(data: bytes) -> pb.AgentMessage:
-    """Bytes of an agent as a message. Raises WireError when they are none."""
+    """Return the message in an agent's bytes. Raises WireError when they hold none."""
     try:
         return pb.AgentMessage.FromString(data)
     except DecodeError as error:
@@ -164,7 +166,8 @@ def parse_agent(data: bytes) -> pb.AgentMessage:
 
 
 def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.Event:
-    """What an agent says, as an event. Raises WireError; a hello is for `greeting_from`."""
+    """Return the event in an agent's message. Raises WireError, also on a hello: that is for
+    `greeting_from`."""
     body = message.WhichOneof("body")
     mapping = _EVENTS.get(body or "")
     if mapping is None:
@@ -175,8 +178,10 @@ def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.
 
 
 def rest_of(node: str, incarnation: int, message: pb.AgentMessage) -> events.NodeBeat | None:
-    """What can be read of a beat that `event_from` could not read whole; None: it is no beat. Raises
-    WireError when that is not for its members or copies."""
+    """Return what is readable of a beat that `event_from` could not read; None when the message is not a
+    beat.
+
+    Unreadable members and copies are left out. Raises WireError when anything else in it cannot be read."""
     if message.WhichOneof("body") != "beat":
         return None
     unread = leave_out(message.beat)
@@ -186,8 +191,9 @@ def rest_of(node: str, incarnation: int, message: pb.AgentMessage) -> events.Nod
 
 
 def greeting_from(message: pb.AgentMessage) -> Greeting:
-    """The hello of an agent. Raises WireError when the message is another, or incomplete. Members and copies
-    that cannot be read are left out."""
+    """Return the hello of an agent. Raises WireError when the message is another one, or incomplete.
+
+    Unreadable members and copies are left out, and `unread` says why."""
     if message.WhichOneof("body") != "hello":
         raise WireError("the first message of a stream must be a hello")
     hello = message.hello
@@ -211,13 +217,13 @@ def _hello(message: Any) -> events.NodeJoined:
 
 
 def _unknown(message: Any) -> str:
-    """What is in the place of a body that this version does not know."""
+    """Describe a message whose body this version does not know."""
     numbers = [str(each.field_number) for each in UnknownFieldSet(message)]
     return f"of a newer version (field {', '.join(numbers)})" if numbers else "empty"
 
 
 def to_coordinator(event: events.Event) -> pb.AgentMessage:
-    """An event as the message by which an agent tells it (node and incarnation are the stream's)."""
+    """Return the message by which an agent reports an event. Node and incarnation are those of its stream."""
     body = _BODY_OF_EVENT.get(type(event))
     if body is None:
         raise WireError(f"{type(event).__name__} does not travel from an agent")
@@ -225,22 +231,23 @@ def to_coordinator(event: events.Event) -> pb.AgentMessage:
 
 
 def is_heard(message: pb.AgentMessage, hears: frozenset[str]) -> bool:
-    """Whether a coordinator that says to hear these new words hears this message."""
+    """Return whether a coordinator whose welcome names these new bodies understands this message."""
     body = message.WhichOneof("body")
     return body not in versions.NEW_WORDS or body in hears
 
 
 def hello(joined: events.NodeJoined, cluster: str, term_seen: int, version: str = "") -> pb.AgentMessage:
-    """The first message of an agent's stream."""
+    """Return the first message of an agent's stream."""
     more = {"protocol_version": PROTOCOL_VERSION, "cluster": cluster, "term_seen": term_seen}
     joined = dataclasses.replace(joined, holdfast_version=version or joined.holdfast_version)
     return pb.AgentMessage(hello=_HELLO.write(joined, **more))
 
 
 def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMessage:
-    """An order as the message that carries it; `incident` names what it is part of, for the agent's logs.
+    """Return the message of an order. `incident` ("job/number") names what it is part of, for the agent's
+    logs.
 
-    Raises WireError for an effect that is no order."""
+    Raises WireError for an effect that is not an order."""
     body = _BODY_OF_ORDER.get(type(effect))
     if body is None:
         raise WireError(f"{type(effect).__name__} is no order to an agent")
@@ -248,7 +255,7 @@ def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMess
 
 
 def welcome(cluster: str, beat_interval_s: float, term: int) -> pb.CoordinatorMessage:
-    """The answer to a hello that was taken."""
+    """Return the answer to a hello that is accepted."""
     return pb.CoordinatorMessage(
         term=term,
         welcome=pb.Welcome(
@@ -258,12 +265,12 @@ def welcome(cluster: str, beat_interval_s: float, term: int) -> pb.CoordinatorMe
 
 
 def refused(reason: str, *, retry: bool, leader: str = "", term: int = 0) -> pb.CoordinatorMessage:
-    """The answer to a hello that was not taken; the stream ends after it."""
+    """Return the answer to a hello that is refused; the stream ends after it."""
     return pb.CoordinatorMessage(term=term, refused=pb.Refused(reason=reason, retry=retry, leader=leader))
 
 
 def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcome | Refused:
-    """What the coordinator says to the agent of `node`; its term is `message.term`. Raises WireError."""
+    """Return what a message holds for the agent of `node`; its term is `message.term`. Raises WireError."""
     body = message.WhichOneof("body")
     if body == "welcome":
         said = message.welcome
@@ -278,20 +285,20 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
 
 
 def spec_message(spec: model.JobSpec) -> pb.JobSpec:
-    """A job's specification as a message, for Admin.Submit."""
+    """Return a job's specification as a message, for Admin.Submit."""
     message: pb.JobSpec = RECORDS[model.JobSpec].write(spec)
     return message
 
 
 def spec_from(message: pb.JobSpec) -> model.JobSpec:
-    """The specification that Admin.Submit brings. Raises WireError."""
+    """Return the specification in a request of Admin.Submit. Raises WireError."""
     spec: model.JobSpec = RECORDS[model.JobSpec].read(message)
     bounds.check(spec)
     return spec
 
 
 def found_from(message: pb.CheckpointRecord) -> model.CheckpointRecord:
-    """A checkpoint that Admin.Adopt brings. Raises WireError."""
+    """Return a checkpoint in a request of Admin.Adopt. Raises WireError."""
     record: model.CheckpointRecord = RECORDS[model.CheckpointRecord].read(message)
     bounds.check(record)
     for name in ("step", "generation"):
@@ -301,19 +308,21 @@ def found_from(message: pb.CheckpointRecord) -> model.CheckpointRecord:
 
 
 def row_message(row: Any) -> Any:
-    """A JobRow, NodeRow, RankRow or CheckpointRecord as a message, for Admin.Status."""
+    """Return a row of Admin.Status (one of the records in `_ROWS`) as a message."""
     return _ROWS[type(row)].write(row)
 
 
 def row_from(kind: type[T], message: Any) -> T:
-    """The row of this kind that Admin.Status brings. Raises WireError."""
+    """Return a row of this kind from an answer of Admin.Status. Raises WireError."""
     row: T = _ROWS[kind].read(message)
     return row
 
 
 def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -> pb.StatusReply:
-    """The answer of Admin.Status; `rows` by the name of the reply's field. A row that no message can hold is
-    named among the reasons of the cluster's health, and all others are there."""
+    """Return the answer of Admin.Status; `rows` by the name of the reply's field.
+
+    A row that no message can hold is left out, and named among the reasons of the cluster's health, so that
+    one bad value does not hide all other rows."""
     rows, untold = dict(rows), list[tuple[str, str]]()
     health = rows.pop("health", None)
     lists = {name: _told(name, values, untold) for name, values in rows.items()}
@@ -327,7 +336,7 @@ def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -
 
 
 def _told(name: str, rows: Iterable[Any], untold: list[tuple[str, str]]) -> list[Any]:
-    """The messages of rows; of those that have none, why, and whose they are."""
+    """Return the messages of rows. For a row that no message can hold, append (why, job) to `untold`."""
     found = []
     for row in rows:
         try:
@@ -339,4 +348,4 @@ def _told(name: str, rows: Iterable[Any], untold: list[tuple[str, str]]) -> list
 
 
 _KEYS = ("job", "member", "node", "id")
-"""What names a row."""
+"""The fields that identify a row to people."""

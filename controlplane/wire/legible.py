@@ -1,5 +1,7 @@
-"""What can be read of a hello or a beat in which something cannot: a word of a newer version, a number that
-is none. One such status must not cost a node its stream, nor the others on it their word."""
+"""Remove from a hello or a beat what cannot be read, so that the rest counts.
+
+A status may have a word of a newer version in it, or an invalid number. One such status must cost neither the
+node its stream, nor the other members on the node their reports."""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ _LISTS: dict[str, Mapping] = {
 
 
 def leave_out(message: Any) -> tuple[str, ...]:
-    """Take the members and copies out of this Hello or Beat that cannot be read. The names of those members:
-    of them what was heard before stands, for their agent has them still."""
+    """Remove unreadable members and copies from a Hello or Beat. Return the names of those members.
+
+    Their last readable status stays in force, because their agent still has them."""
     unread: list[str] = []
     for name, mapping in _LISTS.items():
         entries = getattr(message, name)

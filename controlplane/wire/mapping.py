@@ -1,4 +1,4 @@
-"""One record class and one message class, mapped field by field from the record's own annotations."""
+"""Map one record class to one message class, field by field, from the record's own annotations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class Mapping:
-    """One record class and its message class. `skip` leading fields are not on the wire, nor are those that
-    say so, which come last."""
+    """Translates between one record class and its message class.
+
+    The first `skip` fields of the record are not in the message, nor are those whose metadata say so, which
+    come last. `never_empty` names fields (separated by blanks) that a message must not leave empty."""
 
     def __init__(self, record: type, message: type[Message], skip: int = 0, never_empty: str = "") -> None:
         self.record, self.message = record, message
@@ -30,14 +32,14 @@ class Mapping:
         self._writes = [(s.name, write) for s in shapes if (write := _writer(s))]
 
     def read(self, message: Message, *skipped: Any) -> Any:
-        """The record that a message holds. Raises WireError."""
+        """Return the record in a message; `skipped` are the values of its first fields. Raises WireError."""
         values = list(self._values(message))
         for index, read in self._reads:
             values[index] = read(message, values[index])
         return self.record(*skipped, *values)
 
     def write(self, record: Any, **more: Any) -> Any:
-        """The message that holds a record. Raises WireError."""
+        """Return the message of a record; `more` are fields that the record lacks. Raises WireError."""
         fields = dict(zip(self.names, self._values(record), strict=True))
         try:
             for name, write in self._writes:
@@ -49,8 +51,8 @@ class Mapping:
             raise WireError(f"{self.message.__name__} cannot hold {self._blamed(fields)}") from error
 
     def _blamed(self, fields: dict[str, Any]) -> str:
-        """The field that no message can hold. Its value is told only where it is a number: there may be a
-        secret in it."""
+        """Name the field that no message can hold, with its value only if that is a number: text
+        may be a secret."""
         for name, value in fields.items():
             try:
                 self.message(**{name: value})
@@ -60,7 +62,8 @@ class Mapping:
 
 
 class _Failures(Mapping):
-    """Failures: one of a cause that a newer version knows is still a failure, and must not go unheard."""
+    """The mapping of failures. A cause that only a newer version knows is read as EXITED: the failure must
+    not be lost."""
 
     def read(self, message: Any, *skipped: Any) -> Any:
         if message.cause and message.cause not in _CAUSES:
@@ -80,7 +83,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _reader(shape: Shape, never_empty: bool) -> Callable[[Message, Any], Any] | None:
-    """How a field of a message becomes a field of a record; None: it is the same."""
+    """Return how a field of a message becomes a field of a record; None: it is the same."""
     if shape.many:
         return _list_reader(shape)
     if shape.is_record or shape.optional:
@@ -127,7 +130,7 @@ def _word(shape: Shape) -> Callable[[Message, Any], Any]:
 
 
 def _number(shape: Shape) -> Callable[[Message, Any], Any]:
-    """A duration of infinity or NaN would be in every sum, average and sentence that follows."""
+    """Refuse infinity and NaN: they would spoil every sum, average and sentence made of them."""
 
     def check(message: Message, value: float) -> float:
         if not math.isfinite(value):
@@ -147,7 +150,7 @@ def _filled(shape: Shape) -> Callable[[Message, Any], Any]:
 
 
 def _writer(shape: Shape) -> Callable[[Any], Any] | None:
-    """How a field of a record becomes a field of a message; None: it is the same."""
+    """Return how a field of a record becomes a field of a message; None: it is the same."""
     if shape.is_pair:
         return lambda value: [_PAIR_WRITE[shape.kind](*item) for item in value]
     if shape.is_record and shape.many:

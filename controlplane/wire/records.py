@@ -1,4 +1,6 @@
-"""Records as JSON, for etcd and the journal: strict about types, tolerant of keys it does not know."""
+"""Write records as JSON, for etcd and the journal, and read them back.
+
+Reading is strict about types and ignores unknown keys, so that a newer version may add fields."""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT_VERSION = 1
-"""Raised by a change that an older reader must not misread."""
+"""Raised by a change that an older reader would misread."""
 
 LARGE_BYTES = 32 * 1024
-"""Above it etcd keeps a record compressed: the generation of thousands of ranks repeats itself for each."""
+"""A larger record is compressed for etcd: a generation repeats the same fields for each of its ranks."""
 
 _UNPACKED_BYTES_MAX = 64 << 20
 
@@ -25,7 +27,7 @@ R = TypeVar("R")
 
 
 def plain(value: Any) -> Any:
-    """A record as what JSON knows: dicts, lists, strings, numbers, null."""
+    """Return a record as JSON values: dicts, lists, strings, numbers, null."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple | list):
@@ -36,19 +38,19 @@ def plain(value: Any) -> Any:
 
 
 def spell(record: Any) -> bytes:
-    """A record as one JSON object with its format's version."""
+    """Return a record as one JSON object, with the version of this format in `v`."""
     document = {"v": FORMAT_VERSION, **plain(record)}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def pack(record: Any) -> bytes:
-    """A record as the bytes that etcd keeps: JSON, a large one as a zlib stream of it (RFC 1950)."""
+    """Return the bytes that etcd keeps of a record: JSON, or when large a zlib stream of it (RFC 1950)."""
     text = spell(record)
     return zlib.compress(text, 1) if len(text) > LARGE_BYTES else text
 
 
 def unpack(record: type[R], data: bytes) -> R:
-    """The record that `pack` made. Raises WireError, naming what is wrong."""
+    """Return the record that `pack` made. Raises WireError that names what is wrong."""
     try:
         document = json.loads(_unzipped(data))
     except (ValueError, RecursionError, zlib.error) as error:
@@ -62,7 +64,7 @@ def unpack(record: type[R], data: bytes) -> R:
 
 
 def _unzipped(data: bytes) -> bytes:
-    if not data.startswith(b"x"):  # JSON objects begin with a brace
+    if not data.startswith(b"x"):  # a zlib stream begins with "x", JSON with "{"
         return data
     stream = zlib.decompressobj()
     text = stream.decompress(data, _UNPACKED_BYTES_MAX)
@@ -72,7 +74,7 @@ def _unzipped(data: bytes) -> bytes:
 
 
 def restore(record: type[R], document: Mapping[str, Any]) -> R:
-    """The record that `plain` took apart. Raises WireError, naming the field."""
+    """Return the record that `plain` made into a document. Raises WireError that names the field."""
     values = {}
     for shape in shapes_of(record):
         where = f"{record.__name__}.{shape.name}"

@@ -1,4 +1,7 @@
-"""The shapes of the core's records, read once from their annotations: both codecs are made from these."""
+"""Describe the fields of the core's records, read once from their annotations.
+
+The codecs of protobuf (mapping.py) and JSON (records.py) are both built from these shapes, so a new field
+cannot be forgotten in either."""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from controlplane.core.records import model
 
 
 class WireError(ValueError):
-    """Content that cannot be: an unknown value, a missing field, a wrong type. The message names it."""
+    """Invalid content: an unknown value, a missing field, a wrong type. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +29,26 @@ class Shape:
     optional: bool
     many: bool
     required: bool  # has no default
-    on_wire: bool = True  # between processes; recordings have every field
+    on_wire: bool = True  # in messages; recordings have every field
 
     @property
     def is_record(self) -> bool:
-        """Whether it holds records of ours."""
+        """Whether the field holds records."""
         return dataclasses.is_dataclass(self.kind)
 
     @property
     def is_enum(self) -> bool:
-        """Whether it holds one word of a fixed set."""
+        """Whether the field holds one word of a fixed set."""
         return isinstance(self.kind, type) and issubclass(self.kind, StrEnum)
 
     @property
     def is_pair(self) -> bool:
-        """Whether it holds pairs of scalars."""
+        """Whether the field holds pairs of scalars."""
         return isinstance(self.kind, tuple)
 
 
 def shapes_of(record: type) -> tuple[Shape, ...]:
-    """The fields of a record class, in order. Raises TypeError on an annotation that has no shape here."""
+    """Return the fields of a record class, in order. Raises TypeError on an annotation without a shape."""
     return _shapes(record)
 
 

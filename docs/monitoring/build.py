@@ -1,4 +1,7 @@
-"""Builds what is made from the code: rules, dashboards, the table of metrics. `--check` only compares."""
+"""Build the files that are made from the code: rules, dashboards, the table of metrics.
+
+`python docs/monitoring/build.py` writes them; `--check` only compares. The code is the source, so that no
+alert can name a metric that does not exist."""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def _json(document: Any) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write, or with --check say what is not as it would be written."""
+    """Write the files; with --check list those that are stale. Returns the exit code."""
     stale = [path for path, text in built().items() if not path.exists() or path.read_text() != text]
     if "--check" in words:
         for path in stale:

@@ -1,4 +1,4 @@
-"""Every metric of both daemons, from the code, and the page that lists them."""
+"""List every metric of both daemons, from the code, and make the page that shows them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Device figures marked NVML are there where `pynvml` and a driver are; others are
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One metric as Prometheus names it."""
+    """One metric, as Prometheus names it."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class Entry:
 def coordinator() -> list[Entry]:
     """The coordinator's metrics, in the order in which they are made."""
     entries = []
-    registry: Any = Metrics("0").registry  # no public name tells the labels of empty metrics
+    registry: Any = Metrics("0").registry  # no public interface gives the labels of empty metrics
     labels = {
         name: each.labels if isinstance(each, Tally | Spread) else each._labelnames
         for each, names in registry._collector_to_names.items()
@@ -83,7 +83,7 @@ def known() -> set[str]:
 
 
 def table(entries: list[Entry]) -> str:
-    """A table for people."""
+    """These metrics as a table in Markdown."""
     rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     rows += [
         f"| `{entry.name}` | {entry.kind} | {', '.join(entry.labels) or ' '} | {entry.about.rstrip('.')} |"

@@ -1,4 +1,6 @@
-"""Dashboards of Grafana, as code: Fleet, Job, Node. Grafana itself was not to be had where they were made."""
+"""Define the dashboards of Grafana as code: Fleet, Job, Node.
+
+They are checked as documents only: no Grafana was available where they were written."""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ ON_NODE = '* on (instance) group_left (node) holdfast_agent_build_info{node=~"$n
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: its queries as (legend, expression). `now`: only the newest value, large."""
+    """One panel: its queries as (legend, expression). `now`: show only the newest value, large."""
 
     title: str
     about: str
@@ -34,7 +36,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One dashboard. `variable`: what it can be narrowed to, and where its values are from."""
+    """One dashboard. `variable`: what it can be filtered by, and the query for its values."""
 
     title: str
     about: str
@@ -43,7 +45,7 @@ class Board:
 
 
 def mean(histogram: str, by: str = "", labels: str = "") -> str:
-    """The mean of a histogram's observations in a window."""
+    """The expression for the mean of a histogram's observations in a window."""
     group = f"sum by ({by})" if by else "sum"
     where = f"{{{labels}}}" if labels else ""
     window = "[$__rate_interval]"

@@ -1,4 +1,4 @@
-"""Recording and alerting rules of Prometheus, as data. `build.py` writes them where the chart finds them."""
+"""Define the recording and alerting rules of Prometheus as data. `build.py` writes them into the chart."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 RUNBOOKS = "https://github.com/holdfast/holdfast/blob/main/docs/runbooks"
 DAY = "1d"
 BY, BY_JOB, ON_JOB = "by (namespace)", "by (namespace, training_job)", "on (namespace, training_job)"
-"""One Prometheus may scrape several clusters. Where nothing has a namespace, the label changes nothing."""
+"""One Prometheus may scrape several clusters, by namespace. Where series have none, the label has no
+effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert: when, for how long, how bad, and what a person is told."""
+    """One alert: when, for how long, how severe, and what it tells a person."""
 
     name: str
     expression: str
-    wait: str  # a Prometheus duration: how long it must hold
-    severity: str  # critical: somebody is woken; warning: somebody looks today; info: it is good to know
+    wait: str  # a Prometheus duration: how long the expression must hold
+    severity: str  # critical: wakes somebody; warning: somebody looks today; info: good to know
     summary: str
     description: str
 
     @property
     def runbook(self) -> str:
-        """The page that says what to do."""
+        """The page that tells what to do."""
         return f"{RUNBOOKS}/{self.name}.md"
 
 
 def spent(window: str) -> str:
-    """Seconds that a job spent in a window, trained or lost."""
+    """The seconds that a job spent in a window, training or lost."""
     productive = f"sum by (namespace, training_job) (increase(holdfast_productive_seconds_total[{window}]))"
     lost = f"sum by (namespace, training_job) (increase(holdfast_lost_seconds_total[{window}]))"
     return f"({productive} + {lost})"
@@ -42,10 +43,10 @@ def share(window: str) -> str:
 
 
 GONE = 'max by (namespace, state) (holdfast_members{level="node", state=~"lost|suspect"})'
-"""Nodes that ought to be there."""
+"""Nodes that should be there and are not."""
 RECOVERED = 'outcome="recovered",whose!="plan"'
 CLUSTERS = 'whose="cluster"'
-"""Incidents of which neither the script nor people are the cause: what operators can do something about."""
+"""Incidents that neither the script nor a person caused: those that operators can do something about."""
 INCIDENTS_A_DAY = f'sum by (namespace) (increase(holdfast_incidents_total{{whose!="plan"}}[{DAY}]))'
 RECOVERED_A_DAY = f"sum by (namespace) (increase(holdfast_incidents_total{{{RECOVERED}}}[{DAY}]))"
 
@@ -57,10 +58,10 @@ RECORDS: dict[str, str] = {
     "holdfast_mttr:seconds1d": f"sum by (namespace) (increase(holdfast_recovery_seconds_sum[{DAY}]))"
     f" / ({RECOVERED_A_DAY} > 0)",
 }
-"""Recorded series. Time to repair counts an incident's phases, from the injury to the first step after it."""
+"""Recorded series. Time to repair sums an incident's phases, from the failure to the first step after it."""
 
 MOVING = f'max {BY_JOB} (holdfast_job_phase{{phase=~"running|forming|loading|storing|stopping"}}) == 1'
-"""Jobs that ought to train."""
+"""Jobs that should be training."""
 TRAINS = f"and {ON_JOB} ({MOVING})"
 
 ALERTS: tuple[Alert, ...] = (
@@ -218,17 +219,17 @@ THRESHOLDS: dict[str, float] = {
     "membersLost": 0,
     "coordinatorLateSeconds": 0.5,
 }
-"""What stands for @name@ in an expression. The chart has them as `monitoring.prometheusRule.thresholds`."""
+"""The value of each @name@ in an expression. The chart has them as `monitoring.prometheusRule.thresholds`."""
 
 LEFT_OUT = {
     "StateDivergence": "nothing compares the states of replicas while they train: an alert would have no "
     "series to look at. A copied state is verified byte by byte when it is copied or read."
 }
-"""Alerts that people may miss, and why there are none."""
+"""Alerts that people may look for, and why there are none."""
 
 
 def groups(*, marked: bool = False) -> dict[str, Any]:
-    """The content of the rules file; `marked`: with the names of thresholds instead of their values."""
+    """The content of the rules file. `marked`: with the names of thresholds instead of their values."""
     records = [{"record": name, "expr": expression} for name, expression in RECORDS.items()]
     return {
         "groups": [

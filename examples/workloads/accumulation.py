@@ -1,8 +1,7 @@
-"""Data parallel with gradients accumulated over two micro-batches inside a step; `--no-sync` communicates
-for the last of them only.
+"""Data parallel; gradients are accumulated over two micro-batches of each step.
 
-Loses nothing on a kill, for gradients begin and end within a step; one step, where only some of the ranks
-that live had ended it.
+With `--no-sync` the ranks communicate for the last micro-batch only. Loses nothing on a kill, because
+gradients begin and end within a step; or one step, if only some of the survivors had completed it.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/accumulation.py --no-sync
     torchrun --nproc-per-node 4 examples/workloads/accumulation.py --no-sync --reference

@@ -1,7 +1,8 @@
-"""Data parallel with gradients accumulated over four steps: the optimizer steps in every fourth.
+"""Data parallel; gradients are accumulated over four steps, and every fourth moves the optimizer.
 
-Loses up to three steps, back to where no gradient was being carried; where no rank is left that stands there,
-back to the newest snapshot that was made at such a step. The samples since then are taken again.
+Loses up to three steps: training goes back to the last step after which no gradient was carried over. If no
+survivor holds that state, it goes back to the newest snapshot that was taken at such a step. The samples
+since then are taken again.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/accumulation_across.py
     torchrun --nproc-per-node 4 examples/workloads/accumulation_across.py --reference

@@ -1,7 +1,7 @@
-"""Mixed precision: bf16 autocast and a GradScaler that finds an overflow now and then: no optimizer step.
+"""Mixed precision: bf16 autocast, and a GradScaler that skips the optimizer when it finds an overflow.
 
-Loses nothing on a kill; one step, where only some of the ranks that live had ended it. The scaler is
-tracked like everything else that the next step depends on.
+Loses nothing on a kill, or one step, if only some of the survivors had completed it. The scaler is tracked,
+like everything else that the next step depends on.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/amp.py
     torchrun --nproc-per-node 4 examples/workloads/amp.py --reference

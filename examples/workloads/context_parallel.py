@@ -1,7 +1,7 @@
-"""Context parallel by hand: each rank holds a part of the sequence and gathers the keys and values of the others.
+"""Context parallel by hand: each rank holds a part of the sequence and gathers the others' keys and values.
 
-Loses nothing on a kill, for every rank holds the whole model; one step, where only some of the ranks that
-live had ended it.
+Loses nothing on a kill, because every rank holds the whole model; or one step, if only some of the survivors
+had completed it.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --context-parallel 2 examples/workloads/context_parallel.py
     torchrun --nproc-per-node 4 examples/workloads/context_parallel.py --reference
@@ -25,7 +25,8 @@ args = arguments()
 
 
 class Gathered(torch.autograd.Function):
-    """The parts of all ranks, put together along the sequence; gradients go back to whose part it is."""
+    """Puts the parts of all ranks together along the sequence; gradients go back to the rank that owns the
+    part."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
@@ -42,7 +43,7 @@ class Gathered(torch.autograd.Function):
 
 
 class Reader(nn.Module):
-    """Reads a sample as a sequence of numbers; each place in it guesses the class."""
+    """Reads a sample as a sequence of numbers; each position guesses the class."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Reader(nn.Module):
         self.to_qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, CLASSES)
 
     def forward(self, part: torch.Tensor) -> torch.Tensor:
-        """Scores for this rank's part of each sequence."""
+        """The scores for this rank's part of each sequence."""
         at = self.mesh.get_local_rank() * part.shape[1] + torch.arange(part.shape[1])
         q, k, v = self.to_qkv(self.into(part[..., None]) + self.places(at)).chunk(3, dim=-1)
         keys, values = (Gathered.apply(each, self.mesh.get_group()) for each in (k, v))

@@ -1,8 +1,8 @@
-"""Continual learning: three tasks, one after the other, each with data of its own version; elastic weight
-consolidation (EWC) holds on to what the tasks before have needed.
+"""Continual learning: three tasks in turn, each with its own version of the data.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps of its task. A rank
-that joins later does not run a finished task again: it is given what that one returned.
+Elastic weight consolidation (EWC) preserves what earlier tasks need. Loses nothing if a survivor has
+completed the step, else up to --snapshot-every steps of its task. A rank that joins later does not run a
+finished task again: it gets what that task returned.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/continual.py
     torchrun --nproc-per-node 4 examples/workloads/continual.py --reference
@@ -25,7 +25,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
 class Consolidation(nn.Module):
-    """What the weights were after the tasks before, and how much each of them mattered: buffers, so state."""
+    """The weights after earlier tasks, and how much each of them mattered. Buffers, because they are
+    state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,8 +44,9 @@ class Consolidation(nn.Module):
 
     @torch.no_grad()
     def begin(self, task: int) -> None:
-        """A task begins: what the one before has learned counts from now on. Called in the task's first step,
-        so that it is a part of that step, however often it is run."""
+        """Begin a task: what the previous one learned counts from now on.
+
+        Called in the task's first step, so that it is part of that step, however often the step is run."""
         self.data_version.fill_(task + 1)
         for much, new, was, now in zip(
             *map(self.of, ("mattered", "matters", "was")), model.parameters(), strict=True
@@ -55,7 +57,7 @@ class Consolidation(nn.Module):
 
     @torch.no_grad()
     def learn(self) -> None:
-        """How much a weight matters: the mean square of its gradient."""
+        """Measure how much each weight matters: the mean square of its gradient."""
         for much, parameter in zip(self.of("matters"), model.parameters(), strict=True):
             much.mul_(0.9).add_(parameter.grad.square(), alpha=0.1)
 
@@ -64,7 +66,7 @@ ewc = Consolidation()
 
 
 def loss_of(ddp: nn.Module, rows: torch.Tensor, task: int) -> torch.Tensor:
-    wanted = (Y[rows] + task) % 4  # the data's version
+    wanted = (Y[rows] + task) % 4  # this task's version of the data
     return cross_entropy(ddp(X[rows]), wanted) + 0.5 * ewc.penalty()
 
 

@@ -1,8 +1,7 @@
-"""DINO: a teacher that follows the student, and a centre that is averaged over the ranks, both behind the
-optimizer.
+"""DINO: a teacher that follows the student, and a centre averaged over the ranks, after the optimizer.
 
-Loses up to --snapshot-every steps on a kill: a collective stands between the optimizer and the end of the
-step, so that a broken step may leave every rank half moved.
+Loses up to --snapshot-every steps on a kill: a collective comes between the optimizer and the end of the
+step, so an interrupted step may leave every rank's state half changed.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/dino.py
     torchrun --nproc-per-node 4 examples/workloads/dino.py --reference
@@ -41,7 +40,7 @@ def loss_of(ddp: nn.Module, seen: torch.Tensor, given: torch.Tensor) -> torch.Te
 
 @torch.no_grad()
 def follow(given: torch.Tensor) -> None:
-    """The teacher and its centre move."""
+    """Move the teacher and its centre."""
     for mine, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
         mine.mul_(0.9).add_(theirs, alpha=0.1)
     mean = given.mean(dim=0)

@@ -1,8 +1,8 @@
-"""Knowledge distillation: a small student learns what a frozen teacher says. What follows the optimizer only
-writes a line, so that it may be cut off: the steps are said to have a skippable tail.
+"""Knowledge distillation: a small student learns from a frozen teacher.
 
-Loses nothing on a kill. The teacher never moves; it is tracked all the same, so that all ranks are proven to
-have the same one.
+Loses nothing on a kill: what follows the optimizer only reports, which tail="skippable" declares, so it may
+be left out. The teacher never changes; it is tracked all the same, which proves that all ranks have the same
+one.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/distillation.py
     torchrun --nproc-per-node 4 examples/workloads/distillation.py --reference

@@ -1,7 +1,7 @@
 """An exponential moving average of the weights (torch's AveragedModel), updated every `--every` steps.
 
-Loses nothing where a rank is left that has ended the step's body, else up to --snapshot-every steps: the
-average moves behind the optimizer, and a state that is half moved is never taken.
+Loses nothing if a survivor has completed the step, else up to --snapshot-every steps: the average changes
+after the optimizer, and a state that is half changed is never used.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/ema.py --every 10
     torchrun --nproc-per-node 4 examples/workloads/ema.py --every 10 --reference

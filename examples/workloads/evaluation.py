@@ -1,6 +1,6 @@
-"""Evaluation, "save the best" and early stopping behind the optimizer; a callback after each step.
+"""Evaluation, "save the best" and early stopping after the optimizer, and a callback after each step.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps: a step is complete
+Loses nothing if a survivor has completed the step, else up to --snapshot-every steps: a step is complete only
 when its body has ended, so no evaluation is left out.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/evaluation.py
@@ -26,7 +26,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 
 
 class Best(nn.Module):
-    """The best weights so far, how good they were, and for how many evaluations nothing was better."""
+    """The best weights so far, their loss, and for how many evaluations none was better."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Best(nn.Module):
 
     @torch.no_grad()
     def look(self) -> bool:
-        """Evaluate; whether to stop."""
+        """Evaluate. Returns whether to stop."""
         loss = cross_entropy(model(X[::2]), Y[::2])
         self.waited.add_(1)
         if loss < self.loss:

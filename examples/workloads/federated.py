@@ -1,8 +1,8 @@
-"""Federated averaging: each rank is a client that trains on its own samples for four steps from the server's
-model; then the server's model becomes the clients' average, weighted by their samples.
+"""Federated averaging: each rank is a client that trains on its own samples from the server's model.
 
-Loses up to --snapshot-every steps on a kill: nobody else has the client's model between two averages. It
-differs by rank, and is declared so; the server's model is the same everywhere.
+After four steps the server's model becomes the average of the clients' models, weighted by their samples.
+Loses up to --snapshot-every steps on a kill: between two averages no other rank has the client's model. That
+model differs by rank, and is declared so; the server's model is the same everywhere.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/federated.py
     torchrun --nproc-per-node 4 examples/workloads/federated.py --reference
@@ -31,7 +31,7 @@ def local_step(rows: torch.Tensor) -> None:
 
 
 def combine(rank: int) -> None:
-    """The end of a round: the server's model is the average, and all clients have it."""
+    """End a round: the server's model becomes the average, and every client gets it."""
     server.load_state_dict(client.state_dict())
     average(server.parameters(), weight=WEIGHTS[rank])
     client.load_state_dict(server.state_dict())

@@ -1,7 +1,6 @@
-"""Parameters and optimizer state sharded over all ranks (FSDP2), or over pairs that are replicas of each
-other (`--hsdp`).
+"""Parameters and optimizer state sharded over all ranks (FSDP2), or over replicated pairs (`--hsdp`).
 
-Loses up to --snapshot-every steps on a kill, for nobody else holds the dead rank's shard; nothing with
+Loses up to --snapshot-every steps on a kill, because no other rank holds the dead rank's shard; nothing with
 --hsdp, while the other replica lives.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/fsdp2.py

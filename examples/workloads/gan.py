@@ -1,7 +1,7 @@
-"""A GAN: two models, two optimizers, each stepped once.
+"""A GAN: two models and two optimizers, each of which steps once in every step.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps: between the two
-optimizers a rank is half moved.
+Loses nothing if a survivor has completed the step, else up to --snapshot-every steps: between the two
+optimizers a rank's state is half changed.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/gan.py
     torchrun --nproc-per-node 4 examples/workloads/gan.py --reference

@@ -1,6 +1,7 @@
-"""LBFGS: forward, backward and their collectives run inside of optimizer.step(), several times.
+"""LBFGS: forward, backward and their collectives run inside optimizer.step(), several times.
 
-Loses up to --snapshot-every steps on a kill: whoever is broken off is within the optimizer.
+Loses up to --snapshot-every steps on a kill: a rank that is interrupted is inside the optimizer, with its
+state half changed.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/lbfgs.py
     torchrun --nproc-per-node 4 examples/workloads/lbfgs.py --reference
@@ -32,7 +33,7 @@ def closure(ddp: nn.Module, rows: torch.Tensor) -> Callable[[], torch.Tensor]:
         loss = cross_entropy(ddp(X[rows]), Y[rows])
         loss.backward()
         mean = loss.detach().clone()
-        average([mean])  # LBFGS looks at the loss: it must be the same on all ranks
+        average([mean])  # LBFGS decides by the loss, so it must be the same on all ranks
         return mean
 
     return evaluate

@@ -1,8 +1,8 @@
-"""Local SGD: ranks train apart and average their models every four steps; with `--outer` (as DiLoCo) an outer
-optimizer steps along what they have come to.
+"""Local SGD: ranks train apart and average their models every four steps.
 
-Loses up to --snapshot-every steps on a kill: between two averages every rank has a model of its own. It is
-declared so; without that it is refused (see refused/local_sgd.py).
+With `--outer` (as DiLoCo) an outer optimizer steps towards the average. Loses up to --snapshot-every steps on
+a kill: between two averages every rank has a model of its own. This is declared; undeclared it would be
+refused (see refused/local_sgd.py).
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/local_sgd.py --outer
     torchrun --nproc-per-node 4 examples/workloads/local_sgd.py --outer --reference
@@ -34,7 +34,7 @@ def local_step(rows: torch.Tensor) -> None:
 
 
 def meet() -> None:
-    """All ranks have one model again."""
+    """Average the models: all ranks have the same one again."""
     average(model.parameters())
     if args.outer:
         for before, now in zip(anchor.parameters(), model.parameters(), strict=True):

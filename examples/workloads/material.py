@@ -1,8 +1,8 @@
-"""What the workloads of this folder share: flags, data, the samples of a plain loop, and what a rank writes
-down at its end, so that two runs can be compared bit by bit.
+"""Share what the workloads of this folder need: flags, data, samples for a plain loop, digests of the result.
 
-Every workload is one file and has two modes: under `holdfast run` it trains with a session; `--reference` is
-the same training in plain torch, under torchrun. Both must come to the same bits."""
+Every workload is one file with two modes: under `holdfast run` it trains with a session; `--reference` is the
+same training in plain torch, under torchrun. Both must end with the same bits, which `finish` records for
+comparison."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from holdfast.data.sampling import indices
 
 WIDTH, CLASSES, SAMPLES, GLOBAL_BATCH = 8, 4, 96, 16
 ONE_EACH = 1e-6
-"""DDP's bucket size, in MB, that gives each parameter a bucket of its own: then the order in which gradients
-of four ranks are summed does not depend on the order of parameters, and plain DDP can be compared with
-session.ddp, bit by bit. Only the comparison needs it."""
+"""A bucket size for DDP, in MB, that gives each parameter a bucket of its own.
+
+Then the order in which the gradients of four ranks are summed does not depend on the order of the parameters,
+and plain DDP can be compared with session.ddp bit by bit. Only the comparison needs it."""
 
 _generator = torch.Generator().manual_seed(7)
 X = torch.randn(SAMPLES, WIDTH, generator=_generator)
@@ -32,7 +33,8 @@ _shares: list[tuple[int, list[int]]] = []
 
 
 def arguments(**flags: dict[str, Any]) -> argparse.Namespace:
-    """The flags of every workload and those of this one; torch is set up to give the same bits each time."""
+    """The flags of every workload and those of this one. Also sets torch up to give the same bits each
+    time."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--reference", action="store_true", help="plain torch, without Holdfast")
     parser.add_argument("--steps", type=int, default=20)
@@ -51,13 +53,14 @@ def mlp(inner: int = 16, out: int = CLASSES, into: int = WIDTH) -> nn.Sequential
 
 
 def noise(step: int, *shape: int, seed: int = 0) -> torch.Tensor:
-    """Random numbers that depend on the step alone."""
+    """Random numbers that depend on the step alone (and on `seed`)."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1000 * seed + step))
 
 
 def share(step: int, place: int | None = None, places: int | None = None, *, seed: int = 0) -> torch.Tensor:
-    """For the plain loop: which samples the rank at this place of so many takes in a step. A function of the
-    step alone, the one that session.sample_indices is."""
+    """The samples of a step for one of `places` ranks, in the plain loop.
+
+    A function of the step alone, the same that session.sample_indices uses."""
     place = dist.get_rank() if place is None else place
     places = dist.get_world_size() if places is None else places
     first, end = place * GLOBAL_BATCH // places, (place + 1) * GLOBAL_BATCH // places
@@ -67,8 +70,9 @@ def share(step: int, place: int | None = None, places: int | None = None, *, see
 
 
 def average(tensors: Any, group: Any = None, weight: float | None = None) -> None:
-    """Replace each tensor by its mean over the ranks of a group, one after the other; with `weight` by the
-    sum of what each rank has times its weight."""
+    """Replace each tensor by its mean over the ranks of a group, one after the other.
+
+    With `weight`: by the sum of all ranks' tensors, each times the weight of its rank."""
     with torch.no_grad():
         for tensor in tensors:
             own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
@@ -77,19 +81,20 @@ def average(tensors: Any, group: Any = None, weight: float | None = None) -> Non
 
 
 def gradients(*modules: nn.Module) -> list[torch.Tensor]:
-    """Those of all parameters that have one, in their order."""
+    """The gradients of all parameters that have one, in order."""
     return [p.grad for module in modules for p in module.parameters() if p.grad is not None]
 
 
 def begin() -> int:
-    """For the plain loop: join the process group that torchrun's variables name; this rank."""
+    """Join the process group that torchrun's variables name, in the plain loop. Returns this rank."""
     dist.init_process_group("gloo")
     return dist.get_rank()
 
 
 def finish(args: argparse.Namespace, rank: int, **objects: Any) -> None:
-    """Write down what this rank came to: a digest of every tensor and every number of these objects' state,
-    by name. And, for the plain loop, which samples it took."""
+    """Write what this rank ended with: a digest of every tensor and number in these objects' states, by name.
+
+    Also, for the plain loop, the samples that it took."""
     found: dict[str, str] = {}
     for name, thing in objects.items():
         tree = thing.state_dict() if hasattr(thing, "state_dict") else thing

@@ -1,7 +1,8 @@
-"""MoCo: a momentum encoder that moves in the forward pass, and a queue of keys gathered from all ranks.
+"""MoCo: a momentum encoder that changes in the forward pass, and a queue of keys gathered from all ranks.
 
-Loses nothing on a kill; one step, where only some of the ranks that live had ended it. Encoder and queue move
-before the step's collectives: they are copied at its start, and put back when it is broken off.
+Loses nothing on a kill, or one step, if only some of the survivors had completed it. Encoder and queue change
+before the step's collectives: Holdfast copies them at its start, and puts them back when the step is
+interrupted.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/moco.py
     torchrun --nproc-per-node 4 examples/workloads/moco.py --reference
@@ -24,7 +25,7 @@ QUEUE, OUT, MOMENTUM = 32, 6, 0.9
 
 
 class MoCo(nn.Module):
-    """Two encoders of the same data; the second one follows the first."""
+    """Two encoders of the same data; the second follows the first."""
 
     def __init__(self) -> None:
         super().__init__()

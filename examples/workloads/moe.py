@@ -1,8 +1,8 @@
-"""A mixture of experts: plain modules, a different one on each rank, reached by all-to-all. With `--copies`
-there are two experts, each on two ranks.
+"""A mixture of experts: plain modules, a different one on each rank, reached by all-to-all.
 
-Loses up to --snapshot-every steps on a kill, for nobody else holds the dead rank's expert; nothing with
---copies, while the other copy lives. What differs by rank has to be declared: see the calls of `track`.
+With `--copies` there are two experts, each on two ranks. Loses up to --snapshot-every steps on a kill,
+because no other rank holds the dead rank's expert; nothing with --copies, while the other copy lives. State
+that differs by rank must be declared: see the calls of `track`.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/moe.py
     torchrun --nproc-per-node 4 examples/workloads/moe.py --reference
@@ -26,7 +26,8 @@ args = material.arguments(copies={"action": "store_true"})
 
 
 class Mixture(nn.Module):
-    """What all ranks have: a body, a router, a head. Expert number i is on rank i (of a group of ranks)."""
+    """The part that all ranks share: a body, a router, a head. Expert i is on rank i (of the exchange
+    group)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ def build(rank: int) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer, torch
 
 
 def groups() -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
-    """Whom this rank exchanges tokens with, and who has the same expert."""
+    """The group in which this rank exchanges tokens, and the group of ranks with the same expert."""
     if not args.copies:
         return None, dist.new_subgroups(1)[0]
     return dist.new_subgroups(2)[0], dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])[0]
@@ -64,7 +65,7 @@ def groups() -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
 
 def backward(model: nn.Module, expert: nn.Module, rows: torch.Tensor, exchange: tuple[Any, Any]) -> None:
     for parameter in expert.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # no token may come to it
+        parameter.grad = torch.zeros_like(parameter)  # the expert may get no token in this step
     cross_entropy(model(X[rows], expert, exchange[0]), Y[rows]).backward()
     average(gradients(model))
     average(gradients(expert), exchange[1])

@@ -1,7 +1,7 @@
 """Pipeline parallel (GPipe or 1F1B, torch.distributed.pipelining), times data parallel.
 
-Loses nothing while a rank lives that holds the same stage, else up to --snapshot-every steps. The stages are
-plain tensors of equal shapes: that they differ is said by --pipeline-parallel.
+Loses nothing while another rank with the same stage lives, else up to --snapshot-every steps. The stages are
+plain tensors of equal shapes; --pipeline-parallel declares that they differ.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --pipeline-parallel 2 \\
         examples/workloads/pipeline.py --schedule 1f1b
@@ -37,7 +37,7 @@ def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
 
 
 def run(schedule: Any, mesh: DeviceMesh, rows: torch.Tensor) -> None:
-    """Forward and backward of all micro-batches."""
+    """Run forward and backward of all micro-batches."""
     at, last = mesh["pp"].get_local_rank(), mesh["pp"].size() - 1
     schedule.step(*[X[rows]] if at == 0 else [], **{"target": Y[rows]} if at == last else {})
 

@@ -1,8 +1,8 @@
-"""Quantisation-aware training: weights and activations are rounded in the forward pass, to ranges that are
-buffers and follow what was seen; a frozen teacher in full precision says what should come out.
+"""Quantisation-aware training: weights and activations are rounded in the forward pass.
 
-Loses nothing on a kill; one step, where only some of the ranks that live had ended it. Buffers that
-move in the forward pass are put back when a step is broken off.
+They are rounded to ranges that are buffers and follow the data; a frozen teacher in full precision gives the
+targets. Loses nothing on a kill, or one step, if only some of the survivors had completed it. Buffers that
+change in the forward pass are put back when a step is interrupted.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/qat.py
     torchrun --nproc-per-node 4 examples/workloads/qat.py --reference
@@ -23,7 +23,7 @@ from holdfast import Session
 
 
 class Rounded(nn.Module):
-    """A linear layer in eight bits; the range of what comes in is followed."""
+    """A linear layer in eight bits; it follows the range of its input."""
 
     def __init__(self, inner: nn.Linear) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def reference() -> None:
         mse_loss(ddp(X[rows]), teacher(X[rows])).backward()
         optimizer.step()
         optimizer.zero_grad()
-    for buffer in student.buffers():  # DDP would do so before the next forward pass, session.ddp has done it
+    for buffer in student.buffers():  # plain DDP does so before the next forward, session.ddp already has
         dist.broadcast(buffer, 0)
     finish(args, rank, **state)
 

@@ -1,8 +1,8 @@
-"""A search over learning rates: trials one after the other, each a training of its own, given up half-way
-where the best one before was better there.
+"""A search over learning rates: trials one after the other, each a training of its own.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps of its trial. Trials
-that are over are not run again: what they returned (plain data) is kept with their final state.
+A trial ends half-way if the best earlier one was better there. Loses nothing if a survivor has completed the
+step, else up to --snapshot-every steps of its trial. Finished trials are not run again: what they returned
+(plain data) is kept with their final state.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/search.py
     torchrun --nproc-per-node 4 examples/workloads/search.py --reference
@@ -23,7 +23,7 @@ args = arguments()
 
 
 class Trial(nn.Module):
-    """A model, and its losses so far: as buffers, for they are state."""
+    """A model and its losses so far. The losses are buffers, because they are state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Trial(nn.Module):
         self.losses[step] = cross_entropy(self.model(X), Y)
 
     def hopeless(self, step: int, others: list[list[float]]) -> bool:
-        """By what it and the trials before have come to at the same step: all ranks say the same."""
+        """Whether an earlier trial was better at the same step. All ranks come to the same answer."""
         half = step == args.steps // 2
         return half and bool(others) and float(self.losses[step]) > min(losses[step] for losses in others)
 

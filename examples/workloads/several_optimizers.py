@@ -1,7 +1,7 @@
 """Three optimizers over the parts of one model, one of which steps twice in each step.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps: between two
-optimizers a rank is half moved.
+Loses nothing if a survivor has completed the step, else up to --snapshot-every steps: between two optimizers
+a rank's state is half changed.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/several_optimizers.py
     torchrun --nproc-per-node 4 examples/workloads/several_optimizers.py --reference

@@ -1,6 +1,6 @@
 """SyncBatchNorm: statistics over the batches of all ranks. Needs a GPU: torch has it for no other device.
 
-Loses nothing on a kill; one step, where only some of the ranks that live had ended it.
+Loses nothing on a kill, or one step, if only some of the survivors had completed it.
 
     holdfast run --nnodes 2 --nproc-per-node 1 --spares 1 examples/workloads/sync_batchnorm.py
     torchrun --nproc-per-node 2 examples/workloads/sync_batchnorm.py --reference

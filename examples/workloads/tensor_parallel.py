@@ -1,6 +1,6 @@
 """Tensor parallel (DTensor, parallelize_module) over the ranks of a node, data parallel over the nodes.
 
-Loses nothing while a rank lives that holds the same shard (here one on the other node), else up to
+Loses nothing while another rank with the same shard lives (here one on the other node), else up to
 --snapshot-every steps.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --tensor-parallel 2 examples/workloads/tensor_parallel.py

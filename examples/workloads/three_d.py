@@ -1,6 +1,6 @@
-"""Tensor, pipeline and data parallel at once: eight ranks.
+"""Tensor, pipeline and data parallel at once, on eight ranks.
 
-Loses nothing while a rank lives that holds the same shard of the same stage, else up to --snapshot-every
+Loses nothing while another rank with the same shard of the same stage lives, else up to --snapshot-every
 steps.
 
     holdfast run --nnodes 2 --nproc-per-node 4 --spares 1 --tensor-parallel 2 --pipeline-parallel 2 \\

@@ -1,6 +1,6 @@
 """Two towers (as CLIP): the negatives of a batch are gathered from all ranks, with their gradients.
 
-Loses nothing on a kill; one step, where only some of the ranks that live had ended it.
+Loses nothing on a kill, or one step, if only some of the survivors had completed it.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/two_tower.py
     torchrun --nproc-per-node 4 examples/workloads/two_tower.py --reference
@@ -22,7 +22,7 @@ TEXT = X + 0.3 * noise(0, SAMPLES, WIDTH, seed=9)
 
 
 class Towers(nn.Module):
-    """One tower for each kind of data, and the temperature between them."""
+    """One tower for each kind of data, and a temperature."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """ZeRO-1: every rank holds the whole model and a part of the optimizer's state (ZeroRedundancyOptimizer).
 
-Loses up to --snapshot-every steps on a kill: nobody else holds the dead rank's part.
+Loses up to --snapshot-every steps on a kill: no other rank holds the dead rank's part.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/zero1.py
     torchrun --nproc-per-node 4 examples/workloads/zero1.py --reference

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _CONNECT_TRY_S = 0.25
 _STORE_TRY = timedelta(seconds=1)
 _CONNECT_PAUSE_S = 0.02
+_FORGOTTEN_S = 0.3  # an operation whose connection was cut ends within milliseconds, or never
 _SIOCGIFADDR = 0x8915
 
 
@@ -55,6 +56,7 @@ class Groups:
         self._before: frozenset[sockets.Handle] = frozenset()
         self._window: frozenset[sockets.Handle] | None = None
         self._growing = False  # the script may still make groups of its own
+        self._cut = 0, 0.0  # a generation, and when its connections were first cut (monotonic, s)
         self._severed = 0  # the newest generation that was severed here
         self._made: Any = None  # the present default group
         self._lock = threading.Lock()
@@ -176,9 +178,19 @@ class Groups:
                 sockets.shut(handle)
             if self.backend == "gloo":
                 self._answering.answer(since, self._ranks)
+                self._give_up_late()
         if self.backend != "gloo":
             _abort()
         return True
+
+    def _give_up_late(self) -> None:
+        """Give up the operations that gloo has forgotten: those that a cut connection ends have ended by
+        now."""
+        now = time.monotonic()
+        if self._cut[0] != self._active:
+            self._cut = self._active, now
+        if now - self._cut[1] > _FORGOTTEN_S:
+            waiting.give_up()
 
     @property
     def broken(self) -> bool:

@@ -5,15 +5,14 @@ was half transferred just then: gloo forgets such an operation, which then waits
 while a generation with gloo exists, no thread waits in torch for longer than a moment. A wait in Python
 (`Work.wait`, as in `dist.send`, `recv`, `broadcast`, `all_reduce`) checks the groups now and then and gives
 up when they are broken. A thread of its own holds the abandoned operation until gloo has given it up. A wait
-within C++ (the reducer of DDP) cannot be left this way."""
+within C++ cannot be left this way: DDP, which waits there, receives a process group of its own
+(`guarded`)."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +20,8 @@ from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
 from holdfast.groups import torch_texts
+from holdfast.groups.guarded import Awaited, GuardedGroup
+from holdfast.groups.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,33 +34,8 @@ _BETWEEN_TWO = frozenset({12, 13, 14})
 _torch_wait = dist.Work.wait
 
 
-class _Waiter:
-    """A thread that waits in torch, so that another thread need not."""
-
-    idle: ClassVar[deque[_Waiter]] = deque()
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="holdfast-wait", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self._jobs.get()()
-            self.idle.append(self)
-
-    @classmethod
-    def begin(cls, job: Callable[[], None]) -> None:
-        """Run this job in a waiter that is idle."""
-        try:
-            waiter = cls.idle.pop()
-        except IndexError:
-            waiter = cls()
-        waiter._jobs.put(job)
-
-
 class _Pending:
-    """One operation that another thread waits for. It keeps the groups alive: ending them would wait for
-    it."""
+    """One operation that another thread waits for. It keeps the groups alive: their end would wait for it."""
 
     def __init__(self, work: dist.Work) -> None:
         self._work: dist.Work | None = work
@@ -67,7 +43,7 @@ class _Pending:
         self._done = threading.Event()
         self._found: Any = None
         self._error: BaseException | None = None
-        _Waiter.begin(self._wait)
+        Waiter.begin(self._wait)
 
     def _wait(self) -> None:
         assert self._work is not None
@@ -94,6 +70,7 @@ class Waits:
 
     def __init__(self, broken: Callable[[], bool]) -> None:
         self._broken = broken
+        self.awaited = Awaited()
 
     def wait(self, work: dist.Work) -> Any:
         """Wait until the operation is over.
@@ -146,6 +123,24 @@ def begin(broken: Callable[[], bool]) -> None:
         dist.Work.wait = _wait  # type: ignore[method-assign, assignment]
 
 
+def guard(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """The process group (None: the default one) to give to a wrapper that waits in C++.
+
+    Returned unchanged unless a generation over gloo exists."""
+    if _current is None or dist.get_backend(group) != "gloo" or isinstance(group, GuardedGroup):
+        return group
+    real = group or dist.group.WORLD
+    assert real is not None
+    return GuardedGroup(real, _current.awaited)
+
+
+def give_up() -> None:
+    """From another thread, once the groups have been broken for a while: fail operations that have not
+    ended."""
+    if _current is not None:
+        _current.awaited.give_up()
+
+
 def end() -> None:
     """Restore torch's own wait: no generation exists."""
     global _current
@@ -157,4 +152,4 @@ def end() -> None:
 def neutralise() -> None:
     """In a forked child: the waiting threads are the parent's."""
     end()
-    _Waiter.idle.clear()
+    Waiter.idle.clear()

@@ -1,11 +1,11 @@
-"""Attacks a real coordinator and an agent's peer port over real mTLS, and tells what came of it.
+"""Attack a real coordinator and an agent's peer port over real mTLS, and report what held.
 
     python -m tests.attack --json
 
-Every method is called by everybody who does not belong, and every number of every message is set to what
-none should be: refused by name, Status answers, etcd is as it was. The contract says which there are: a new
-method or number without a row makes it fail. The last line is one JSON object; the exit code is 1 when a row
-does not hold."""
+Every method is called by every kind of caller without the right to it, and every number of every message is
+set to impossible values. Each must be refused by name, Status must still answer, and etcd must be unchanged.
+Methods and numbers are taken from the contract: a new one without a row makes the attack fail. The last line
+is one JSON object; the exit code is 1 when a row does not hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = {"calls": calls.attack, "numbers": numbers.attack}
 
 
 async def attack(parts: list[str], say: bool) -> dict[str, Any]:
-    """Live through these parts: how many rows, and which do not hold."""
+    """Run these parts: the number of rows, and those that do not hold."""
     rows: list[dict[str, Any]] = []
     async with Stage() as stage:
         for part in parts:
@@ -34,7 +34,7 @@ async def attack(parts: list[str], say: bool) -> dict[str, Any]:
 
 
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many rows and values there were, and what does not hold."""
+    """The number of rows and values, and what does not hold."""
     values = sum(len(row.get("values", ())) for row in rows)
     return {"rows": len(rows), "values": values, "failed": [row for row in rows if row["wrong"]]}
 

@@ -1,4 +1,4 @@
-"""Every method of every service, called by everybody who does not belong."""
+"""Call every method of every service as every kind of caller without the right to it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TURNED_AWAY = {
     "foreign-authority": CODES.UNAVAILABLE,
     "expired": CODES.UNAVAILABLE,
 }
-"""Who does not get past the handshake."""
+"""Callers that do not get past the handshake."""
 UNNAMED = {"foreign-cluster": "cluster 'elsewhere'", "empty-job": "job"}
-"""Whose certificate names nobody of this cluster, and what the answer must name."""
+"""Callers whose certificate names nobody of this cluster, and what the answer must name."""
 
 OTHERS: dict[str, str] = {
     "Admin.Submit": "denied",
@@ -44,7 +44,7 @@ OTHERS: dict[str, str] = {
     "Peer.Have": "denied",
     "Peer.Drop": "denied",
 }
-"""What becomes of a caller of another job. A method without a row fails the attack."""
+"""What a caller of another job gets, by method. A method without a row fails the attack."""
 
 
 class Answer:
@@ -100,7 +100,7 @@ async def _called(stage: Stage, name: str, method: Any, caller: str) -> Answer:
     truth = {"job": job, "member": stage.member if job == JOB else "nobody.1", "step": KEPT_STEP}
     truth["vouched"] = "0" * 64
     truth |= hello("n9", CLUSTER if caller == "other-job" else "elsewhere")
-    truth |= {} if job == JOB else {"argv": ""}  # whoever is let in by mistake does no harm
+    truth |= {} if job == JOB else {"argv": ""}  # a caller that is let in by mistake must do no harm
     body = bodies(method.input_type)[0]
     request = filled(method.input_type, truth)
     if body:
@@ -111,7 +111,7 @@ async def _called(stage: Stage, name: str, method: Any, caller: str) -> Answer:
 
 
 async def ended(channel: grpc.aio.Channel, method: Any, request: Any) -> Answer:
-    """Call a method with one message: how it ended, and all that was answered."""
+    """Call a method with one message. Returns how it ended, and all that was answered."""
     make = channel.stream_stream if method.client_streaming else channel.unary_stream
     path = f"/{method.containing_service.full_name}/{method.name}"
     call = make(path, type(request).SerializeToString, method.output_type._concrete_class.FromString)

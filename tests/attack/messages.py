@@ -1,4 +1,4 @@
-"""Messages made from the contract itself: of each kind one in which every field says what can be."""
+"""Make messages from the contract itself: one of each kind, with a possible value in every field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = {
     13: "uint32",
 }
 _KINDS |= {15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64"}
-"""protobuf's numbers of the types that are numbers."""
+"""protobuf's codes of the types that are numbers."""
 
 WORDS = {
     "phase": "running", "role": "rank", "cause": "signaled", "cluster": "c1", "launcher": "l1", "kind": "nan",
@@ -30,12 +30,12 @@ WORDS = {
     "commit_when": "both", "on_nan": "ignore", "request": "r1", "manifest_digest": "d", "argv": "train.py",
     "cwd": "/",
 }  # fmt: skip
-"""What fields of these names say; others say their own name."""
+"""The values of fields with these names; other text fields have their own name as value."""
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One number in a message: the names on the way to it, the last its own."""
+    """One number in a message: the names on the way to it, its own last."""
 
     path: tuple[str, ...]
     record: str
@@ -58,13 +58,14 @@ def services() -> dict[str, Any]:
 
 
 def bodies(message: Any) -> list[str]:
-    """The fields of a message of which it has one: each is a message by itself. [""]: it has them all."""
+    """The fields of which a message has exactly one: each makes a message of its own. [""]: it has all
+    fields."""
     oneofs = [each for each in message.oneofs if not each.name.startswith("_")]
     return [field.name for each in oneofs for field in each.fields] or [""]
 
 
 def filled(kind: Any, truth: Mapping[str, Any]) -> Any:
-    """A message of this descriptor. `truth`: what fields of these names say."""
+    """A message of this descriptor. `truth`: the values of fields with these names."""
     message = kind._concrete_class()
     for field in kind.fields:
         if field.containing_oneof is not None and not field.containing_oneof.name.startswith("_"):
@@ -92,7 +93,7 @@ def _value(field: Any, truth: Mapping[str, Any]) -> Any:
 
 
 def spots(kind: Any, path: tuple[str, ...] = ()) -> Iterator[Spot]:
-    """Every number in a message of this descriptor, however deep."""
+    """Every number in a message of this descriptor, at any depth."""
     for field in kind.fields:
         here = (*path, field.name)
         if field.message_type is not None:
@@ -102,7 +103,7 @@ def spots(kind: Any, path: tuple[str, ...] = ()) -> Iterator[Spot]:
 
 
 def put(message: Any, spot: Spot, value: float) -> bool:
-    """Write a value there. False: no message can hold it."""
+    """Set a number to a value. False when no message can hold it."""
     for name in spot.path[:-1]:
         message = getattr(message, name)
         message = message[0] if hasattr(message, "add") else message
@@ -117,5 +118,5 @@ def put(message: Any, spot: Spot, value: float) -> bool:
 
 
 def hello(node: str, cluster: str) -> dict[str, Any]:
-    """What a hello of this node says."""
+    """The values for a hello of this node."""
     return {"protocol_version": codec.PROTOCOL_VERSION, "cluster": cluster, "node": node}

@@ -1,4 +1,4 @@
-"""Every number of every message that comes in, set to what no number should be."""
+"""Set every number of every message that comes in to impossible values."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 VALUES = {"-1": -1, "0": 0, "2^31": 1 << 31, "2^63-1": (1 << 63) - 1, "NaN": math.nan}
 GREETING = "hello"
 NODE = "n3"
-"""The node whose hellos these are; the other words are those of n4, where no rank of any job is."""
+"""The node of these hellos; the other messages come from n4, where no job has a rank."""
 
 
 def messages() -> Iterator[tuple[str, Any, str, list[Spot]]]:
-    """Every message that comes in and has numbers: method, which of its bodies, and the numbers."""
+    """Every incoming message with numbers: its method, which of its bodies, and the numbers."""
     for name, method in services().items():
         for body in bodies(method.input_type):
             kind = method.input_type.fields_by_name[body].message_type if body else method.input_type
-            found = list(spots(kind)) if kind is not None else []  # None: a block's bytes
+            found = list(spots(kind)) if kind is not None else []  # None: the bytes of a block
             if found:
                 yield name, method, body, found
 
 
 async def attack(stage: Stage, only: Container[str] = ()) -> AsyncIterator[dict[str, Any]]:
-    """One row per number of each message that comes in, with how each value ended. `only`: these bodies, or
+    """One row per number of each incoming message, with how each value ended. `only`: these bodies, or
     methods."""
     for name, method, body, found in messages():
         if not only or (body or name) in only:
@@ -72,7 +72,7 @@ async def _spot(stage: Stage, name: str, method: Any, body: str, spot: Spot) -> 
 
 
 def is_beyond(name: str, spot: Spot, value: float, row: dict[str, Any]) -> bool:
-    """Whether the table of bounds does not have this value; a number without a row fails the attack."""
+    """Whether the table of bounds excludes this value. A number without a row fails the attack."""
     try:
         bound = bounds.of(ALIASES.get(name, spot.record), _field(spot))
     except KeyError as error:
@@ -88,15 +88,16 @@ def _field(spot: Spot) -> str:
 
 
 NAMES = {"protocol_version": "protocol"}
-"""Numbers that are called otherwise where they are refused."""
+"""Numbers that the refusal calls by another name."""
 
 ALIASES = {"Admin.Adopt": "AdoptRequest"}
-"""Where a number has closer bounds than its record has elsewhere."""
+"""Where a number has narrower bounds than its record has elsewhere."""
 
 
 def _request(stage: Stage, method: Any, body: str) -> Any:
-    """A message that is right, and changes nothing: the job goes on under other settings, the node is none of
-    the job's, or has been forgotten by everybody."""
+    """A message that is valid and changes nothing.
+
+    The job runs on with other settings; the node is not one of the job's, or is forgotten by everybody."""
     truth = {"job": JOB, "member": stage.member, "step": KEPT_STEP, **hello("n4", CLUSTER)}
     if body == GREETING:
         truth |= {"node": NODE, "jobs": JOB}
@@ -132,13 +133,13 @@ async def _agent(stage: Stage, method: Any, request: Any, body: str, beyond: boo
     if body == GREETING:
         answer = await _greeted(stage, method, request)
         await asyncio.sleep(1.2 / DROPS_TOLD_PER_S)
-        return answer + stage.coordinator.log()[told:]  # a status that will not do costs itself alone
+        return answer + stage.coordinator.log()[told:]  # an impossible status is dropped alone
     await stage.n4.send(request.SerializeToString())
     if beyond:
         await until(lambda: stage.dropped("malformed") == before + 1)
-        await asyncio.sleep(1.2 / DROPS_TOLD_PER_S)  # no faster than such drops are told
+        await asyncio.sleep(1.2 / DROPS_TOLD_PER_S)  # no faster than such drops are logged
         return stage.coordinator.log()[told:]
-    # what cannot be follows it on the stream: when that is counted, the word has been heard
+    # an impossible message follows it on the stream: once that is counted, the first has been read
     await stage.n4.send(pb.AgentMessage(user_fault=pb.UserFault(job=JOB)).SerializeToString())
     await until(lambda: stage.dropped("malformed") > before)
     await asyncio.sleep(1.2 / DROPS_TOLD_PER_S)
@@ -146,7 +147,7 @@ async def _agent(stage: Stage, method: Any, request: Any, body: str, beyond: boo
 
 
 async def _greeted(stage: Stage, method: Any, request: Any) -> str:
-    """A stream is over with its hello, or is ended by us."""
+    """A stream ends with its hello, or this ends it."""
     access = stage.authority.of("agent", NODE).access()
     async with access.channel(stage.coordinator.listen, OPTIONS) as channel:
         call = channel.stream_stream(

@@ -1,4 +1,4 @@
-"""What is attacked: a real coordinator over mTLS on a real etcd, a job that trains, an agent's peer port."""
+"""Build what is attacked: a coordinator over mTLS on a real etcd, jobs that train, an agent's peer port."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Stage:
         return folder
 
     async def _joins(self, node: str) -> Hand:
-        """A node's agent says hello, and beats."""
+        """Have a node's agent send a hello, and beat."""
         access = self.authority.of("agent", node).access()
         channel = access.channel(self.coordinator.listen, OPTIONS)
         hand = await self._stack.enter_async_context(Hand(self.coordinator.listen, node, 1, channel))
@@ -89,7 +89,7 @@ class Stage:
         return hand
 
     async def _trains(self, node: str, job: str) -> Hand:
-        """A node, and a job on it."""
+        """Have a node join, and a job train on it."""
         hand = await self._joins(node)
         spec = JobSpec(job, ("train.py",), "/")
         await self.call("Submit", pb.SubmitRequest(spec=codec.spec_message(spec)))
@@ -103,7 +103,7 @@ class Stage:
         raise AssertionError(f"{job} does not train: {rows}")
 
     async def _copies(self) -> None:
-        """n1's agent leaves a copy of its rank's snapshot with b's."""
+        """Have n1's agent leave a copy of its rank's snapshot with b's agent."""
         enter, shared = self._stack.enter_async_context, {"cluster": CLUSTER}
         owner = Side(self.folder, "a", **self.authority.of("agent", "n1").settings(), **shared)
         keeper = Side(self.folder, "b", **self.authority.of("agent", "b").settings(), **shared)
@@ -115,7 +115,7 @@ class Stage:
     # ------------------------------------------------------------ callers
 
     def channel(self, caller: str, role: str, address: str) -> grpc.aio.Channel:
-        """A channel of somebody who does not belong."""
+        """A channel of a caller without rights here."""
         if caller == "none":
             credentials = grpc.ssl_channel_credentials(self.authority.ca.read_bytes())
             return grpc.aio.secure_channel(address, credentials, options=OPTIONS)
@@ -138,7 +138,7 @@ class Stage:
     # ------------------------------------------------------------ what must stay as it is
 
     async def call(self, method: str, request: Any) -> Any:
-        """As an operator who may."""
+        """Call as an operator who has the right."""
         async with self.operator.channel(self.coordinator.listen, OPTIONS) as channel:
             return await getattr(AdminStub(channel), method)(request, timeout=20)  # type: ignore[no-untyped-call]
 
@@ -147,14 +147,13 @@ class Stage:
         return reply
 
     async def rows(self) -> dict[str, bytes]:
-        """Every row of the cluster in etcd; not those that change by themselves."""
+        """Every row of the cluster in etcd, except those that change by themselves."""
         listing = await self._client.list(self.keys.prefix)
         mine = (self.keys.leader, self.keys.coordinators, *map(self.keys.account, (JOB, OTHER)))
         return {row.key: row.value for row in listing.rows if not row.key.startswith(mine)}
 
     async def unchanged(self, before: dict[str, bytes], but: tuple[str, ...] = ()) -> list[str]:
-        """What is not as it was: rows in etcd, both jobs in Status, the copy that b keeps. `but`: rows that
-        may."""
+        """What has changed: rows in etcd, both jobs in Status, the copy at b. `but`: rows that may change."""
         after, reply = await self.rows(), await self.status()
         names = [k for k in {**before, **after} if before.get(k) != after.get(k) and k not in but]
         found = [f"etcd changed: {name}" for name in sorted(names)]
@@ -166,7 +165,7 @@ class Stage:
         return found
 
     def dropped(self, kind: str) -> float:
-        """How many messages the coordinator has dropped as such."""
+        """How many messages of this kind the coordinator has dropped."""
         return self.coordinator.samples()[f'holdfast_messages_dropped_total{{reason="{kind}"}}']
 
 

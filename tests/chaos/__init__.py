@@ -1,1 +1,1 @@
-"""Whole clusters in network namespaces, disturbed at random from a seed, and judged by what must not be."""
+"""Run whole clusters in network namespaces, disturb them at random from a seed, and judge what must hold."""

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: disturb a cluster of network namespaces, and see that nothing is lost."""
+"""`python -m tests.chaos`: disturb a cluster of network namespaces, and check that nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.chaos.hosts import missing
 from tests.chaos.rounds import Told, chaos
 
 CANNOT = 3
-"""The exit code where namespaces cannot be had."""
+"""The exit code where namespaces cannot be made."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Returns 0 when every promise held, 1 when one did not, 2 and 3 when nothing was tried."""
+    """Run. Returns 0 when every promise held, 1 when one did not, 2 or 3 when nothing was tried."""
     args = parser().parse_args()
     patterns = args.faults.split(",")
     kinds = [name for name in KINDS if any(fnmatch.fnmatch(name, each) for each in patterns)]

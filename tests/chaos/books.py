@@ -1,4 +1,4 @@
-"""What is read while it grows: the states that the ranks wrote down, and the coordinators' journals."""
+"""Read files while they grow: the states that the ranks recorded, and the coordinators' journals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one rank's state was after a step."""
+    """The state of one rank after a step."""
 
     generation: int
     digest: str
@@ -24,16 +24,16 @@ class State:
 
 
 class Steps:
-    """The states after each step, of the newest generation that completed it."""
+    """The states after each step, in the newest generation that completed it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tails: dict[str, Tail] = {}
-        self.states: dict[int, dict[int, State]] = {}  # by step, by rank
-        self.newest: dict[str, tuple[int, int]] = {}  # by process: the last step and generation it wrote
+        self.states: dict[int, dict[int, State]] = {}  # by step, then by rank
+        self.newest: dict[str, tuple[int, int]] = {}  # by process: its last step and generation
 
     def look(self) -> Steps:
-        """Read what came since the last look."""
+        """Read what is new since the last look."""
         for path in self._folder.glob("*.steps"):
             for line in self._tails.setdefault(path.name, Tail(path)).lines():
                 step, rank, generation, digest, account, loss = line.split()
@@ -56,17 +56,17 @@ class Steps:
 
     @property
     def generation(self) -> int:
-        """The newest that any rank has completed a step in."""
+        """The newest generation in which any rank has completed a step."""
         return max((generation for _, generation in self.newest.values()), default=0)
 
     def reached(self) -> tuple[int, int]:
-        """The step that all ranks of the newest generation have completed, and how many those are."""
+        """The step that all ranks of the newest generation have completed, and the number of those ranks."""
         at = [step for step, generation in self.newest.values() if generation == self.generation]
         return min(at, default=0), len(at)
 
 
 class Journals:
-    """The lines of all coordinators' journals, as they come; each says which `journal` it is from, from 0."""
+    """The lines of all coordinators' journals as they come; each has the number of its `journal`, from 0."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._tails = [Rotated(path) for path in paths]
@@ -74,7 +74,7 @@ class Journals:
         self.term = 0
 
     def news(self) -> list[dict[str, Any]]:
-        """Those that came since the last look."""
+        """The lines that are new since the last look."""
         found = [
             json.loads(text) | {"journal": number}
             for number, tail in enumerate(self._tails)
@@ -90,11 +90,11 @@ class Journals:
         return [line["body"] for line in self.lines[since:] if line["type"] == kind]
 
     def committed(self, job: str) -> list[str]:
-        """Ids of the checkpoints that anybody was ever told to be committed."""
+        """The ids of the checkpoints that any coordinator reported as committed."""
         told = [body for body in self.bodies("CheckpointChanged") if body["job"] == job]
         return list(dict.fromkeys(each["checkpoint"] for each in told if each["outcome"] == "committed"))
 
     def let_go(self, job: str) -> set[str]:
-        """Those that retention has taken out of the record."""
+        """The checkpoints that retention has removed from etcd."""
         told = [body for body in self.bodies("ForgetCheckpoints") if body["job"] == job]
         return {each for body in told for each in body["forget"]}

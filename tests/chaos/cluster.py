@@ -1,4 +1,4 @@
-"""A cluster of hosts: three etcd members, two coordinators, four nodes; each can die and come back."""
+"""Run a cluster of hosts: three etcd members, two coordinators, four nodes; each can die and come back."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ LEADING: dict[str, Any] = {
     "broken_grace_s": 4.0, "join_grace_s": 2.0, "shrink_after_s": 3.0, "grow_after_s": 3.0,
     "resize_every_s": 3.0, "launch_timeout_s": 120.0, "brake_max_s": 12.0,
 }  # fmt: skip
-"""Of the coordinators: a tenth of what clusters use, and no less than two busy cores can keep."""
+"""The coordinators' settings: a tenth of the usual times, and no less than two busy cores can keep."""
 WATCHING: dict[str, Any] = {
     "beat_interval_s": 0.5, "process_timeout_s": 3.5, "device_timeout_s": 4.5, "fence_after_s": 14.0,
     "orphan_timeout_s": 30.0, "hang_floor_s": 5.0, "hang_first_s": 30.0, "drain_grace_s": 12.0,
 }  # fmt: skip
-"""Of the agents."""
+"""The agents' settings."""
 
 
 def until(what: Callable[[], Any], about: Callable[[], str], timeout_s: float = READY_S) -> Any:
-    """The first true answer. Raises AssertionError when none comes in time: `about` says what is missing."""
+    """Wait for the first true answer. Raises AssertionError when none comes in time: `about` says what is
+    missing."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         found = what()
@@ -54,7 +55,7 @@ def _with(known: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class Cluster:
-    """Everything of one cluster, in one folder and one set of namespaces. A context manager."""
+    """One cluster, in one folder and one set of namespaces. A context manager."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         """`settings`: of coordinators and agents, besides LEADING and WATCHING."""
@@ -64,7 +65,7 @@ class Cluster:
         names = (*ETCDS, *COORDINATORS, *NODES)
         self.hosts = {name: Host(name, number, folder / name) for number, name in enumerate(names, 1)}
         self.network = Network(folder)
-        self._daemons: dict[str, int] = {}  # by host: the daemon's process there
+        self._daemons: dict[str, int] = {}  # host -> its daemon's process
         self._fresh = True
 
     def __enter__(self) -> Cluster:
@@ -91,7 +92,7 @@ class Cluster:
 
     @property
     def coordinators(self) -> str:
-        """As flags name them."""
+        """The addresses of the coordinators, as flags take them."""
         return ",".join(f"{self[name].address}:7070" for name in COORDINATORS)
 
     # ------------------------------------------------------------ hosts and daemons
@@ -104,7 +105,7 @@ class Cluster:
         self.start(name)
 
     def crash(self, name: str) -> None:
-        """A host goes off, and what it had in memory with it. An etcd's disk stays."""
+        """Switch a host off: what it had in memory is lost, an etcd's disk stays."""
         self[name].crash()
         for path in (self.memory / name, self.folder / name / "run"):
             shutil.rmtree(path, ignore_errors=True)
@@ -119,7 +120,7 @@ class Cluster:
         return self._daemons.get(name, 0) in self[name].processes()
 
     def signal(self, name: str, number: signal.Signals) -> bool:
-        """To a host's daemon alone."""
+        """Send a signal to a host's daemon alone."""
         return self[name].signal(self._daemons[name], number)
 
     def _etcd(self, name: str) -> tuple[list[str], dict[str, str]]:
@@ -172,7 +173,7 @@ class Cluster:
         return self.folder / node / "devices"
 
     def journal(self, coordinator: str) -> Path:
-        """A coordinator's journal."""
+        """The path of a coordinator's journal."""
         return self.folder / coordinator / "journal.jsonl"
 
     def _await_leader(self) -> None:
@@ -184,17 +185,17 @@ class Cluster:
 
         until(admitted, lambda: f"{len(NODES)} nodes at a leader; logs are in {self.folder}")
 
-    # ------------------------------------------------------------ as a person would
+    # ------------------------------------------------------------ commands, as a person gives them
 
     def holdfast(
         self, command: str, *words: str, at: str = "", timeout_s: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
-        """A command of the command line, asked from a host that can reach the coordinators."""
+        """Run a command of `holdfast` on a host that can reach the coordinators."""
         host = self[at] if at else next(self[name] for name in ETCDS if self[name].on)
         whom = ("--coordinator", self.coordinators, "--insecure")
         return host.run(*HOLDFAST, command, *whom, *words, timeout_s=timeout_s)
 
     def submit(self, job: str, script: Sequence[str], *flags: str) -> None:
-        """Give it a job. Raises AssertionError when it is not taken."""
+        """Submit a job. Raises AssertionError when it is not taken."""
         done = self.holdfast("submit", "--rdzv-id", job, "--cwd", os.getcwd(), *flags, *script)
         assert done.returncode == 0, done.stderr + done.stdout

@@ -1,4 +1,4 @@
-"""One job on a cluster, and what faults need to know of it: who leads, where a rank is, how far it is."""
+"""Drive one job on a cluster, and answer what faults must know: the leader, a rank's place, the progress."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 SCRIPT = "tests/chaos/train.py"
 AHEAD = 40
-"""Steps from the order to end until the end."""
+"""How many steps after the order to end the job ends."""
 STEADY_STEPS = 10
-"""A job counts as settled once it has made so many steps: then its pace is known, and hangs show soon."""
+"""A job counts as settled after this many steps: then its pace is known, and hangs are found soon."""
 START_S = 100.0
-"""For launchers to import torch, on a machine that does much else."""
+"""How long launchers may take to import torch, on a busy machine."""
 PROGRESS_S = 100.0
-"""Once nothing is wrong any more, all ranks must train again within this; else the job is wedged."""
+"""How long after the last fault is gone all ranks may take to train again; then the job counts as wedged."""
 
 
 class Wedged(AssertionError):
@@ -53,7 +53,7 @@ class Job:
         self._script = (os.path.abspath(SCRIPT), str(self.folder), str(pace_s))
 
     def submit(self) -> Job:
-        """Have it begin."""
+        """Submit it."""
         self.cluster.submit(self.name, self._script, *self._flags)
         return self
 
@@ -65,7 +65,7 @@ class Job:
         self.journals.news()
 
     def place(self, rank: int) -> tuple[str, int]:
-        """Node and process of a rank, as that node knows it."""
+        """The node and process of a rank, as its node knows it."""
 
         def found() -> tuple[str, int] | None:
             try:
@@ -86,7 +86,7 @@ class Job:
         return [self.place(rank)[0] for rank in range(self.size)]
 
     def idle(self) -> list[str]:
-        """Nodes that hold none of its ranks."""
+        """The nodes that have none of its ranks."""
         busy = self.nodes()
         return [name for name in NODES if name not in busy]
 
@@ -103,35 +103,37 @@ class Job:
         return name if newest not in over and name and self.cluster.running(name) else ""
 
     def joined(self, node: str) -> int:
-        """How often an agent of this node has been let in."""
+        """How often an agent of this node was admitted."""
         self.journals.news()
         return sum(body["node"] == node for body in self.journals.bodies("Admit"))
 
-    # ------------------------------------------------------------ deeds
+    # ------------------------------------------------------------ actions
 
     def order(self, rank: int, what: str) -> None:
         """Have a rank do something in its next step (see DEEDS of the script)."""
         (self.folder / "orders" / f"{rank}.{what}").touch()
 
     def obeyed(self, rank: int, what: str) -> bool:
-        """Whether it has begun to."""
+        """Whether it has begun to do so."""
         return (self.folder / "orders" / f"{rank}.{what}.done").exists()
 
     def withdraw(self) -> None:
-        """Take back the orders that nobody has carried out."""
+        """Withdraw the orders that no rank has carried out."""
         for path in (self.folder / "orders").iterdir():
             path.unlink(missing_ok=True)
 
     def kill(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """A signal to a rank."""
+        """Send a rank a signal."""
         node, pid = self.place(rank)
         self.cluster[node].signal(pid, number)
 
-    # ------------------------------------------------------------ how it gets on
+    # ------------------------------------------------------------ progress
 
     def settled(self, after: str, beyond: int | None = None) -> float:
-        """Wait until all ranks of the newest generation, enough of them, have trained beyond what any had
-        completed until now, with no incident open. Returns how long that took, in s. Raises Wedged."""
+        """Wait until enough ranks of the newest generation train on, with no incident open.
+
+        They must pass the step that any rank had completed until now (or `beyond`). Returns how long it took,
+        in s. Raises Wedged."""
         self.look()
         goal, began = self.steps.highest if beyond is None else beyond, time.monotonic()
         while time.monotonic() - began < PROGRESS_S + (beyond is not None) * START_S:
@@ -146,7 +148,7 @@ class Job:
         )
 
     def open_incident(self) -> bool:
-        """Whether the newest incident that was told of is open."""
+        """Whether the newest incident in the journals is open."""
         for line in reversed(self.journals.lines):
             body = line["body"]
             if line["type"] == "Note" and body["kind"] in ENDINGS and body["subject"] == self.name:
@@ -163,7 +165,7 @@ class Job:
                 return
 
     def finish(self, last: int = 0) -> int:
-        """Let it come to its end; the number of its steps. Raises Wedged."""
+        """Let it end. Returns the number of its steps. Raises Wedged."""
         total = last or self.steps.look().highest + AHEAD
         (self.folder / "last.part").write_text(str(total))
         (self.folder / "last.part").rename(self.folder / "last")

@@ -1,4 +1,4 @@
-"""What can go wrong, as a table: how a fault is made, how it is taken back, what has to be told of it."""
+"""List what can go wrong: how a fault is made, how it is undone, what the journals must report of it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ SILENT_S = LEADING["node_timeout_s"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One line of the table. `judged`: a verdict must follow, on whatever evidence came first; `told`: types
-    or notes of journal lines, one of which must follow."""
+    """One row of the table. `judged`: a verdict must follow, whatever evidence came first.
+
+    `told`: types or notes of journal lines, one of which must follow."""
 
     make: Callable[[Job, random.Random, Fault], None]
     judged: bool = False
@@ -39,7 +40,7 @@ def _rank(job: Job, chance: random.Random) -> int:
 
 
 def killed(job: Job, chance: random.Random, fault: Fault) -> None:
-    """SIGKILL, as the kernel does when memory is short."""
+    """SIGKILL, as from the kernel when memory is short."""
     rank = _rank(job, chance)
     fault.whom = f"rank {rank}"
     time.sleep(chance.uniform(0, 0.2))
@@ -47,7 +48,7 @@ def killed(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def ordered(what: str) -> Callable[[Job, random.Random, Fault], None]:
-    """The script does it by itself, in its next step."""
+    """Have the script do it by itself, in its next step."""
 
     def make(job: Job, chance: random.Random, fault: Fault) -> None:
         rank = _rank(job, chance)
@@ -60,14 +61,14 @@ def ordered(what: str) -> Callable[[Job, random.Random, Fault], None]:
 
 
 def stopped(job: Job, chance: random.Random, fault: Fault) -> None:
-    """SIGSTOP: it lives, and is silent."""
+    """SIGSTOP: the rank lives, and is silent."""
     rank = _rank(job, chance)
     fault.whom = f"rank {rank}"
     job.kill(rank, signal.SIGSTOP)
 
 
 def two_ranks(job: Job, chance: random.Random, fault: Fault) -> None:
-    """Two ranks of two nodes at one instant."""
+    """Kill two ranks on two nodes at once."""
     places = [job.place(rank) for rank in chance.sample(range(job.size), min(2, job.size))]
     fault.whom = " and ".join(node for node, _ in places)
     for node, pid in places:
@@ -75,7 +76,8 @@ def two_ranks(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def while_forming(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A rank, and another one while the group forms without the first: nobody else may be stuck in that."""
+    """Kill a rank, and another while the group forms without the first: no other rank may get stuck in
+    that."""
     places = [job.place(rank) for rank in chance.sample(range(job.size), min(2, job.size))]
     fault.whom = " and then ".join(node for node, _ in places)
     for node, pid in places:
@@ -84,7 +86,7 @@ def while_forming(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def all_sorts(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A rank, an agent elsewhere and the leader, within half a second, while the first is being mended."""
+    """Kill a rank, an agent elsewhere and the leader within half a second, during the first recovery."""
     rank = _rank(job, chance)
     node = chance.choice([each for each in NODES if job.cluster.running(each)])
     leader = job.leader()
@@ -102,7 +104,7 @@ def all_sorts(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def device(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A device of a node that trains falls off its bus; it may be the one of its rank, or the idle one."""
+    """Break a device of a node that trains: the device of its rank, or an idle one."""
     node = chance.choice(job.nodes())
     number = chance.randrange(2)
     fault.whom = f"device {number} of {node}"
@@ -113,7 +115,7 @@ def device(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def _started(job: Job, name: str) -> Callable[[], None]:
-    """A daemon, or its host, that is to run again."""
+    """How to start a daemon, or its host, again."""
 
     def start() -> None:
         if not job.cluster[name].on:
@@ -125,7 +127,7 @@ def _started(job: Job, name: str) -> Callable[[], None]:
 
 
 def node_lost(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A machine goes off, its memory too; it comes back before it is given up for lost, or after."""
+    """Switch a machine off, its memory too; it comes back before it is given up for lost, or after."""
     node = chance.choice(job.nodes())
     fault.whom = node
     fault.undo.append(_started(job, node))
@@ -134,7 +136,7 @@ def node_lost(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def drained(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A person drains it, and gives it back."""
+    """Have a person drain a node, and give it back."""
     node = chance.choice(job.nodes())
     fault.whom = node
     fault.undo.append(lambda: _must(job, "uncordon", node))
@@ -142,7 +144,7 @@ def drained(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def preempted(job: Job, chance: random.Random, fault: Fault) -> None:
-    """SIGTERM to the agent, as at the end of a machine; another one comes."""
+    """SIGTERM to the agent, as when a machine is taken away; another one comes."""
     node = chance.choice(job.nodes())
     fault.whom = node
     job.cluster.signal(node, signal.SIGTERM)
@@ -152,7 +154,7 @@ def preempted(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def no_spare(job: Job, chance: random.Random, fault: Fault) -> None:
-    """First the idle node goes, then one of the job's: it has to go on with fewer, and to grow back."""
+    """Take the idle node away, then one of the job's: the job must continue with fewer, and grow back."""
     idle, node = job.idle(), chance.choice(job.nodes())
     fault.whom = ", ".join([*idle, node])
     before = job.steps.look().generation
@@ -171,7 +173,7 @@ def no_spare(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def agent_killed(job: Job, chance: random.Random, fault: Fault) -> None:
-    """SIGKILL of the agent alone: its ranks train on, the next agent adopts them."""
+    """SIGKILL of the agent alone: its ranks train on, and the next agent adopts them."""
     node = chance.choice(job.nodes())
     fault.whom = node
     fault.undo.append(_started(job, node))
@@ -180,7 +182,7 @@ def agent_killed(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def mass_loss(job: Job, chance: random.Random, fault: Fault) -> None:
-    """Half of the machines go off at one instant, one of the job's among them."""
+    """Switch half of the machines off at once, one of the job's among them."""
     hit = chance.choice(job.nodes())
     gone = [hit, chance.choice([name for name in NODES if name != hit])]
     fault.whom = " and ".join(gone)
@@ -194,7 +196,7 @@ def mass_loss(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def leader_killed(job: Job, chance: random.Random, fault: Fault) -> None:
-    """SIGKILL; another one comes to its host."""
+    """SIGKILL of the leader; another coordinator is started on its host."""
     fault.whom = leader = job.leader()
     fault.undo.append(_started(job, leader))
     job.cluster.signal(leader, signal.SIGKILL)
@@ -202,7 +204,7 @@ def leader_killed(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def leader_stopped(job: Job, chance: random.Random, fault: Fault) -> None:
-    """SIGSTOP for longer than its lease; then it goes on as if nothing had been."""
+    """SIGSTOP of the leader for longer than its lease; then it continues as if nothing had happened."""
     fault.whom = leader = job.leader()
     fault.undo.append(lambda: _void(job.cluster.signal(leader, signal.SIGCONT)))
     job.cluster.signal(leader, signal.SIGSTOP)
@@ -210,14 +212,14 @@ def leader_stopped(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def leader_cut(job: Job, chance: random.Random, fault: Fault) -> None:
-    """Its host reaches nobody any more."""
+    """Cut the leader's host off from everything."""
     fault.whom = leader = job.leader()
     wires.cut(job, fault, leader, (*ETCDS, *NODES, *(each for each in COORDINATORS if each != leader)))
     time.sleep(LEADING["lease_ttl_s"] + chance.uniform(1, 6))
 
 
 def control_cut(job: Job, chance: random.Random, fault: Fault) -> None:
-    """No coordinator is heard by any node: the nodes have done nothing wrong."""
+    """Cut all nodes off from the coordinators: the nodes have done nothing wrong."""
     fault.whom = "all nodes"
     for each in COORDINATORS:
         wires.cut(job, fault, each, NODES)
@@ -225,7 +227,7 @@ def control_cut(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def etcd_member(job: Job, chance: random.Random, fault: Fault) -> None:
-    """One of three is killed."""
+    """Kill one of three etcd members."""
     fault.whom = name = chance.choice(ETCDS)
     fault.undo.append(_started(job, name))
     job.cluster.signal(name, signal.SIGKILL)
@@ -233,7 +235,7 @@ def etcd_member(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def etcd_quorum(job: Job, chance: random.Random, fault: Fault) -> None:
-    """Two of three are killed; a rank dies meanwhile, and waits for the decision."""
+    """Kill two of three etcd members, and a rank meanwhile, which waits for the decision."""
     gone = chance.sample(ETCDS, 2)
     fault.whom = " and ".join(gone)
     for name in gone:
@@ -246,7 +248,7 @@ def etcd_quorum(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def _void(_: object) -> None:
-    """What a deed returns is not asked for."""
+    """Ignore what an action returns."""
 
 
 def _must(job: Job, *words: str) -> None:
@@ -288,17 +290,17 @@ KINDS: dict[str, Kind] = {
     "mass_loss.nodes": Kind(mass_loss, judged=True),
     "mass_loss.control": Kind(control_cut, told=("mass_loss", "LeadershipEnded", "node_suspected")),
 }
-"""By name: the row of the table of failures, and what of it."""
+"""Every fault by its name: the row of docs/failures that it belongs to, a dot, and what is done."""
 
 
 def causes(lines: list[dict[str, Any]]) -> list[str]:
-    """The causes of the verdicts that these lines of the journals tell of."""
+    """The causes of the verdicts in these lines of the journals."""
     found = [line["body"]["verdict"]["cause"] for line in lines if line["type"] == "Judged"]
     return list(dict.fromkeys(found))
 
 
 def explained(kind: Kind, lines: list[dict[str, Any]]) -> bool:
-    """Whether these lines of the journals tell of a fault of this kind."""
+    """Whether these lines of the journals report a fault of this kind."""
     told = {line["type"] for line in lines} | {
         line["body"]["kind"] for line in lines if line["type"] == "Note"
     }

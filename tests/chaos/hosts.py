@@ -1,7 +1,7 @@
-"""Hosts as namespaces of one machine: each has its own processes, name, address and firewall.
+"""Make hosts as namespaces of one machine: each has its own processes, name, address and firewall.
 
-All cables end in a bridge that is in a namespace of its own: nothing is to be seen outside, and when the
-process that made them ends, everything is gone with it."""
+All cables end in a bridge that is in a namespace of its own: nothing is visible outside, and when the process
+that made them ends, everything is gone with it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPACES = ("--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mou
 
 
 def missing() -> str:
-    """What this machine lacks for hosts of this kind, and the mend; "" when nothing."""
+    """What this machine lacks for such hosts, and the solution; "" when nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -44,11 +44,11 @@ def missing() -> str:
 
 
 class HostError(AssertionError):
-    """A host, or a cable, could not be made."""
+    """A host or a cable could not be made."""
 
 
 class Host:
-    """One machine of the cluster. It may be off: then it has no process and no memory."""
+    """One machine of the cluster. While it is off it has no process and no memory."""
 
     def __init__(self, name: str, number: int, folder: Path) -> None:
         self.name, self.address = name, f"10.77.0.{number}"
@@ -57,7 +57,7 @@ class Host:
         self._root: subprocess.Popen[bytes] | None = None
         self._heard = b""
         self._lines: list[dict[str, object]] = []
-        self.pid = 0  # of its process 1, as this machine sees it
+        self.pid = 0  # its process 1, as this machine sees it
 
     @property
     def on(self) -> bool:
@@ -84,7 +84,7 @@ class Host:
         (self.pid,) = [pid for pid in descendants(self._root.pid) if _inner(pid) == 1]
 
     def crash(self) -> None:
-        """Off at once, with all its processes; what they had in memory is theirs to be removed."""
+        """Switch it off at once, with all its processes. Their files in memory are theirs to remove."""
         if self._root is None:
             return
         if self.pid:
@@ -97,7 +97,7 @@ class Host:
         self._root, self.pid = None, 0
 
     def start(self, name: str, argv: Sequence[str], **env: str) -> int:
-        """Start a program; its process id as this host sees it."""
+        """Start a program. Returns its process id as this host sees it."""
         assert self._root is not None and self._root.stdin is not None
         log = str(self.folder / f"{name}.log")
         order = {"start": name, "argv": list(argv), "env": {**os.environ, **env}, "log": log}
@@ -106,12 +106,12 @@ class Host:
         return int(str(self._await("started", name)["pid"]))
 
     def signal(self, inner: int, number: signal.Signals) -> bool:
-        """To a process by the id that this host knows it by. False when there is none."""
+        """Send a signal to a process, by its id on this host. False when there is none."""
         outer = self.processes().get(inner, 0)
         return bool(outer) and _kill(outer, number)
 
     def processes(self) -> dict[int, int]:
-        """All that run here: process ids as the host knows them, and as this machine does."""
+        """All processes of this host: their ids here, and on this machine."""
         if not self.on:
             return {}
         return {_inner(pid): pid for pid in descendants(self.pid)}
@@ -124,7 +124,7 @@ class Host:
         )  # fmt: skip
 
     def must(self, *argv: str) -> None:
-        """The same. Raises HostError when it fails."""
+        """The same; raises HostError when it fails."""
         done = self.run(*argv)
         if done.returncode:
             raise HostError(f"{self.name}: {' '.join(argv)}: {done.stderr.strip()}")
@@ -152,7 +152,7 @@ class Host:
 
 
 class Network:
-    """The switch that all hosts are plugged into, and what is wrong with it now."""
+    """The switch that all hosts are plugged into, with its faults."""
 
     def __init__(self, folder: Path) -> None:
         self._switch = Host("switch", 254, folder / "switch")
@@ -167,10 +167,10 @@ class Network:
         self._switch.crash()
 
     def plug(self, host: Host) -> None:
-        """A cable from a host that was just started."""
+        """Plug in a host that was just started."""
         number = int(host.address.rpartition(".")[2])
-        port, card = f"p{number}", f"02:00:00:00:00:{number:02x}"  # its card outlives its crash
-        self._switch.run("ip", "link", "del", port)  # of its former life, if the kernel is slow
+        port, card = f"p{number}", f"02:00:00:00:00:{number:02x}"  # the address outlives a crash
+        self._switch.run("ip", "link", "del", port)  # the port from before the crash, if the kernel is slow
         self._switch.must(
             *(
                 "ip",
@@ -203,25 +203,25 @@ def drop(host: Host, chain: str, other: Host, *match: str) -> tuple[str, ...]:
 
 
 def allow(host: Host, rule: Sequence[str]) -> None:
-    """Take a rule back. One that went with the host's life is gone already."""
+    """Remove a rule. A crash of the host has removed it already."""
     if host.on:
         host.run("iptables", "-w", "-D", *rule)
 
 
 def reset(host: Host, port: int) -> None:
-    """End a host's connections to this port: both sides hear of it at once."""
+    """End a host's connections to this port: both sides notice at once."""
     host.must("ss", "-K", "dport", str(port))
 
 
 def slow(host: Host, rate: str) -> None:
-    """Let a host send so much only."""
+    """Limit how much a host can send."""
     host.must(
         "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "4kb", "latency", "80ms"
     )
 
 
 def quick(host: Host) -> None:
-    """As fast as it was."""
+    """Lift that limit."""
     if host.on:
         host.run("tc", "qdisc", "del", "dev", "eth0", "root")
 

@@ -1,8 +1,8 @@
-"""Process 1 of a host: starts what it is told on standard input, reaps what ends, and says so.
+"""Be process 1 of a host: start programs on request, reap what ends, and report it.
 
-In: {"start": name, "argv", "env", "log"}, one JSON object a line. Out: {"started": name, "pid"} and
-{"ended": pid, "status"}; pids as this host sees them. The host dies with this process. Only the standard
-library."""
+Input: {"start": name, "argv", "env", "log"}, one JSON object a line. Output: {"started": name, "pid"} and
+{"ended": pid, "status"}; pids as this host sees them. The host dies with this process. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def start(order: dict[str, Any]) -> None:
-    """Fork, point the outputs at the log, become the program."""
+    """Fork, direct the outputs to the log, become the program."""
     pid = os.fork()
     if pid:
         say(started=order["start"], pid=pid)
@@ -62,7 +62,7 @@ def start(order: dict[str, Any]) -> None:
 
 
 def reap() -> None:
-    """Say of all that have ended how they did."""
+    """Report how every ended process ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

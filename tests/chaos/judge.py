@@ -1,4 +1,4 @@
-"""What must hold when a disturbed job has ended: no sample, bit or checkpoint lost; reasons for all."""
+"""Judge a disturbed job at its end: no sample, bit or checkpoint is lost, and everything has a reason."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tests.chaos.drive import Job
 
 LOSS_TOLERANCE = 1e-3
-"""Of the mean loss of a step, relative: another number of ranks sums up in another order."""
+"""The tolerance for a step's mean loss, relative: another number of ranks sums in another order."""
 
 
 def lost_checkpoints(job: Job) -> list[str]:
-    """Those that were told to be committed, were not let go by retention, and do not verify."""
+    """The checkpoints that were reported as committed, were not removed by retention, and do not verify."""
     store, problems = Store.open(str(job.storage)), []
     gone = job.journals.let_go(job.name)
     try:
@@ -42,13 +42,13 @@ def lost_checkpoints(job: Job) -> list[str]:
 
 
 def ledger(job: Job) -> ledgers.Ledger:
-    """What its ranks consumed."""
+    """The samples that its ranks consumed."""
     paths = (job.cluster.folder / "ledger").glob(f"{job.name}.*.jsonl")
     return ledgers.read({path.name: path.read_text().splitlines() for path in paths})
 
 
 def sample_errors(job: Job, total: int, calm: Job) -> tuple[int, list[str]]:
-    """Samples repeated or skipped, by the ledger; and what else is wrong with them."""
+    """The number of samples repeated or skipped, by the ledger, and what else is wrong with them."""
     found = ledgers.judge(ledger(job), total, ledger(calm))
     return found.repeated + found.skipped + len(found.problems), list(found.problems[:3])
 
@@ -66,7 +66,7 @@ def mismatches(job: Job, total: int, calm: Job, *, resized: bool) -> list[str]:
             continue
         elif not resized:
             problem = "other weights than those of the undisturbed job"
-        elif len(mine) == sizes[next(iter(mine.values())).generation]:  # else some died before they wrote
+        elif len(mine) == sizes[next(iter(mine.values())).generation]:  # else some died before writing
             problem = _loss_differs(_loss(mine), _loss(theirs))
         if problem:
             return [f"step {step}: {problem} (its ranks: {mine}; undisturbed: {wanted})"]
@@ -96,7 +96,7 @@ def resized(job: Job) -> bool:
 
 
 def incidents(job: Job) -> tuple[int, list[str]]:
-    """How many there were, and those that nobody can explain: without evidence or reason, or never closed."""
+    """The number of incidents, and those that lack evidence or reason, or were never closed."""
     found = [each for each in story.stories(job.journals.lines) if each.job == job.name]
     unexplained = []
     for each in found:
@@ -109,7 +109,7 @@ def incidents(job: Job) -> tuple[int, list[str]]:
 
 
 def replays(cluster: Cluster) -> list[str]:
-    """Every reign once more through the core: where an invariant breaks, or something else is decided."""
+    """Replay every leader term: where an invariant breaks, or a decision differs."""
     journals = [cluster.journal(name) for name in COORDINATORS]
     found = [path for journal in journals for path in sorted(folder_of(journal).glob("*.jsonl"))]
     return [problem for path in found if (problem := _replay(path))]

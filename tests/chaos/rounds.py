@@ -1,4 +1,4 @@
-"""Rounds of chaos: a fresh cluster, a job, faults one after the other, and the judgement at the end."""
+"""Run rounds of chaos: a fresh cluster, a job, faults one after the other, and the judgement at the end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ROUND_S = 100.0
-"""A cluster lives for so long; a node that returns too often in one life is held down for minutes."""
+"""How long a cluster lives; a node that returns too often in one life would be held down for minutes."""
 TOLD_S = 40.0
 WEDGED_MAX = 3
 OWN_ROW = frozenset({"node.preempted"})
-"""Planned, where the others of its row surprise: dealt like a row, so that no short run is without it."""
+"""A planned fault among unplanned ones of its row: drawn like a row of its own, so that no short run lacks
+it."""
 PACE_S = 0.04
 FLAGS = (
     "--snapshot-every",
@@ -43,7 +44,7 @@ FLAGS = (
 
 @dataclass(slots=True)
 class Told:
-    """What came of it."""
+    """The result."""
 
     seed: int
     faults: dict[str, int] = field(default_factory=dict)
@@ -52,11 +53,11 @@ class Told:
     lost_checkpoints: int = 0
     digest_mismatches: int = 0
     sample_errors: int = 0
-    problems: list[str] = field(default_factory=list)  # in words; those of the figures above among them
-    kept: list[str] = field(default_factory=list)  # folders of rounds that went wrong
+    problems: list[str] = field(default_factory=list)  # in words, including those of the figures above
+    kept: list[str] = field(default_factory=list)  # folders of rounds that failed
 
     def shown(self) -> dict[str, Any]:
-        """For programs."""
+        """The result as plain data."""
         names = (
             "faults",
             "incidents",
@@ -70,14 +71,15 @@ class Told:
 
 
 class Bag:
-    """Kinds of faults in random order; each comes before any comes again, and one of each row of the table
-    before a second one of any row."""
+    """Kinds of faults in random order.
+
+    Each comes before any comes again, and one of each row of the table before a second one of any row."""
 
     def __init__(self, chance: random.Random, kinds: Sequence[str]) -> None:
         self._chance, self._kinds, self._left = chance, list(kinds), list[str]()
 
     def draw(self, elastic: bool) -> str:
-        """The next that a job of this kind can have."""
+        """The next fault that a job of this kind can have."""
         while True:
             for name in self._left:
                 if elastic or not KINDS[name].elastic_only:
@@ -101,8 +103,8 @@ class Bag:
 
 
 def chaos(seconds: float, seed: int, kinds: Sequence[str], say: Callable[[str], None]) -> Told:
-    """Disturb for so long, what clusters take to start and to be judged not counted. Those whose round went
-    wrong leave their folder."""
+    """Disturb clusters for `seconds`, not counting their start and judgement. A failed round leaves its
+    folder."""
     told, chance = Told(seed), random.Random(seed)
     bag, left_s = Bag(chance, kinds), seconds
     while left_s > 0 and told.wedged < WEDGED_MAX:
@@ -113,7 +115,7 @@ def chaos(seconds: float, seed: int, kinds: Sequence[str], say: Callable[[str], 
 
 
 class Round:
-    """One cluster's life."""
+    """The life of one cluster."""
 
     def __init__(
         self, told: Told, chance: random.Random, bag: Bag, elastic: bool, say: Callable[[str], None]
@@ -124,7 +126,7 @@ class Round:
         self._struck_s = 0.0
 
     def run(self, seconds: float) -> float:
-        """From the first host to the judgement. Returns how long, in s, faults were made."""
+        """Run from the first host to the judgement. Returns for how long faults were made, in s."""
         folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
         least = 2 if self._elastic else 3
         self._say(f"a cluster in {folder}: a job of {least} to 3 nodes, {self._spares} spares a node")
@@ -173,7 +175,7 @@ class Round:
             self._struck_s = time.monotonic() - began
 
     def _explained(self, job: Job, name: str, since: int) -> bool:
-        """Whether the journals tell of it; a new leader, or a daemon that starts again, takes its time."""
+        """Whether the journals report the fault; a new leader, or a daemon that restarts, takes its time."""
         deadline = time.monotonic() + TOLD_S
         while time.monotonic() < deadline:
             job.look()
@@ -183,7 +185,7 @@ class Round:
         return False
 
     def _calm(self, cluster: Cluster, total: int) -> Job:
-        """The same job, undisturbed, on the same cluster."""
+        """Run the same job undisturbed on the same cluster."""
         calm = Job(cluster, "calm", 0.0, 3, 3, ())
         (calm.folder / "last").write_text(str(total))
         calm.submit()

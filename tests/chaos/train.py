@@ -1,8 +1,8 @@
-"""The training that is disturbed: `train.py FOLDER PACE_S`. It does what FOLDER/orders has for its rank.
+"""Be the training that is disturbed: `train.py FOLDER PACE_S`. FOLDER/orders has what its rank must do.
 
-After each step it writes down what its state is (FOLDER/<node>.<pid>.steps: step, rank, generation, digest of
-weights and optimizer, the account's digest, loss). The account counts every sample that was ever consumed;
-counts do not depend on who sums them up: it is exact for any number of ranks, where the weights are not."""
+After each step it records its state (FOLDER/<node>.<pid>.steps: step, rank, generation, digest of weights and
+optimizer, the account's digest, loss). The account counts every sample that was ever consumed. Counts do not
+depend on who sums them: the account is exact for any number of ranks, while the weights are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAMPLES, BATCH, BLOCK = 240, 12, 20
 
 
 class Model(nn.Module):
-    """Two layers, dropout, and the account of what it has seen."""
+    """Two layers, dropout, and the account of the samples that it has seen."""
 
     account: torch.Tensor
 
@@ -43,7 +43,7 @@ class Model(nn.Module):
 
 
 def digest(values: Any) -> str:
-    """Of the content of tensors."""
+    """A digest of the content of tensors."""
     found = hashlib.blake2b(digest_size=12)
     for value in values:
         found.update(value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
@@ -51,7 +51,7 @@ def digest(values: Any) -> str:
 
 
 def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Weights, and what the optimizer keeps of each."""
+    """The weights, and the optimizer's state of each."""
     found: list[torch.Tensor] = list(model.parameters())
     for parameter in model.parameters():
         kept = optimizer.state[parameter]
@@ -60,7 +60,7 @@ def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch
 
 
 class Book:
-    """Lines that outlive a SIGKILL."""
+    """A file whose lines outlive a SIGKILL."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -83,14 +83,14 @@ def raise_() -> None:
 
 
 def spin() -> None:
-    """In C, with the interpreter's lock: nothing of this process gets on."""
+    """Loop in C with the interpreter's lock: nothing in this process makes progress."""
     lock = ctypes.create_string_buffer(64)
     take = ctypes.PyDLL(None).pthread_mutex_lock
     take(lock), take(lock)
 
 
 def lonely() -> None:
-    """Send what nobody will receive: this rank waits in it, the others wait for this rank."""
+    """Send what no rank receives: this rank waits in it, and the others wait for this rank."""
     dist.send(torch.zeros(1 << 24), dst=(dist.get_rank() + 1) % dist.get_world_size())
 
 
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def target(folder: Path, step: int) -> int:
-    """The step that training is to reach: a block's end, until the file `last` names the very last one."""
+    """The step to train to: the end of a block, until the file `last` names the last one."""
     path = folder / "last"
     return int(path.read_text()) if path.exists() else (step // BLOCK + 1) * BLOCK
 

@@ -1,4 +1,4 @@
-"""What can go wrong between hosts: cut, in one direction or both, lossy, slow, flapping; and how it heals."""
+"""Disturb the network between hosts: cut it, one way or both, make it lossy, slow, flapping; and heal it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ OBEY_S = 30.0
 
 @dataclass(slots=True)
 class Fault:
-    """One fault that is there now. `undo`: what takes it back, newest first."""
+    """One fault that is present. `undo`: what takes it back, newest first."""
 
     kind: str
     whom: str = ""
     undo: list[Callable[[], None]] = field(default_factory=list)
 
     def heal(self) -> None:
-        """Take it back, whole."""
+        """Undo all of it."""
         while self.undo:
             self.undo.pop()()
 
@@ -41,14 +41,14 @@ def _drop(job: Job, fault: Fault, host: str, chain: str, other: str, *match: str
 
 
 def cut(job: Job, fault: Fault, host: str, others: tuple[str, ...]) -> None:
-    """Have a host and these others not hear each other, until the fault is healed."""
+    """Let a host and these others not hear each other, until the fault is healed."""
     for other in others:
         _drop(job, fault, host, "INPUT", other)
         _drop(job, fault, host, "OUTPUT", other)
 
 
 def cut_between(job: Job, chance: random.Random, fault: Fault) -> None:
-    """Two nodes of the job do not reach each other; both reach the coordinator."""
+    """Cut two nodes of the job from each other; both reach the coordinator."""
     one, other = chance.sample(job.nodes(), 2)
     fault.whom = f"{one} and {other}"
     cut(job, fault, one, (other,))
@@ -56,7 +56,7 @@ def cut_between(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def one_way(job: Job, chance: random.Random, fault: Fault) -> None:
-    """What one node sends to another is lost."""
+    """Lose what one node sends to another."""
     one, other = chance.sample(job.nodes(), 2)
     fault.whom = f"{one} to {other}"
     _drop(job, fault, other, "INPUT", one)
@@ -64,7 +64,8 @@ def one_way(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def cut_coordinator(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A node reaches its peers and no coordinator, until it is given up and has stopped its ranks."""
+    """Cut a node from every coordinator but not from its peers, until it is given up and has stopped its
+    ranks."""
     node = chance.choice(job.nodes())
     fault.whom = node
     cut(job, fault, node, COORDINATORS)
@@ -72,7 +73,7 @@ def cut_coordinator(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def lossy(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A part of what reaches a node is lost."""
+    """Lose a part of what reaches a node."""
     node, share = chance.choice(job.nodes()), chance.choice(["0.02", "0.10", "0.25"])
     fault.whom = f"{share} of what {node} is sent"
     for other in (*NODES, *COORDINATORS):
@@ -94,7 +95,7 @@ def lossy(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def slow(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A node's cable carries little."""
+    """Limit what a node's cable carries."""
     node = chance.choice(job.nodes())
     host = job.cluster[node]
     fault.whom = node
@@ -104,7 +105,7 @@ def slow(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def flapping(job: Job, chance: random.Random, fault: Fault) -> None:
-    """A node's line to the coordinators breaks and comes back, time and again."""
+    """Break a node's line to the coordinators and restore it, again and again."""
     node = chance.choice(job.nodes())
     fault.whom = node
     for _ in range(5):
@@ -113,7 +114,7 @@ def flapping(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def flap(job: Job, node: str) -> None:
-    """Have a node's stream break. Returns when it has another."""
+    """Break a node's stream. Returns when it has another."""
     before = job.joined(node)
     hosts.reset(job.cluster[node], 7070)
     until(lambda: job.joined(node) > before, lambda: f"the agent of {node} joins again", OBEY_S)

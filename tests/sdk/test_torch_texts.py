@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 BREAKING = Path(__file__).with_name("breaking.py")
+GUARDING = Path(__file__).with_name("guarding.py")
 RAISING = Path(__file__).with_name("raising.py")
 WAYS = {
     "closed": "of_gloo",
@@ -36,11 +37,11 @@ WORDS = (
 )
 
 
-def raised(way: str) -> dict[str, Any]:
-    """What rank 0 has raised."""
+def raised(*script: str) -> Any:
+    """What rank 0 of two has printed: what it raised."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = [sys.executable, str(BREAKING), way]
+    command = [sys.executable, *script]
     with contextlib.ExitStack() as stack:
         ranks = [
             stack.enter_context(
@@ -58,15 +59,20 @@ def raised(way: str) -> dict[str, Any]:
         finally:
             for rank in ranks:
                 rank.kill()
-    assert said, f"rank 0 raised nothing when {way}"
-    return dict(json.loads(said))
+    assert said, f"rank 0 raised nothing in {script}"
+    return json.loads(said)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_break_is_known_by_type_or_place(way: str) -> None:
-    found = raised(way)
+    found = raised(str(BREAKING), way)
     kinds = {kind for kind in ("typed", "of_gloo", "wait_over") if found[kind]}
     assert kinds == {WAYS[way]}, found["text"]
+
+
+def test_who_waits_in_ddp_for_what_never_ends_is_freed() -> None:
+    """As where gloo has forgotten an operation: here its peer lives, and takes no part."""
+    assert "a collective did not end when its group was broken" in raised(str(GUARDING))
 
 
 @pytest.mark.parametrize("words", WORDS)

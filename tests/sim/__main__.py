@@ -1,6 +1,7 @@
-"""`python -m tests.sim`: one schedule in detail, or thousands in short.
+"""Run simulated schedules of failures: one in detail, or thousands in short.
 
-Without flags about the shape of a schedule it is a swarm: each seed has its own size, faults and settings."""
+`python -m tests.sim`. Without flags for the shape of a schedule it is a swarm: each seed has its own size,
+faults and settings."""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ from tests.sim.world import Options, World
 
 PLANTED_MAX = 5000
 SHAPE = ("steps", "fault_s", "gap_s", "faults", "elastic")
-"""Flags that make a schedule of one's own, instead of the swarm's."""
+"""The flags that give a schedule a shape of one's own, instead of the swarm's."""
 
 
 def live(options: Options) -> Outcome:
-    """One schedule."""
+    """Run one schedule."""
     world = World(options)
     error = digest = ""
     try:
         digest = world.run()
-    except Exception as failure:  # a crash of the core is a failure of this seed, not the end of the run
+    except Exception as failure:  # a crash of the core fails this seed, and does not end the run
         where = traceback.extract_tb(failure.__traceback__)[-1]
         error = f"{type(failure).__name__}: {failure} ({where.name})"
     return Outcome(
@@ -40,7 +41,7 @@ def live(options: Options) -> Outcome:
 
 
 def replay_command(options: Options) -> str:
-    """The command that lives through the same schedule again, in detail."""
+    """The command that runs the same schedule again, in detail."""
     command = f"python -m tests.sim --seed {options.seed} --nodes {options.nodes}"
     if options.plant:
         command += f" --plant {options.plant} --schedules 1"
@@ -58,7 +59,7 @@ def replay_command(options: Options) -> str:
 
 
 def many(options: list[Options], workers: int) -> list[Outcome]:
-    """Many schedules, over some processes."""
+    """Run many schedules, spread over some processes."""
     if workers < 2:
         return [live(each) for each in options]
     with ProcessPoolExecutor(workers) as pool:
@@ -66,7 +67,8 @@ def many(options: list[Options], workers: int) -> list[Outcome]:
 
 
 def schedule(seed: int, args: argparse.Namespace) -> Options:
-    """The options of one seed: the swarm's, or without a wish one to three nodes (two to four, elastic)."""
+    """The options for one seed: the swarm's; with flags, one to three nodes unless given (two to four,
+    elastic)."""
     if not any(getattr(args, name) for name in SHAPE):
         return swarm(seed, args.nodes, args.plant)
     return Options(
@@ -83,7 +85,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
 
 
 def digest_of(outcomes: list[Outcome]) -> str:
-    """One digest over all."""
+    """One digest over all outcomes."""
     whole = hashlib.blake2b(digest_size=16)
     for outcome in outcomes:
         whole.update(f"{outcome.seed} {outcome.digest} {outcome.error}".encode())
@@ -111,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 when every promise held, 1 otherwise."""
+    """Run. Returns 0 when every promise held, 1 otherwise."""
     args = parser().parse_args(argv)
     if args.faults == "every":
         args.faults = ",".join(EVERY)
@@ -150,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _found(args: argparse.Namespace) -> int:
-    """Live through schedules until each planted bug shows. Returns 0 when all do."""
+    """Run schedules until each planted bug shows. Returns 0 when all do."""
     plants = PLANTS if args.plant == "all" else (args.plant,)
     told = {plant: _hunted(plant, args) for plant in plants}
     if args.json:

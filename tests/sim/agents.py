@@ -1,8 +1,8 @@
-"""Simulated nodes: the agent's own core, on a virtual clock, among a simulated launcher, gate and stream.
+"""Simulate nodes: the agent's own core on a virtual clock, with simulated launcher, rank server and stream.
 
-What an agent decides is decided by `agent.deciding`, as in production: what becomes of orders, of a rank's
-words and silence, of a process's end; what is reported, kept for the next agent, said again to the next
-leader; when ranks are parked. Here are only the hands around it."""
+What an agent decides is decided by `agent.deciding`, as in production: what becomes of orders, of ranks'
+messages and silence, and of a process's end; what is reported, kept for the next agent, and sent again to the
+next leader; when ranks are fenced. This module only carries its effects out."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 PROCESS_S, DEVICE_S = 5.0, 3.0
-"""An agent's `process_timeout_s`, and its `device_timeout_s`: shorter than in life, as schedules are."""
+"""An agent's `process_timeout_s` and `device_timeout_s`: shorter than in production, as schedules are."""
 
 HANGS = Limits(factor=5.0, floor_s=3.0, first_s=3.0)
 BEATS_EVERY = 2
-"""Beats of the agent to one of its ranks."""
+"""Beats of one rank to its agent."""
 
 
 class Agent:
-    """One node. Its launcher's members outlive the agent, not the node."""
+    """One node. The members of its launcher outlive the agent, not the node."""
 
     def __init__(self, world: World, name: str, slots: int) -> None:
         self.world = world
@@ -55,37 +55,37 @@ class Agent:
         self.beats = 0
         self.port = 1000
         self.up = True
-        self.muted_until = 0.0  # the leader hears nothing of it, but its door opens
-        self.refused_at = -1e9  # when it was last asked directly, and could not answer
-        self.cut_until = 0.0  # no packet passes to or from the leader
+        self.muted_until = 0.0  # until then the leader hears nothing from it, but a probe reaches it
+        self.refused_at = -1e9  # when it last could not answer a probe
+        self.cut_until = 0.0  # until then no packet passes between it and the leader
         self.inbound, self.outbound = Valve(), Valve()
-        self.sure_at = 0.0  # when it last knew that nothing was given away behind its back
-        self.apart_at = 0.0  # when it last came back from where the leader did not reach it
-        self.linked = 0  # the term of the leader that it has a stream to, 0: none
-        self.torn = False  # something was said that a cut network did not take
-        self.ranks: dict[str, Rank] = {}  # processes, and arenas of those that are gone
-        self.exits: dict[str, dict[str, Any]] = {}  # that the launcher tells until they are forgotten
-        self.kept: dict[str, MemberStatus] = {}  # what the next agent finds
-        self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
+        self.sure_at = 0.0  # when it last knew that its places were not reassigned
+        self.apart_at = 0.0  # when it last came back within the leader's reach
+        self.linked = 0  # the term of the leader of its stream; 0: no stream
+        self.torn = False  # it sent something that a cut network did not take
+        self.ranks: dict[str, Rank] = {}  # processes, and the arenas of ended ones
+        self.exits: dict[str, dict[str, Any]] = {}  # repeated by the launcher until they are acknowledged
+        self.kept: dict[str, MemberStatus] = {}  # statuses stored for the next agent
+        self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done, for repeated ones
         self.let_go: dict[str, None] = {}  # members that its core has dismissed
         self.reads: list[tuple[str, Slot]] = []  # slots of members that are being read
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots
         self.leaving = False
-        self.gone = False  # its node is down, and nobody mends it
-        self.readings: dict[str, bool] = {}  # of devices: well or not
-        self.waits: list[heard.Event] = []  # said while the agent was stopped
+        self.gone = False  # its node is down, and nobody repairs it
+        self.readings: dict[str, bool] = {}  # of its devices: whether healthy
+        self.waits: list[heard.Event] = []  # what arrived while the agent was stopped
         self._born()
         world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
 
     def _born(self) -> None:
-        """An agent process begins: it finds what an earlier one left, and its launcher."""
+        """Start an agent process: it finds what an earlier one left, and its launcher."""
         facts = Facts(
             self.name, self.incarnation, PROCESS_S, DEVICE_S, fencing.FENCE_AFTER_S, HANGS, ("leader",)
         )
         now, self.collecting = self.world.clock.now, False
         self.core, self.outbox = AgentCore(now, facts, self), Outbox()
-        self.vouched: dict[tuple[str, Slot], ev.SnapshotVouched] = {}  # said anew to each leader
+        self.vouched: dict[tuple[str, Slot], ev.SnapshotVouched] = {}  # sent again to each new leader
         self.core.recall([recalled(status, None) for status in self.kept.values()])
         launching.attach(self)
 
@@ -112,7 +112,7 @@ class Agent:
     # -------------------------------------------------------------- the core
 
     def hear(self, event: heard.Event) -> None:
-        """Something for the core: it waits while the agent is stopped, and is lost while there is none."""
+        """Give the core an event. It waits while the agent is stopped, and is lost while there is none."""
         if not self.up:
             return
         if fencing.stopped(self):
@@ -124,7 +124,7 @@ class Agent:
                 HANDS[type(effect)](self, effect)
 
     def take(self, term: int, order: Any) -> None:
-        """One order. Orders of an older term are dropped."""
+        """Take one order. Orders of an older term are dropped."""
         if not self.up or not self.outbox.follow(term):
             return
         room = ORDERS[type(order)]
@@ -133,10 +133,10 @@ class Agent:
         if type(order) in DECIDED:
             self.hear(heard.Ordered(order))
 
-    # -------------------------------------------------------------- towards the leader
+    # -------------------------------------------------------------- messages to the leader
 
     def connect(self) -> None:
-        """Say hello to the leader there is."""
+        """Send the current leader a hello."""
         if not self.up or self.world.clock.now < self.cut_until or self.world.cluster is None:
             return
         if self.inbound.shut or self.outbound.shut or not self.outbox.follow(self.world.term):
@@ -159,7 +159,7 @@ class Agent:
             self._send(self.outbox.say(self.world.clock.now, event))
 
     def tell(self, event: Any) -> None:
-        """Tell the leader, now or once there is a stream."""
+        """Send the leader an event now, or once there is a stream."""
         if not self.up:
             return
         if self.linked:
@@ -168,7 +168,7 @@ class Agent:
             self.outbox.keep(event)
 
     def _send(self, event: Any) -> None:
-        """A message on the stream; the network does what it does."""
+        """Put a message on the stream, through the faulty network."""
         term = self.linked
         if self.world.clock.now < self.cut_until:
             self.torn = True
@@ -191,7 +191,7 @@ class Agent:
         self.tell(ev.NodeBeat(self.name, self.incarnation, 0, self.port, statuses, copies))
 
     def _look(self) -> None:
-        """What an agent looks at, and hears of its ranks, once a second."""
+        """Do what an agent does once a second: look at its ranks and hear their beats."""
         now, self.beats = self.world.clock.now, self.beats + 1
         fencing.watch(self)
         if self.beats % BEATS_EVERY == 0:
@@ -212,59 +212,59 @@ class Agent:
     # -------------------------------------------------------------- processes
 
     def exit(self, rank: Rank, code: int | None = None) -> None:
-        """The process is gone, by SIGKILL unless it has an exit code."""
+        """End a process: by SIGKILL, unless it has an exit code."""
         launching.end(self, rank, code)
 
     def later(self, delay: float, rank: Rank, then: Callable[[], None]) -> None:
-        """Something that a process does after about so long, if it still lives."""
+        """Have a process do something after about this delay, if it still lives then."""
         self.world.clock.after(
             delay * self.world.rng.uniform(0.5, 1.5), lambda: then() if rank.alive else None
         )
 
     def after(self, delay: float, do: Callable[[], None]) -> None:
-        """Something that this agent process does after so long, if it still lives."""
+        """Have this agent process do something after this delay, if it still lives then."""
         life = self.incarnation
         self.world.clock.after(delay, lambda: do() if self.incarnation == life and self.up else None)
 
-    # -------------------------------------------------------------- the gate, and the rooms
+    # -------------------------------------------------------------- effects and orders
 
     def push(self, effect: do.Push) -> None:
-        """A frame for a rank."""
+        """Send a rank a message."""
         rank = self.ranks.get(effect.member)
         if rank is not None and rank.connected:
             rank.hear(effect.message.encode())
 
     def form(self, effect: do.Form) -> None:
-        """The frame that has a rank form a generation."""
+        """Send a rank the order to form a generation."""
         rank = self.ranks.get(effect.member)
         if rank is not None and rank.connected:
             rank.hear_form(effect.generation)
 
     def keep(self, effect: do.Keep) -> None:
-        """A status is written to where the next agent finds it."""
+        """Store a status where the next agent finds it."""
         if effect.status.member in self.ranks:
             self.kept[effect.status.member] = effect.status
 
     def make_room(self, effect: do.MakeRoom) -> None:
-        """An arena is made, in a thread."""
+        """Create an arena, in a thread."""
         self.after(0.05, lambda: self.hear(heard.Room(effect.member)))
 
     def testify(self, effect: do.Testify) -> None:
-        """A process that is stopped writes no stacks."""
+        """Answer without stacks: a stopped process writes none."""
         nothing = Standing(effect.member, -1, NO_STEP, "", 0.0, False)
         stood = heard.Stood(effect.member, effect.age_s, effect.heard_at, nothing)
         self.after(0.5, lambda: self.hear(stood))
 
     def completed(self, order: fx.Complete) -> None:
-        """Of a job that is over no copies are kept."""
+        """Drop all copies of a job that is over."""
         self.copies, self.partners, self.vouched = [], (), {}
 
     def release(self, order: fx.Release) -> None:
-        """What is released goes to the partners."""
+        """Send what is released to the replica holders."""
         push(self, order.step)
 
     def drained(self, order: fx.Drained) -> None:
-        """The node is free: an agent that was told to end does so."""
+        """Note that the node is drained: an agent that was asked to end does so."""
         if self.leaving:
             self.leaving = False
             self.down()
@@ -274,13 +274,13 @@ class Agent:
     # -------------------------------------------------------------- faults
 
     def sigterm(self, grace_s: float) -> None:
-        """The machine is to go away."""
+        """Announce that the machine is to go away."""
         self.leaving = True
         self.tell(ev.NodeLeaving(self.name, self.incarnation, "SIGTERM", grace_s))
         self.world.clock.after(grace_s + 1.0, lambda: self.drained(fx.Drained(self.name, "its time is over")))
 
     def well(self) -> None:
-        """Devices are mended, marks are taken off: told again until it is heard."""
+        """Report devices as healthy and take marks off, again and again until the leader has it."""
         self.readings = dict.fromkeys(self.readings, True)
         ailing = {told.device for told in self.core.members.watch.ailing}
         for device in self.readings:
@@ -292,19 +292,19 @@ class Agent:
         self.world.clock.after(5.0, self.well)
 
     def mend(self) -> None:
-        """Somebody brings the machine back after all."""
+        """Bring the machine back after all."""
         if self.gone:
             self.gone = False
             self.reboot()
 
     def die(self) -> None:
-        """kill -9 of the agent: its ranks train on."""
+        """Kill the agent (kill -9): its ranks train on."""
         self.up, self.waits = False, []
         for rank in self.ranks.values():
             rank.connected = False
 
     def restart(self) -> None:
-        """Another agent process begins, and adopts what runs; ranks come to it as they find it."""
+        """Start another agent process, which adopts what runs; ranks connect to it when they find it."""
         self.incarnation += 1
         self.linked, self.sure_at = 0, self.world.clock.now
         self.answers, self.partners, self.reads = {}, (), []
@@ -313,7 +313,7 @@ class Agent:
             self.later(0.2, rank, rank.greet)
 
     def reboot(self) -> None:
-        """The whole node goes down and comes back empty."""
+        """Take the whole node down, to come back empty."""
         if self.gone:
             return
         self.up = True
@@ -321,7 +321,7 @@ class Agent:
         self.restart()
 
     def down(self) -> None:
-        """Power off: ranks and arenas are gone."""
+        """Switch the node off: ranks and arenas are gone."""
         self.die()
         for rank in self.ranks.values():
             rank.phase = MemberPhase.EXITED
@@ -330,7 +330,7 @@ class Agent:
 
 
 def _nothing(agent: Agent, effect: Any) -> None:
-    """Lines, figures, outputs: nobody reads them here."""
+    """Ignore lines, counts and outputs: nobody reads them here."""
 
 
 HANDS: dict[type[Any], Callable[[Agent, Any], None]] = {
@@ -350,7 +350,7 @@ HANDS: dict[type[Any], Callable[[Agent, Any], None]] = {
     do.Note: _nothing,
     do.Count: _nothing,
 }
-"""What the core wants done."""
+"""What carries out each effect of the core."""
 
 ORDERS: dict[type[Any], Callable[[Agent, Any], None] | None] = {
     **dict.fromkeys(DECIDED),
@@ -362,4 +362,4 @@ ORDERS: dict[type[Any], Callable[[Agent, Any], None] | None] = {
     **RESTORE_ORDERS,
     **SAVE_ORDERS,
 }
-"""The rooms of the shell that an order goes to, before the core if that is concerned."""
+"""What carries out each order, before the core if that is concerned."""

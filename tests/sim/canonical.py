@@ -1,7 +1,7 @@
 """Reduce effects to what leaves the coordinator, as the bytes that a schedule's digest is made of.
 
-Orders count as their messages on the wire, stores as their rows in etcd. Names of classes and fields, and
-prose (any string with a space in it), do not count: renaming and rewording leave a digest as it is, another
+Orders count as their messages on the wire, stores as their rows in etcd. Names of classes and fields do not
+count, nor does prose (any string with a space in it): renaming and rewording leave a digest as it is, another
 decision does not."""
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ PROSE = "some words"
 
 
 class Digest:
-    """Over the effects of one schedule, in the order in which the core had them, and when."""
+    """A digest over the effects of one schedule: their order and times count."""
 
     def __init__(self) -> None:
         self._records = Records(Keyspace("sim"))
         self._hash = hashlib.blake2b(digest_size=16)
 
     def add(self, now: float, effects: Iterable[Any]) -> None:
-        """The core had these effects at `now`, s."""
+        """Add the effects that the core had at `now` (s)."""
         self._hash.update(f"{now:.6f} ".encode() + self.canonical(effects))
 
     def hex(self) -> str:
-        """Of all that was added so far."""
+        """The digest of all that was added so far."""
         return self._hash.hexdigest()
 
     def canonical(self, effects: Iterable[Any]) -> bytes:
-        """What these effects send and store; empty where they only tell people something."""
+        """What these effects send and store; empty for those that only inform people."""
         return b"".join(self._one(effect) for effect in effects)
 
     def _one(self, effect: Any) -> bytes:
@@ -56,7 +56,7 @@ class Digest:
 
 
 def _reworded(message: Message) -> None:
-    """Replace every prose in a message, at any depth."""
+    """Replace all prose in a message, at any depth."""
     for field, value in message.ListFields():
         repeated = isinstance(value, str | bytes) is False and hasattr(value, "append")
         if field.message_type is not None:

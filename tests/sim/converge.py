@@ -1,4 +1,4 @@
-"""Faults have stopped: the job comes to its end, or says what it lacks, and goes on once that is there."""
+"""Check that, once faults stop, the job ends, or reports what it lacks and ends once it has that."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ LACKS = re.compile(r"\d+ of (at least )?\d+|\d+ nodes are there; waits a little 
 
 
 class Stuck(AssertionError):
-    """Faults have stopped, and the job neither comes to its end nor says what it lacks."""
+    """Faults have stopped, and the job neither ends nor reports what it lacks."""
 
 
 def see_to_the_end(world: World) -> None:
-    """Let time pass until the job has finished. One that lacks nodes has to say so, and gets them back."""
+    """Let time pass until the job has finished. A job that lacks nodes must say so, and then gets them
+    back."""
     for _ in range(LOOKS_MAX):
         world.clock.run(world.clock.now + LOOK_EVERY_S, lambda: _over(world))
         if _over(world):
@@ -50,7 +51,7 @@ def _over(world: World) -> bool:
 
 
 def _waits(world: World) -> bool:
-    """Also one whose recovery is held up because too many nodes are lost, where people want that."""
+    """Whether the job waits; a recovery that is held up because too many nodes are lost also counts."""
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
     lost = any(agent.gone for agent in world.agents)
     held = bool(world.cluster and world.cluster.machine.paused)

@@ -1,5 +1,6 @@
-"""What etcd holds, and the promises that a leader must keep towards it. What is written, and what the next
-leader reads of it, goes through the daemon's own records."""
+"""Simulate etcd, and check the promises that a leader must keep towards it.
+
+What is written, and what the next leader reads of it, goes through the daemon's own records."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import CheckpointRecord, Generation, JobSpec, JobState, NodeMarks
 
 EPOCH_S = 1_700_000_000.0
-"""The Unix time of the virtual clock's 0."""
+"""The Unix time at which the virtual clock is 0."""
 
 
 @dataclass
 class Etcd:
-    """Keys and values, the term that may write, and every generation that was ever written; what tests ask
-    about lies here as records, too."""
+    """Keys and values, the term that may write, and every generation that was ever written.
+
+    What tests ask about is also kept as records."""
 
     term: int = 0
-    fences: bool = True  # compares the term of every write
+    fences: bool = True  # compares the term in every write
     values: dict[str, bytes] = field(default_factory=dict)
     records: Records = field(default_factory=lambda: Records(Keyspace("sim")))
     specs: dict[str, JobSpec] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class Etcd:
     written: list[Generation] = field(default_factory=list)
 
     def put(self, effect: fx.Store) -> bool:
-        """Take one transaction; False when its term is over."""
+        """Take one transaction. False when its term is over."""
         if self.fences and effect.term != self.term:
             return False
         for key, value in self.records.puts(effect).items():
@@ -82,7 +84,7 @@ class Etcd:
         self.checkpoints[(new.job, new.id)] = new
 
     def elect(self, now: float) -> ev.Elected:
-        """The next leader's first event, at `now` (s, of the virtual clock)."""
+        """The next leader's first event, at `now` (s on the virtual clock)."""
         self.term += 1
         self.records = Records(self.records.keys)
         elected = self.records.elected(self.term, self.values)

@@ -1,4 +1,4 @@
-"""What goes wrong: a table of faults, each a function of the world that draws from its seed."""
+"""List what goes wrong: a table of faults, each a function of the world that draws from its seed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _agent(world: World) -> Agent:
 
 
 def kill(world: World) -> None:
-    """SIGKILL of one process, in whatever phase it is."""
+    """Kill one process (SIGKILL), in whatever phase it is."""
     if living := _living(world):
         victim = world.rng.choice(living)
         world.say("kill", f"{victim.name} ({victim.phase}) on {victim.agent.name}")
@@ -38,7 +38,7 @@ def kill(world: World) -> None:
 
 
 def kill_node(world: World) -> None:
-    """Every rank process of one node at once; the agent lives."""
+    """Kill every rank process of one node at once; the agent lives."""
     agent = _agent(world)
     world.say("kill_node", agent.name)
     for rank in [r for r in agent.ranks.values() if r.alive]:
@@ -46,7 +46,7 @@ def kill_node(world: World) -> None:
 
 
 def stop(world: World) -> None:
-    """SIGSTOP: the agent calls the process dead after its timeout."""
+    """Stop a process (SIGSTOP): the agent takes it for dead after its timeout."""
     if living := [r for r in _living(world) if r.phase in (MemberPhase.RUNNING, MemberPhase.FORMING)]:
         victim = world.rng.choice(living)
         world.say("stop", victim.name)
@@ -54,7 +54,7 @@ def stop(world: World) -> None:
 
 
 def wedge(world: World) -> None:
-    """A process that beats but does not stop when it is told to."""
+    """Have a process beat but not stop when it is ordered to."""
     if living := _living(world):
         victim = world.rng.choice(living)
         world.say("wedge", victim.name)
@@ -62,7 +62,7 @@ def wedge(world: World) -> None:
 
 
 def agent_restart(world: World) -> None:
-    """kill -9 of an agent: it is back soon, or after its node has been given up. Its ranks train on."""
+    """Kill an agent (kill -9): it is back soon, or after its node was given up. Its ranks train on."""
     agent = _agent(world)
     if not agent.up:
         return
@@ -78,7 +78,7 @@ def agent_restart(world: World) -> None:
 
 
 def node_restart(world: World) -> None:
-    """A machine goes down and comes back empty."""
+    """Have a machine go down and come back empty."""
     agent = _agent(world)
     if not agent.up:
         return
@@ -89,7 +89,7 @@ def node_restart(world: World) -> None:
 
 
 def cut(world: World) -> None:
-    """No packet passes between one agent and the leader for a while."""
+    """Cut one agent off the leader for a while: no packet passes."""
     agent = _agent(world)
     for_s = world.rng.choice((0.5, 3.0, 8.0, 15.0))
     world.say("cut", f"{agent.name} for {for_s} s")
@@ -99,28 +99,28 @@ def cut(world: World) -> None:
 
 
 def flap(world: World) -> None:
-    """One stream breaks and is back at the next beat."""
+    """Break one stream; it is back at the next beat."""
     agent = _agent(world)
     world.say("flap", agent.name)
     world.broken(agent)
 
 
 def coordinator(world: World) -> None:
-    """kill -9 of the leader; another is elected from what etcd holds."""
+    """Kill the leader (kill -9); another is elected from what etcd holds."""
     if world.cluster is not None:
         world.say("coordinator", f"term {world.term} ends")
         world.crash()
 
 
 def etcd_outage(world: World) -> None:
-    """etcd answers nothing but errors for a while."""
+    """Have etcd answer only errors for a while."""
     for_s = world.rng.choice((world.rng.uniform(0.5, 6.0), world.rng.uniform(6.0, 30.0)))
     world.say("etcd_outage", f"{for_s:.1f} s")
     world.etcd_away_until = world.clock.now + for_s
 
 
 def rot(world: World) -> None:
-    """The newest checkpoint on the storage rots."""
+    """Damage the newest checkpoint on the storage."""
     if world.storage.lines:
         name = list(world.storage.lines)[-1]
         world.say("rot", name)
@@ -128,7 +128,7 @@ def rot(world: World) -> None:
 
 
 def node_away(world: World) -> None:
-    """A machine goes down for long."""
+    """Have a machine go down for long."""
     agent = _agent(world)
     if agent.up:
         for_s = world.rng.uniform(15.0, 40.0)
@@ -139,7 +139,7 @@ def node_away(world: World) -> None:
 
 
 def node_gone(world: World) -> None:
-    """A machine goes down, and nobody brings it back until the job lacks it."""
+    """Have a machine go down, and stay down until the job reports that it lacks it."""
     agent = _agent(world)
     if agent.up and not agent.leaving:
         world.say("node_gone", agent.name)
@@ -149,7 +149,7 @@ def node_gone(world: World) -> None:
 
 
 def drain(world: World) -> None:
-    """A person drains a node, perhaps by force; sometimes changes his mind."""
+    """Have a person drain a node, perhaps by force, and sometimes change their mind."""
     agent, rng = _agent(world), world.rng
     deadline_s, force = rng.choice((2.0, 20.0)), rng.random() < 0.3
     world.say("drain", f"{agent.name} within {deadline_s} s, force={force}")
@@ -160,7 +160,7 @@ def drain(world: World) -> None:
 
 
 def cordon(world: World) -> None:
-    """A person marks a node, or takes the mark off."""
+    """Have a person cordon a node, or uncordon it."""
     agent = _agent(world)
     on = world.rng.random() < 0.5
     world.say("cordon", f"{agent.name} {on}")
@@ -168,7 +168,7 @@ def cordon(world: World) -> None:
 
 
 def sigterm(world: World) -> None:
-    """A machine is to be taken away; its agent says so, and has a while."""
+    """Have a machine be taken away: its agent announces that, and has a while."""
     agent = _agent(world)
     if agent.up and not agent.leaving:
         grace_s = world.rng.choice((1.0, 8.0))
@@ -177,7 +177,7 @@ def sigterm(world: World) -> None:
 
 
 def device(world: World) -> None:
-    """A device goes bad, or well again."""
+    """Have a device become bad, or well again."""
     agent = _agent(world)
     name, healthy = f"gpu{world.rng.randrange(agent.slots)}", world.rng.random() < 0.4
     world.say("device", f"{name} of {agent.name} {healthy}")
@@ -207,7 +207,7 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "pause": pause,
     "stop_job": stop_job,
 }
-"""What befalls every job, by name."""
+"""Faults that every job may meet, by name."""
 
 RESIZES: dict[str, Callable[[World], None]] = {
     "node_away": node_away,
@@ -218,9 +218,9 @@ RESIZES: dict[str, Callable[[World], None]] = {
     "drain_midway": drain_midway,
     "node_gone": node_gone,
 }
-"""What changes the places that a job may have."""
+"""Faults that change which places a job may have."""
 
 EVERY = FAULTS | RESIZES
 
 WEIGHTS = {"kill": 6, "kill_node": 2, "coordinator": 2}
-"""How often each is drawn, 1 unless named."""
+"""How often each is drawn; 1 unless named."""

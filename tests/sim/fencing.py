@@ -1,8 +1,9 @@
-"""Nodes that no order reaches: their ranks train on until their agent's fence closes.
+"""Check nodes that no order reaches: their ranks may train on until their agent fences them, not longer.
 
-`node_timeout_s` is shorter than `fence_after_s` on purpose (the daemons demand it of each other): seats are
-given away before the ranks that had them can be sure to have stopped. So a whole group on nodes that were
-given up may train beside the next one. Nobody takes anything of it: its generation is over."""
+`node_timeout_s` is shorter than `fence_after_s` on purpose (the daemons check that): places are reassigned
+before the ranks that had them can be sure to have stopped. So a whole group on nodes that were given up may
+train beside the next one. That does no harm: its generation is over, so nobody uses anything that it
+makes."""
 
 from __future__ import annotations
 
@@ -16,25 +17,27 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 FENCE_AFTER_S = 13.0
-"""As an agent's `fence_after_s`: a little more than the node timeout of these schedules."""
+"""An agent's `fence_after_s`: a little more than the node timeout of these schedules."""
 LEAVE_S = 4.0
-"""An order that is repeated each second has arrived by then, and is carried out."""
+"""Within this time an order that is repeated each second has arrived and is carried out."""
 
 
 def stopped(agent: Agent) -> bool:
-    """SIGSTOP: nothing comes in, nothing goes out, and it looks at nothing."""
+    """Whether it is stopped (SIGSTOP): it receives nothing, sends nothing and looks at nothing."""
     return bool(agent.inbound.shut and agent.outbound.shut)
 
 
 def reached(agent: Agent) -> bool:
-    """Whether it and the leader of now hear each other."""
+    """Whether it and the current leader hear each other."""
     open_ = agent.up and not (agent.inbound.shut or agent.outbound.shut)
     return open_ and agent.linked == agent.world.term and agent.world.clock.now >= agent.cut_until
 
 
 def watch(agent: Agent) -> None:
-    """As often as it beats: a leader that is heard, or whose host says that it is down, has given nothing
-    away unheard; when neither has been so for too long, the agent's core stops the ranks."""
+    """Feed the agent's fence, as often as it beats.
+
+    A leader that is heard, or whose host says that it is down, has reassigned nothing. When neither has been
+    the case for too long, the agent's core stops the ranks."""
     world, now = agent.world, agent.world.clock.now
     down = world.cluster is None and all(each.runs for each in world.frozen.values())
     refused = down and now >= agent.cut_until
@@ -46,14 +49,15 @@ def watch(agent: Agent) -> None:
 
 
 class Astray:
-    """Groups of former generations that train on."""
+    """Watches groups of former generations that train on."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._beyond: dict[int, None] = {}  # that no order reached when their seats were given away
+        # Generations that no order reached when their places were reassigned
+        self._beyond: dict[int, None] = {}
 
     def formed(self, newest: int) -> None:
-        """A group has met: every older one that trains yet must be out of reach, or just found again."""
+        """A group has met: every older one that still trains must be out of reach, or just found again."""
         now = self._world.clock.now
         for number, group in self._world.groups.items():
             agents = list({id(rank.agent): rank.agent for rank in group.members.values()}.values())
@@ -61,9 +65,11 @@ class Astray:
                 self._beyond[number] = None
 
     def met(self, group: Group, newest: int) -> None:
-        """A group has met whose generation is over: its order to form lay unread before a stopped agent, or
-        in the buffers of a cut network, and arrives before the order that ends it. No agent can tell such an
-        order from one of now; it may be followed only where no other one could arrive until just now."""
+        """A group has met whose generation is over.
+
+        Its order to form was unread at a stopped agent, or in the buffers of a cut network, and arrives
+        before the order that ends it. No agent can tell such an order from a current one; it may be followed
+        only where no other order could arrive until just now."""
         number, now = group.generation.number, self._world.clock.now
         for rank in group.members.values():
             apart = now - apart_at(rank.agent) < LEAVE_S
@@ -71,7 +77,7 @@ class Astray:
         self._beyond[number] = None
 
     def stepped(self, group: Group, newest: int) -> None:
-        """A group of a former generation has made a step: may it?"""
+        """A group of a former generation has made a step: check that it may."""
         number, now = group.generation.number, self._world.clock.now
         assert number in self._beyond, f"generation {number} trains while {newest} has formed"
         for rank in group.members.values():

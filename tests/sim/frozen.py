@@ -1,7 +1,7 @@
-"""Leaders that were stopped for longer than their lease, and go on as if nothing had happened.
+"""Simulate leaders that were stopped for longer than their lease, and go on as if nothing had happened.
 
-Whoever was elected meanwhile has a newer term. The old one acts on all that it had waiting, its orders in
-flight and its writes among them: only the term keeps it from doing harm."""
+The leader that was elected meanwhile has a newer term. The old one acts on everything that was waiting for
+it, and its orders and writes are still in flight: only the term keeps it from doing harm."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 TTL_S = 3.0
-"""A leader that is frozen for so long is replaced."""
+"""How long a leader may be frozen before it is replaced."""
 STALE_S = 2.0
-"""A leader that was replaced finds out within this, by its clock or by etcd; here as late as it may."""
+"""How long a replaced leader takes to find out, by its clock or by etcd: here as long as it may."""
 
 
 class Frozen:
@@ -29,14 +29,14 @@ class Frozen:
         self.runs = False
 
     def hear(self, event: ev.Event) -> None:
-        """Something for it: it waits while the process is stopped."""
+        """Give it an event, which waits while the process is stopped."""
         if self.runs:
             self._step(event)
         else:
             self.waiting.append(event)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Let it go on (SIGCONT)."""
         world = self.world
         world.say("thaw", f"term {self.term}, {len(self.waiting)} events wait")
         if world.term == -1 and world.etcd.term == self.term:
@@ -60,7 +60,7 @@ class Frozen:
 
 
 def freeze(world: World) -> None:
-    """SIGSTOP of the leader for a while; another is elected when its lease is over."""
+    """Stop the leader (SIGSTOP) for a while; another is elected when its lease is over."""
     if world.cluster is None:
         return
     for_s = world.rng.choice((1.0, 2.5, 4.0, 8.0))

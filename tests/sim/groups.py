@@ -1,4 +1,4 @@
-"""The groups that simulated ranks form: they meet, restore, and step together."""
+"""Simulate the groups that ranks form: they meet, restore, and step together."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """One generation in the living processes: they meet, restore, and step together."""
+    """One generation among the living processes: they meet, restore, and step together."""
 
     def __init__(self, world: World, generation: Generation) -> None:
         self.world = world
         self.generation = generation
         self.members: dict[int, Rank] = {}
         self.formed = False
-        self.line = ""  # of every state that is computed in it
+        self.line = ""  # the lineage of every state that is computed in it
 
     @property
     def whole(self) -> bool:
-        """Every seat is here and can take part in a collective."""
+        """Whether every place is taken by a rank that can take part in a collective."""
         here = len(self.members) == self.generation.world_size and all(
             rank.phase in IN_GROUP and rank.generation == self.generation.number and not rank.stopped
             for rank in self.members.values()
@@ -35,12 +35,12 @@ class Group:
 
     @property
     def parted(self) -> bool:
-        """Two of its nodes do not reach each other."""
+        """Whether two of its nodes do not reach each other."""
         nodes = list(dict.fromkeys(rank.agent.name for rank in self.members.values()))
         return not self.world.parts.whole(nodes)
 
     def join(self, seat: int, rank: Rank) -> None:
-        """A rank is at the meeting place."""
+        """Note that a rank is at the meeting place."""
         self.members[seat] = rank
         if self.whole and not self.formed:
             self.world.clock.after(self.world.rng.uniform(0.02, 0.2), self._form)
@@ -106,7 +106,7 @@ class Group:
         silent = any(rank.stopped for rank in self.members.values())
         for rank in self.members.values():
             still = rank.phase is MemberPhase.RUNNING and rank.generation == self.generation.number
-            sees = rank.rank == 0 and self.parted  # nobody is dead: somebody's connection breaks at last
+            sees = rank.rank == 0 and self.parted  # nobody is dead, but one rank's connection breaks at last
             if still and not rank.stopped and not silent and (sees or self.world.rng.random() < 0.5):
                 rank.say("broken", generation=rank.generation, message="connection closed by peer")
                 rank.leave_group()

@@ -1,4 +1,4 @@
-"""Ranks that hang: the others wait for them, agents tell who is late, and where each of them stands."""
+"""Simulate ranks that hang: others wait for them, agents report late ranks and collect stack reports."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 TOLD_CHANCE = 0.8
-"""That a rank's groups can be told: else nobody can be singled out."""
+"""The chance that a rank's collectives are known; without them nobody can be singled out."""
 BEAT_S = 2.0
 
 
 def hang(world: World) -> None:
-    """A rank gets no further; half of them do not hear either that they are to stop."""
+    """Have a rank make no progress; half of these do not react to the order to stop either."""
     living = [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
     if running := [r for r in living if r.phase is MemberPhase.RUNNING]:
         victim = world.rng.choice(running)
@@ -31,7 +31,7 @@ def hang(world: World) -> None:
 
 
 def collect(agent: Agent, order: fx.CollectStacks) -> None:
-    """Say where the ranks stand."""
+    """Answer with the ranks' stack reports."""
     world = agent.world
     known = world.rng.random() < TOLD_CHANCE
     ranks = tuple(

@@ -1,4 +1,4 @@
-"""Simulated launchers: processes are warmed, run, and end; an agent that attaches hears of all of them."""
+"""Simulate launchers: processes are warmed, run, and end; an agent that attaches learns of all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def attach(agent: Agent) -> None:
-    """An agent comes: it hears of every end that was not forgotten yet, then of all that lives."""
+    """Attach an agent: it gets every end that was not acknowledged yet, then the list of all that live."""
     now_ns = int(agent.world.clock.now * 1e9)
     for told in list(agent.exits.values()):
         agent.hear(LauncherSaid(told, now_ns))
@@ -28,7 +28,7 @@ def attach(agent: Agent) -> None:
 
 
 def spawn(agent: Agent, effect: do.Spawn) -> None:
-    """A warm interpreter for a member."""
+    """Warm an interpreter for a member."""
     order = effect.order
     rank = Rank(order.member, order.spec, agent, order.role, elastic=agent.world.elastic, rank=order.rank)
     agent.ranks[order.member] = rank
@@ -36,7 +36,7 @@ def spawn(agent: Agent, effect: do.Spawn) -> None:
 
 
 def run(agent: Agent, effect: do.Run) -> None:
-    """It becomes the script."""
+    """Have it become the script."""
     rank = agent.ranks[effect.member]
     rank.script, rank.rank = True, effect.order.rank
     if rank.phase is MemberPhase.WARM:
@@ -65,7 +65,7 @@ def _say(op: str, rank: Rank) -> None:
 
 
 def command(agent: Agent, effect: do.Command) -> None:
-    """What the agent says to its launcher."""
+    """Carry out what the agent orders its launcher."""
     words = effect.words
     if words["op"] == "forget":
         agent.exits.pop(words["member"], None)
@@ -76,7 +76,7 @@ def command(agent: Agent, effect: do.Command) -> None:
 
 
 def end(agent: Agent, rank: Rank, code: int | None) -> None:
-    """A process is gone, by SIGKILL unless it has an exit code; seen at once, told until it is forgotten."""
+    """End a process: by SIGKILL, unless it has an exit code. Repeated until it is acknowledged."""
     rank.phase, rank.stopped, rank.connected = MemberPhase.EXITED, False, False
     now_ns, number = int(agent.world.clock.now * 1e9), 9 if code is None else None
     ended = {"code": code, "signal": number, "at_ns": now_ns}
@@ -85,7 +85,7 @@ def end(agent: Agent, rank: Rank, code: int | None) -> None:
 
 
 def dismiss(agent: Agent, effect: do.Dismiss) -> None:
-    """Nothing of this member is left."""
+    """Remove everything of this member."""
     name = effect.member.name
     agent.let_go[name] = None
     agent.exits.pop(name, None)

@@ -1,9 +1,10 @@
-"""What must go on: while a job trains and faults have stopped, snapshots are released at their cadence, and
-with a storage checkpoints are committed at theirs, within a bound of virtual seconds.
+"""Check what must go on: a training job's snapshots and checkpoints keep coming once faults have stopped.
 
-Looked at from outside the core, in the ranks and in what was committed. The bounds leave room for what may
-rightly be in the way (a slot that is read, a skew that is mended), and none for the core's own watch over
-what is overdue: that is a net, and whoever falls into it has failed here."""
+Snapshots are released at their cadence, and with a storage checkpoints are committed at theirs, within a
+bound of virtual seconds. This looks from outside the core, at the ranks and at what was committed. The bounds
+leave room for what may rightly be in the way (a slot that is read, a skew that is being repaired), but none
+for the core's own watch over what is overdue: that is a safety net, and a job that falls into it has failed
+here."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 SNAPSHOTS_S = 20.0
 CHECKPOINTS_S = 24.0
 STEPS = 4
-"""So many times as many steps as lie between two must have gone by, too."""
+"""This many times the steps between two of them must also have passed."""
 
 FURTHER = 140
-"""Steps of a job that still trains when faults stop: for so long it is seen to be kept."""
+"""How many more steps a job makes that still trains when faults stop, so that it can be watched."""
 
 
 class Stalled(AssertionError):
@@ -29,25 +30,25 @@ class Stalled(AssertionError):
 
 
 class Liveness:
-    """Watches what a training job owes."""
+    """Watches the snapshots and checkpoints of a training job."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.looked = 0  # steps at which it was demanded
-        self._since: dict[str, tuple[tuple[int, int], float, int]] = {}  # what -> (its mark, s, step)
+        self.looked = 0  # steps at which it was checked
+        self._since: dict[str, tuple[tuple[int, int], float, int]] = {}  # what -> (newest, s, step)
 
     def calm(self) -> None:
-        """Faults stop: a job that trains does so for long enough to see that it is kept."""
+        """Faults stop: a job that trains continues long enough to see that its state is kept."""
         world = self.world
         ranks = [rank for agent in world.agents for rank in agent.ranks.values()]
         if ranks and all(rank.held < world.steps - 1 for rank in ranks):
             world.steps += FURTHER
 
     def stepped(self, group: Group) -> None:
-        """A group begins a further step."""
+        """A group begins another step."""
         world, spec = self.world, self.world.spec
         heard = all(fencing.reached(rank.agent) for rank in group.members.values())
-        if world.faults_on or not heard or not self._quiet():  # without an agent nobody keeps anything
+        if world.faults_on or not heard or not self._quiet():  # without an agent nothing can be kept
             self._since.clear()
             return
         number, ranks = group.generation.number, list(group.members.values())
@@ -55,7 +56,7 @@ class Liveness:
         self.looked += 1
         kept = min(rank.released for rank in ranks)
         if any(rank.name == name for rank in ranks for name, _ in rank.agent.reads):
-            self._since.pop("snapshot", None)  # a slot is read: that there is no room is right
+            self._since.pop("snapshot", None)  # a slot is being read: having no room is right
         self._demand("snapshot", (number, kept), step, spec.snapshot_every, SNAPSHOTS_S)
         if spec.storage:
             choice = world.cluster.machine.jobs["j"].checkpoints.choice if world.cluster else None
@@ -74,7 +75,7 @@ class Liveness:
             raise Stalled(f"no {what} for {now - at:.1f} s, {where}: {self._state()}")
 
     def _quiet(self) -> bool:
-        """Whether nothing of what was done to the cluster is still on: whoever is away was given up."""
+        """Whether no fault has effects any more: every node that is away was given up."""
         machine = self.world.cluster.machine if self.world.cluster else None
         if machine is None or machine.dcs_trouble or self.world.stops:
             return False

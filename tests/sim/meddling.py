@@ -1,4 +1,4 @@
-"""What people do at the worst moment: twice, too late, to what is not there."""
+"""Simulate what people do at the worst moment: commands given twice, too late, or to what does not exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOPPED = "a person wants it so"
 
 
 def operator(world: World) -> None:
-    """A command that is stale, or given twice, or to no one."""
+    """Give a command that is out of date, or twice, or to nobody."""
     name = world.rng.choice(list(COMMANDS))
     world.say("operator", name)
     COMMANDS[name](world)
@@ -66,7 +66,7 @@ def _dcs(world: World) -> None:
 
 
 def _answers(world: World) -> None:
-    """As a daemon does: until the leader of now has heard it."""
+    """Repeat it as a daemon does, until the current leader has heard it."""
     _twice_at_once(world, ev.DcsChanged(True))
     if world.cluster is None or world.cluster.machine.dcs_trouble:
         world.clock.after(1.0, lambda: _answers(world))
@@ -88,7 +88,7 @@ COMMANDS: dict[str, Callable[[World], None]] = {
 
 
 def drain_midway(world: World) -> None:
-    """A rank dies, and while that is mended a person drains a node."""
+    """Have a rank die, and a person drain a node during the recovery."""
     living = [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
     if not living:
         return
@@ -101,7 +101,8 @@ def drain_midway(world: World) -> None:
 
 
 def pause(world: World) -> None:
-    """A person pauses the job, rather while a checkpoint is under way, and wants one; later it goes on."""
+    """Have a person pause the job, often while a checkpoint is under way, and ask for one; later resume
+    it."""
     world.say("pause", "")
     world.feed(ev.PauseRequested("j", True, "a test"))
     if world.rng.random() < 0.5:
@@ -112,13 +113,13 @@ def pause(world: World) -> None:
 
 
 def _again(world: World) -> None:
-    """A second person pauses it, perhaps after the first has had it go on."""
+    """Have a second person pause it, perhaps after the first has resumed it."""
     world.feed(ev.PauseRequested("j", True, "again"))
     world.clock.after(world.rng.uniform(0.2, 8.0), lambda: resume(world))
 
 
 def resume(world: World) -> None:
-    """As a patient person does: until the job is known not to be paused any more."""
+    """Resume as a patient person does: until the job is known to be no longer paused."""
     world.feed(ev.PauseRequested("j", False, "a test"))
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
     stored = world.etcd.states.get("j")
@@ -127,7 +128,7 @@ def resume(world: World) -> None:
 
 
 def stop_job(world: World) -> None:
-    """A person stops the job, perhaps twice, and submits it again once it has ended."""
+    """Have a person stop the job, perhaps twice, and submit it again once it has ended."""
     world.say("stop_job", "")
     world.stops = True
     _twice(world, ev.JobStopRequested("j", STOPPED))
@@ -135,7 +136,7 @@ def stop_job(world: World) -> None:
 
 
 def resubmit(world: World) -> None:
-    """As a patient person does: until it is not at its end any more."""
+    """Submit as a patient person does: until the job has begun again."""
     state = world.etcd.states.get("j")
     if state is not None and state.phase is JobPhase.STOPPED and state.reason == STOPPED:
         world.feed(ev.JobSubmitted(world.spec))

@@ -1,4 +1,4 @@
-"""Numbers gone wrong: ranks that find a NaN, and the states that nobody may go on from after that."""
+"""Simulate numeric anomalies: ranks that find a NaN, and the states that must not be used after that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF = " of generation "
 
 
 def nan(world: World) -> None:
-    """A rank finds its numbers wrong; each step does so once at the most, or the job would rightly end."""
+    """Have a rank report a NaN. Each step does so once at most, or the job would rightly end."""
     ranks = [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
     running = [r for r in ranks if r.phase is MemberPhase.RUNNING and r.elastic and r.held not in world.wrong]
     if running:
@@ -25,10 +25,10 @@ def nan(world: World) -> None:
 
 
 def born(line: str) -> int:
-    """The generation that computed the states of a line."""
+    """The generation that computed the states of a lineage."""
     return int(line.rpartition(OF)[2]) if OF in line else 0
 
 
 def hit(fault: Fault, step: int, line: str) -> bool:
-    """Whether a fault speaks against this state."""
+    """Whether an anomaly makes this state untrusted."""
     return step >= fault.step and born(line) <= fault.generation

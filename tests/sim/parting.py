@@ -1,4 +1,4 @@
-"""Networks that part: two nodes do not reach each other, or the leader hears nobody although all live."""
+"""Simulate networks that part: two nodes cut from each other, or a leader that hears no living node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIES = 3
 
 
 class Parts:
-    """Which pairs of nodes are cut from each other, one way or both, and until when."""
+    """The pairs of nodes that are cut from each other, one way or both, and until when."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -27,7 +27,7 @@ class Parts:
         self._until[one, other] = until
 
     def heal(self) -> None:
-        """All is well again."""
+        """End all cuts."""
         self._until.clear()
 
     def passes(self, one: str, other: str) -> bool:
@@ -36,14 +36,14 @@ class Parts:
         return all(self._until.get(pair, 0.0) <= now for pair in ((one, other), (other, one)))
 
     def whole(self, nodes: list[str]) -> bool:
-        """Whether all of them reach each other."""
+        """Whether all of these nodes reach each other."""
         if not self._until:
             return True
         return all(self.passes(a, b) for i, a in enumerate(nodes) for b in nodes[i + 1 :])
 
 
 def look(agent: Agent, order: fx.LookAtPeers) -> None:
-    """Dial the peers, and tell."""
+    """Dial the peers, and report."""
     world, slow = agent.world, 0.0
     found = []
     for peer in order.peers:
@@ -56,7 +56,7 @@ def look(agent: Agent, order: fx.LookAtPeers) -> None:
 
 
 def probe(world: World, term: int, effect: fx.Probe) -> None:
-    """The leader knocks at a silent node's door: a node that is only not heard opens."""
+    """Probe a silent node, as the leader does: one that is only not heard answers."""
     agent = world.by_name[effect.node]
     muted = world.clock.now < agent.muted_until
     cut = world.clock.now < agent.cut_until and not muted
@@ -69,7 +69,7 @@ def probe(world: World, term: int, effect: fx.Probe) -> None:
 
 
 def part(world: World) -> None:
-    """Two nodes are cut from each other, one way or both, while both speak to the leader."""
+    """Cut two nodes from each other, one way or both, while both reach the leader."""
     if len(world.agents) < 2:
         return
     one, other = world.rng.sample([agent.name for agent in world.agents], 2)
@@ -81,7 +81,7 @@ def part(world: World) -> None:
 
 
 def mute(world: World) -> None:
-    """The leader hears most nodes no more, and they not it; they live, and open when it knocks."""
+    """Have the leader and most nodes not hear each other; they live, and answer its probes."""
     for_s = world.rng.choice((3.0, 11.0, 18.0))
     share = world.rng.choice((0.4, 0.7, 1.0))
     muted = [agent for agent in world.agents if world.rng.random() < share]

@@ -1,15 +1,16 @@
-"""Bugs planted on purpose: a simulator that does not find them would prove nothing.
+"""Plant bugs on purpose: a simulator that does not find them would prove nothing.
 
 fence: etcd takes the writes of a leader whose term is over.
 persist: the leader is told that a generation is in etcd before it is.
 quorum: an off-by-one in the least number of nodes.
 timer: a deadline that is set gets lost now and then.
-fault: an off-by-one in the roll back behind wrong numbers.
-release: one rank's snapshot is taken for everybody's.
-brake: however many nodes fall silent at once, each is given up.
-deaf: a job of whose ranks nothing is heard but in which steps they are is not looked at.
-tail: a rank that was broken in a step is taken for one that has ended it.
-vouch: what is fetched is held against nothing."""
+fault: an off-by-one in the roll back after a numeric anomaly.
+release: one rank's snapshot is taken for that of every rank.
+brake: nodes are given up one by one, however many fall silent at once.
+deaf: a job whose ranks report nothing but their steps is not looked at.
+tail: a rank that was interrupted in a step is taken for one that has completed it.
+vouch: fetched copies are not compared with any digest.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ LOSES_EVERY = 7
 
 
 class Forgetful(Deadlines):
-    """Loses every so many-th deadline of a job or a node."""
+    """Loses every LOSES_EVERY-th deadline of a job or a node."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class Forgetful(Deadlines):
 
 
 class OffByOne(Cluster):
-    """Believes that one node less is enough."""
+    """Takes one node less than the least number for enough."""
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         if isinstance(event, ev.JobSubmitted):
@@ -55,7 +56,7 @@ class OffByOne(Cluster):
 
 
 class Forgiving(Cluster):
-    """Trusts the state that the faulty step began with."""
+    """Trusts the state with which the faulty step began."""
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         if isinstance(event, ev.UserFault):
@@ -64,7 +65,7 @@ class Forgiving(Cluster):
 
 
 class Hasty(Cluster):
-    """Takes one rank's snapshot for everybody's."""
+    """Takes one rank's snapshot for that of every rank."""
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         effects = super().step(now, event)
@@ -78,7 +79,7 @@ class Hasty(Cluster):
 
 
 class Careless(Cluster):
-    """Does not hear which steps the ranks have ended."""
+    """Ignores which steps the ranks have completed."""
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         if isinstance(event, ev.NodeBeat | ev.NodeJoined):
@@ -91,7 +92,7 @@ class Careless(Cluster):
 
 
 class Asleep(Deadlines):
-    """Wakes no job that trains and has nothing else under way."""
+    """Sets no deadline for a job that trains and has nothing else under way."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class Asleep(Deadlines):
 
 
 class Deaf(Cluster):
-    """Does not look at a job whose ranks say nothing but in which steps they are."""
+    """Never looks at a job whose ranks report nothing but their steps."""
 
     def __init__(self, settings: CoreSettings) -> None:
         super().__init__(settings)
@@ -124,7 +125,7 @@ class Deaf(Cluster):
 
 
 class Gullible(Cluster):
-    """Does not say what a copy that is fetched must hash to."""
+    """Does not give the digest that a fetched copy must have."""
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         effects = super().step(now, event)
@@ -142,7 +143,7 @@ CORES: dict[str, type[Cluster]] = {
 
 
 def cluster(plant: str, settings: CoreSettings) -> Cluster:
-    """A leader's core, sound or not."""
+    """A leader's core, sound or with a planted bug."""
     if plant == "brake":
         settings = dataclasses.replace(settings, mass_loss_ratio=1.0)
     made = CORES.get(plant, Cluster)(settings)

@@ -1,5 +1,7 @@
-"""Simulated rank processes: what the SDK says at the gate, and how it takes what it hears there. They hold a
-step counter and a lineage of state; what becomes of their words is decided by the agent's own core."""
+"""Simulate rank processes: what the SDK sends its agent, and how it takes what the agent sends.
+
+A rank holds a step counter and a lineage of state. What becomes of its messages is decided by the agent's own
+core."""
 
 from __future__ import annotations
 
@@ -20,16 +22,17 @@ IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 WAITS = (MemberPhase.READY, MemberPhase.FINISHED)
 
 BAD_END_CHANCE = 0.1
-"""That a script ends with an error behind its function."""
+"""The chance that a script ends with an error after its function."""
 
 Frame = dict[str, Any]
 Slot = tuple[int, int]
-"""The generation that a snapshot is labelled with, and its step."""
+"""The generation with which a snapshot is labelled, and its step."""
 
 
 @dataclass(eq=False)
 class Rank:
-    """One process. `held`: steps its state is clean with; `line`: which run of states that is."""
+    """One process. `held`: the steps that its clean state has completed; `line`: the lineage of that
+    state."""
 
     name: str
     spec: JobSpec
@@ -39,60 +42,61 @@ class Rank:
     elastic: bool = True
     generation: int = 0
     rank: int = NO_RANK
-    world_size: int = 0  # of the generation that it was told of last
-    halt: int = 0  # leaves this generation at the end of its step
-    keep: int = 0  # and takes a snapshot then
+    world_size: int = 0  # of the generation that it was last given
+    halt: int = 0  # it leaves this generation at the end of its step
+    keep: int = 0  # and then takes a snapshot
     held: int = NO_STEP
-    board: int = NO_STEP  # the step it is in, or was in last
-    marked_at: float = 0.0  # when it last got on
-    gaps: list[float] = field(default_factory=list)  # between its marks, since its agent looked last
+    board: int = NO_STEP  # the step that it is in, or was in last
+    marked_at: float = 0.0  # when it last made progress
+    gaps: list[float] = field(default_factory=list)  # between its marks, since its agent's last look
     done: int = 0  # steps whose bodies have ended here
     line: str = ""
     slots: dict[Slot, str] = field(default_factory=dict)  # READY ones -> lineage; outlive the process
-    built: bool = False  # it has been in a group, and so knows what it holds
+    built: bool = False  # it has been in a group, and so knows its shard
     held_in: int = 0  # the generation in which its state was put in place last
-    holds: str = ""  # the shard that it held in its newest group
-    partial: tuple[str, int, int] = ("", 0, 0)  # checkpoint, share, shares: read for others too
-    ready: set[int] = field(default_factory=set)  # steps of this line of its life that it ever kept
+    holds: str = ""  # its shard in its newest group
+    partial: tuple[str, int, int] = ("", 0, 0)  # checkpoint, share, shares: read for other ranks, too
+    ready: set[int] = field(default_factory=set)  # all steps of this lineage of which it took snapshots
     released: int = NO_STEP
     void: int = NO_STEP
     stopped: bool = False  # SIGSTOP: silent
-    hung_in: int = 0  # the generation in which it gets no further
-    wedged: bool = False  # does not come when it is called
-    script: bool = False  # runs the script (or is about to)
+    hung_in: int = 0  # the generation in which it makes no progress
+    wedged: bool = False  # it does not react to orders
+    script: bool = False  # it runs the script, or is about to
     fence: int = 0  # generations up to this one are broken
-    form: Generation | None = None  # the newest it is to form
-    over: bool | None = None  # the job is complete: well or not
-    behind: bool = False  # it was told to return from its function, and does what the script has there
-    spoken: bool = False  # the SDK has begun to talk to the agent
+    form: Generation | None = None  # the newest that it is ordered to form
+    over: bool | None = None  # the job has ended: well or not
+    behind: bool = False  # it may have returned from its function, and runs what the script has after it
+    spoken: bool = False  # the SDK has sent its hello
     connected: bool = False
-    kept: dict[str, Frame] = field(default_factory=dict)  # said again after every reconnect
-    waiting: list[Frame] = field(default_factory=list)  # said while there was no agent
+    kept: dict[str, Frame] = field(default_factory=dict)  # sent again after every reconnect
+    waiting: list[Frame] = field(default_factory=list)  # sent while there was no agent
 
     @property
     def alive(self) -> bool:
-        """The process is there."""
+        """Whether its process lives."""
         return self.phase is not MemberPhase.EXITED
 
     @property
     def hung(self) -> bool:
-        """It gets no further in its generation."""
+        """Whether it makes no progress in its generation."""
         return 0 < self.hung_in == self.generation and self.phase is MemberPhase.RUNNING
 
     @property
     def word(self) -> str:
-        """Which shard of the state it holds."""
+        """The shard of the state that it holds."""
         return self.agent.world.word(self.rank, self.world_size)
 
     @property
     def ended(self) -> int | None:
-        """No generation may begin beyond this step; None: its script lets the tails of steps be cut."""
+        """No generation may begin beyond this step; None: its script allows interrupted tails of steps."""
         return self.done if self.agent.world.options.tails and self.held_in else None
 
-    # -------------------------------------------------------------- what it says
+    # -------------------------------------------------------------- what it sends
 
     def say(self, op: str, *, keep: bool = False, **fields: Any) -> None:
-        """One frame for the agent; without one it waits. `keep`: said again after every reconnect."""
+        """Send the agent a message; without an agent it waits. `keep`: send it again after every
+        reconnect."""
         frame = {"op": op, **fields}
         if keep:
             self.kept.pop(_key(frame), None)
@@ -103,7 +107,7 @@ class Rank:
             self.waiting.append(frame)
 
     def greet(self) -> None:
-        """Connect to the agent, and say hello; then what was kept, and what waits."""
+        """Connect to the agent with a hello, then send what was kept and what waits."""
         if self.connected or not self.alive or self.stopped or not (self.spoken and self.agent.up):
             return
         self.connected = True
@@ -121,8 +125,10 @@ class Rank:
             self.agent.hear(Said(self.name, from_rank(frame)))
 
     def beat(self) -> None:
-        """From the SDK's own thread. The network of these schedules loses what a stream would not: what has
-        to be answered is said again."""
+        """Beat, from the SDK's own thread.
+
+        The network of these schedules loses what a stream would not, so messages that need an answer are sent
+        again."""
         if self.connected and not self.stopped:
             self.agent.hear(Said(self.name, from_rank({"op": "beat", "step": self.held})))
             for frame in [f for f in self.kept.values() if f["op"] in ("fault", "checkpoint")]:
@@ -144,7 +150,7 @@ class Rank:
         self.say("tracked", keep=True, bytes=self.agent.world.state_bytes, shard=word)
 
     def wait(self) -> None:
-        """At the barrier."""
+        """Wait at the barrier."""
         self.phase = MemberPhase.READY
         self.kept.pop("finished", None)
         self.say(
@@ -164,13 +170,13 @@ class Rank:
         self._track(self.word)
 
     def finish(self) -> None:
-        """train() has returned: the final state is kept as soon as there is room."""
+        """train() has returned: take a snapshot of the final state as soon as there is room."""
         self.phase = MemberPhase.FINISHED
         self.save()
         self.say("finished", keep=True, generation=self.generation, step=self.held)
 
     def ask(self, request: str) -> None:
-        """The script wants what it holds durable."""
+        """Ask for a checkpoint of the current state."""
         self.say("checkpoint", keep=True, request=request, step=self.held, generation=self.generation)
 
     def save(self) -> None:
@@ -196,25 +202,25 @@ class Rank:
         return True
 
     def fill(self, step: int, line: str, label: int) -> None:
-        """An agent puts a state into a slot of the arena."""
+        """Have an agent put a state into a slot of the arena."""
         if (label, step) not in self.slots and len(self.slots) == 2:
             del self.slots[min(self.slots)]
         self.slots[label, step] = line
 
     def slot(self, step: int, label: int) -> Slot | None:
-        """The slot of a step; the one of this label where both are of that step."""
+        """The slot of a step; the one with this label if both are of that step."""
         found = sorted(slot for slot in self.slots if slot[1] == step)
         return next((slot for slot in found if slot[0] == label), found[-1] if found else None)
 
-    # -------------------------------------------------------------- what it hears
+    # -------------------------------------------------------------- what it receives
 
     def hear(self, frame: Frame) -> None:
-        """A frame of the agent: levels are noted, and followed where that can be."""
+        """Take a message of the agent: note orders as levels, and follow them where that is possible."""
         if not self.stopped and self.alive:
             HEARD[frame["op"]](self, frame)
 
     def hear_form(self, generation: Generation) -> None:
-        """It has a seat in this generation."""
+        """It has a place in this generation."""
         if self.stopped or not self.alive:
             return
         if self.form is None or generation.number > self.form.number:
@@ -235,7 +241,7 @@ class Rank:
         self.room()
 
     def room(self) -> None:
-        """There may be room now for what it waits to keep."""
+        """Use the room that there may be now for what waits to be kept."""
         if self.phase is MemberPhase.FINISHED and (self.generation, self.held) not in self.slots:
             self.save()
 
@@ -243,7 +249,7 @@ class Rank:
         self.kept.pop(f"checkpoint {frame['request']}", None)
 
     def _return(self, frame: Frame) -> None:
-        """The script goes on: a moment or long, to an end that is good or not."""
+        """Let the script go on, for a moment or long, to a good or a bad end."""
         if self.phase is not MemberPhase.FINISHED or self.generation > frame["generation"] or self.behind:
             return
         world, self.behind = self.agent.world, True
@@ -255,7 +261,7 @@ class Rank:
             self.agent.later(longest_s, self, lambda: self.agent.exit(self, code=3 if badly else 0))
 
     def _next(self) -> None:
-        """It comes to its next function, with what the script has built: a state of its own."""
+        """Come to the next function with what the script has built: a state of its own."""
         if not self.stopped:
             self.behind, self.held, self.board = False, self.held + 1, self.held + 1
             self.done = self.held
@@ -267,12 +273,12 @@ class Rank:
         self._move()
 
     def revive(self) -> None:
-        """It comes again when it is called, also to what it was called to meanwhile."""
+        """React to orders again, also to those that it ignored meanwhile."""
         self.wedged = False
         self._heed()
 
     def _heed(self) -> None:
-        """Its main thread learns that its generation is broken."""
+        """Let its main thread notice that its generation is broken."""
         if self.phase in IN_GROUP and 0 < self.generation <= self.fence and not self.wedged:
             self.agent.later(0.05, self, lambda: self._stop(self.fence))
 
@@ -285,16 +291,16 @@ class Rank:
         self.leave_group()
 
     def leave_group(self) -> None:
-        """Back to the barrier; with a snapshot of where it stands, if that was asked for."""
+        """Go back to the barrier, with a snapshot of the current state if that was ordered."""
         if self.keep >= self.generation > 0 and self.held > 0 and not self.stopped:
             self.save()
         self.wait()
 
     def _move(self) -> None:
-        """From the barrier into the newest generation, or to its end."""
+        """Go from the barrier into the newest generation, or to the end."""
         form = self.form
         if self.behind:
-            return  # its script does not listen
+            return  # its script does not react
         if self.over is not None and (self.phase is MemberPhase.FINISHED or self.phase is MemberPhase.READY):
             well = self.over or self.phase is MemberPhase.FINISHED
             self.agent.later(0.05, self, lambda: self.agent.exit(self, code=0 if well else 1))
@@ -307,7 +313,7 @@ class Rank:
         for op in ("ready", "fault"):
             self.kept.pop(op, None)
         if self.world_size != form.world_size:
-            self.built = False  # what it holds is another part, from now on
+            self.built = False  # from now on it holds another part
         self.generation, self.rank, self.world_size = form.number, seat.rank, form.world_size
         self.phase = MemberPhase.FORMING
         self.say("forming", generation=form.number)
@@ -315,7 +321,7 @@ class Rank:
 
 
 def _key(frame: Frame) -> str:
-    """Of one kind only the newest is kept; of what has a request, each."""
+    """Key of a message: only the newest of one kind is kept; of those with a request, each."""
     request = frame.get("request")
     return f"{frame['op']} {request}" if request else str(frame["op"])
 

@@ -1,4 +1,4 @@
-"""How schedules ended, added up."""
+"""Sum up how schedules ended."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Outcome:
     forms: int
     error: str = ""
     nodes: int = 0
-    struck: dict[str, int] = field(default_factory=dict)  # faults, by name
-    tiers: dict[str, int] = field(default_factory=dict)  # where the state of generations came from
-    parked: int = 0  # times that the job was found to wait for a node that nobody brought back
+    struck: dict[str, int] = field(default_factory=dict)  # number of faults, by name
+    tiers: dict[str, int] = field(default_factory=dict)  # number of states, by the tier they came from
+    parked: int = 0  # how often the job was found waiting for a node that nobody brought back
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """All of them in figures."""
+    """Figures over all of them."""
     struck: Counter[str] = Counter()
     tiers: Counter[str] = Counter()
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""What simulated agents do to bring state in place: loads, copies at partners, fetches."""
+"""Simulate how agents bring state into place: loads, copies at replica holders, fetches."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 
 ALTERS_ONE_OF = 4
-"""One of so many copies is changed by whoever keeps it."""
+"""One of this many copies is altered by the node that keeps it."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A copy of a snapshot at a partner: what is told of it, and the state itself."""
+    """A copy of a snapshot at a replica holder: what is reported of it, and the state itself."""
 
     told: PeerCopy
     line: str
 
 
 def at_barrier(rank: Rank | None) -> bool:
-    """Whether its arena may be written to: not once it works in a group, whatever is still on its way."""
+    """Whether its arena may be written to: not once it works in a group, whatever order is still on its
+    way."""
     return rank is not None and rank.phase is MemberPhase.READY
 
 
@@ -63,25 +64,27 @@ def _load(agent: Agent, order: fx.Load) -> None:
 
 
 def replicate(agent: Agent, order: fx.Replicate) -> None:
-    """Copy released snapshots of these members to their partners from now on."""
+    """Copy released snapshots of these members to their replica holders from now on."""
     agent.partners = order.partners
 
 
 def seal(member: str, slot: Slot, line: str) -> str:
-    """What the snapshot of a member hashes to."""
+    """The digest of a member's snapshot."""
     generation, step = slot
     return f"{member}/{generation}/{step}={line}"
 
 
 def alters(agent: Agent, told: PeerCopy) -> bool:
-    """Whether this keeper changes this copy. Not drawn: the rest of a seed stays what it was."""
+    """Whether this node alters this copy. Not drawn from the seed, so that the rest of the schedule is
+    unchanged."""
     words = f"{agent.world.options.seed} {agent.name} {told.member} {told.step}"
     return zlib.crc32(words.encode()) % ALTERS_ONE_OF == 0
 
 
 def push(agent: Agent, step: int) -> None:
-    """A step is released: its snapshots go to the partners, sooner or later, most of the time. Their slots
-    are read meanwhile. What they hash to is told before."""
+    """A step is released: send its snapshots to the replica holders, soon or late, most of the time.
+
+    Their slots are read meanwhile. Their digests are reported before."""
     for partner in agent.partners:
         rank = agent.ranks.get(partner.member)
         slot = rank.slot(step, 0) if rank is not None else None
@@ -120,7 +123,7 @@ def _push(rank: Rank, node: str, step: int) -> None:
 
 
 def discard(agent: Agent, order: fx.Discard) -> None:
-    """Let go of the copies of these members."""
+    """Drop the copies of these members."""
     agent.copies = [kept for kept in agent.copies if kept.told.member not in order.members]
 
 
@@ -133,7 +136,7 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
     keeper = next(each for each in agent.world.agents if f"{each.name}:peer" == order.address)
     wanted = (order.source, order.step, order.generation)
     found = [k.line for k in keeper.copies if (k.told.member, k.told.step, k.told.generation) == wanted]
-    left = keeper.ranks.get(order.source)  # a member of its own that sat there
+    left = keeper.ranks.get(order.source)  # a member of its own that had the place
     if left is not None and (order.generation, order.step) in left.slots:
         found.append(left.slots[order.generation, order.step])
     rank = agent.ranks.get(order.member)
@@ -154,8 +157,9 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
 
 
 def robbed(group: Group) -> Rank | None:
-    """A rank that is to read what its agent let go of when the job's former life was over: a leader may not
-    have heard of that yet. The SDK says so, and another source is chosen."""
+    """A rank that must read what its agent let go when the job's former life ended.
+
+    A leader may not have heard of that yet. The SDK reports it, and another source is chosen."""
     for source in _sources(group):
         reader = group.members[source.rank]
         gone = source.member in reader.agent.let_go and source.member not in reader.agent.ranks
@@ -165,15 +169,17 @@ def robbed(group: Group) -> Rank | None:
 
 
 def _sources(group: Group) -> tuple[Source, ...]:
-    """Who gives what: as the resume says, or where it names one giver only, all of it."""
+    """The sources of the state: as the restore point lists them; where it names one rank only, that for
+    all."""
     resume = group.generation.resume
     one = Source(group.members[0].word, resume.tier, resume.rank, resume.member)
     return resume.sources or (one,)
 
 
 def source_line(group: Group) -> str:
-    """The lineage that a generation's resume names; what it names must really be there, whole and of one
-    state."""
+    """The lineage that a generation's restore point names.
+
+    It must really exist, whole and of one state."""
     resume, world = group.generation.resume, group.world
     if resume.reshard:
         return world.storage.lines[resume.checkpoint]
@@ -207,8 +213,8 @@ def _arena(group: Group, source: Source) -> str:
     name = source.member or reader.name
     owner = reader.agent.ranks.get(name)
     assert owner is not None, f"{name} left no snapshot on {reader.agent.name}"
-    known = owner.world_size > 0  # else it has been in no group yet: what was loaded for it is what it holds
-    unnamed = step == 0 and source.shard.startswith("?")  # as for the words given: nobody tells them any more
+    known = owner.world_size > 0  # else it has been in no group: it holds what was loaded for it
+    unnamed = step == 0 and source.shard.startswith("?")  # as for shard ids: nobody reports them any more
     fits = unnamed or owner.word in (source.shard, "")
     assert not known or fits, f"{name} holds {owner.word}, not {source.shard}"
     if source.shares > 1:

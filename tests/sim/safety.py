@@ -1,4 +1,4 @@
-"""What must never happen, looked at from outside the core: in the ranks, in etcd, on the storage."""
+"""Check what must never happen, from outside the core: in the ranks, in etcd, on the storage."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 ROUNDING_S = 0.001
-"""Two ways to add up the same spans end so close to each other."""
+"""How far two sums of the same spans may be apart."""
 
 
 class Safety:
-    """Watches a world. Every method raises AssertionError on what must not be."""
+    """Watches a world. Every method raises AssertionError when a rule is broken."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -35,25 +35,25 @@ class Safety:
         self.committed: dict[str, int] = {}  # checkpoint -> step
         self.bad: set[str] = set()
         self.collected: set[str] = set()
-        self.past_help: set[str] = set()  # found bad when the ranks had been let go
-        self.forgotten: dict[str, int] = {}  # those whose records etcd was asked to delete
-        self.heard: dict[tuple[str, str], None] = {}  # askings that this leader has not answered
-        self.words: dict[int, str] = {}  # rank -> the shard that this leader was told it holds
+        self.past_help: set[str] = set()  # found bad after the ranks had returned
+        self.forgotten: dict[str, int] = {}  # checkpoints whose records etcd was asked to delete
+        self.heard: dict[tuple[str, str], None] = {}  # checkpoint requests that this leader has not answered
+        self.words: dict[int, str] = {}  # rank -> the shard id that this leader knows of it
         self.forms = 0
         self.astray = Astray(world)
         self.memory_lost = False  # a node's memory is gone, or out of reach for good
         self.kept = NO_STEP  # newest step that was READY on all ranks: its slots are not overwritten
-        self.tiers: dict[str, int] = {}  # how often state came from where
-        self.faults: dict[Fault, int] = {}  # that a leader has heard of, and the term of that
+        self.tiers: dict[str, int] = {}  # how often state came from each tier
+        self.faults: dict[Fault, int] = {}  # anomalies that a leader knows, and the leader's term
 
     def effect(self, effect: fx.Effect) -> None:
-        """An effect leaves the leader."""
+        """Check an effect that leaves the leader."""
         check = CHECKS.get(type(effect))
         if check is not None:
             check(self, effect)
 
     def event(self, event: ev.Event) -> None:
-        """An event reaches the leader: an asking that it takes is one that it has to answer."""
+        """Note an event that reaches the leader: a checkpoint request that it takes must be answered."""
         if isinstance(event, ev.CheckpointAsked) and self._listens(event.node, event.incarnation):
             self.heard[event.member, event.request] = None
         if isinstance(event, ev.UserFault):
@@ -65,14 +65,14 @@ class Safety:
                 self.words[status.rank] = status.shard
 
     def _submitted(self, event: ev.JobSubmitted) -> None:
-        """A job that is over begins its next life from storage: what its ranks held went with them."""
+        """A job that is over begins its next life from storage: its ranks' states ended with them."""
         job = self.world.cluster.machine.jobs.get(event.spec.job) if self.world.cluster else None
         self.memory_lost = self.memory_lost or (
             job is not None and job.phase in (JobPhase.FAILED, JobPhase.STOPPED)
         )
 
     def _fault(self, event: ev.UserFault) -> None:
-        """Numbers went wrong: what this leader takes note of must never be gone on from."""
+        """Note a numeric anomaly: states that it makes untrusted must never be used."""
         job = self.world.cluster.machine.jobs.get(event.job) if self.world.cluster else None
         known = self._listens(event.node, event.incarnation)
         runs = job is not None and job.phase in (JobPhase.RUNNING, JobPhase.FORMING) and job.ending is None
@@ -81,17 +81,17 @@ class Safety:
             self.faults.setdefault(Fault(max(event.step, 1), event.generation), self.world.term)
 
     def _listens(self, name: str, incarnation: int) -> bool:
-        """Whether the leader takes the word of this life of a node."""
+        """Whether the leader accepts reports of this agent process."""
         node = self.world.cluster.machine.nodes.get(name) if self.world.cluster else None
         return node is not None and node.incarnation == incarnation and node.state != "expected"
 
     def returns(self, effect: fx.Return) -> None:
-        """Ranks go on behind their function: the next leader must know of it, or it would call them back."""
+        """Ranks may return from their function: the next leader must know, or it would call them back."""
         state = self.world.etcd.states[effect.job]
         assert state.phase is JobPhase.LEAVING, f"ranks may return, and etcd has the job {state.phase}"
 
     def store_job(self, effect: fx.StoreJob) -> None:
-        """A job that is to be finished: then no process of its seats may live."""
+        """A job that is recorded as finished: no process in its places may live."""
         if effect.state.phase is not JobPhase.FINISHED:
             return
         generation = self.world.etcd.generations.get(effect.job)
@@ -100,12 +100,12 @@ class Safety:
             assert rank is None or not rank.alive, f"the job is finished, and {rank.name} runs"
 
     def store_checkpoint(self, effect: fx.StoreCheckpoint) -> None:
-        """A record that etcd is to hold as let go: never that of the newest good one."""
+        """Check a record that etcd must mark as let go: never that of the newest good checkpoint."""
         if effect.checkpoint.bad == RETIRED:
             self._given_up((effect.checkpoint.id,))
 
     def forget_checkpoints(self, effect: fx.ForgetCheckpoints) -> None:
-        """Records that etcd is to forget: never that of the newest good one."""
+        """Check records that etcd must delete: never that of the newest good checkpoint."""
         for name in effect.forget:
             self.forgotten[name] = self.committed.get(name, 0)
         self._given_up(effect.forget)
@@ -113,16 +113,16 @@ class Safety:
     def _given_up(self, going: tuple[str, ...]) -> None:
         held = {name: record for (_, name), record in self.world.etcd.checkpoints.items()}
         good = {n: s for n, s in self.committed.items() if n not in self.bad}
-        # what etcd holds as let go was looked at then: it is, or soon will be, off the storage
+        # what etcd holds as let go was checked then: it is, or soon will be, off the storage
         good = {n: s for n, s in good.items() if n in held and held[n].bad != RETIRED}
-        for name, record in held.items():  # a former leader may not have told
+        for name, record in held.items():  # a former leader may not have reported it
             good |= {name: record.step} if record.published and not record.bad else {}
         if good:
             newest = max(good, key=lambda name: (good[name], int(name.rpartition("-")[2])))
             assert newest not in going, f"the newest good checkpoint {newest} is given up"
 
     def in_time(self) -> None:
-        """After every step: who has been silent for too long has been judged, or is being asked directly."""
+        """After every step: every node that was silent for too long was judged, or is being probed."""
         machine = self.world.cluster.machine if self.world.cluster else None
         if machine is None or machine.brake is not None or machine.fenced:
             return
@@ -132,7 +132,7 @@ class Safety:
             assert not late, f"{node.name} is {node.state} after {silent_s:.1f} s of silence"
 
     def crashed(self) -> None:
-        """The leader is gone, and what it heard with it."""
+        """The leader is gone, and all that it had heard."""
         self.heard, self.words = {}, {}
 
     def told(self, effect: fx.CheckpointTold) -> None:
@@ -140,15 +140,17 @@ class Safety:
         self.heard.pop((effect.member, effect.request), None)
 
     def release(self, effect: fx.Release) -> None:
-        """Older slots may go: then this step must have been READY on all ranks, or all live with it. Of one
-        that the generation began with some may have no snapshot: it goes with them."""
+        """Older slots may go: this step must have been READY on every rank.
+
+        Exceptions: a rank that has finished holds that state itself, and of a step that the generation began
+        with a rank may have no snapshot."""
         generation, whole = self.world.etcd.generations[effect.job], True
         ranks = {name: rank for agent in self.world.agents for name, rank in agent.ranks.items()}
         for rank in [ranks[seat.member] for seat in generation.seats if seat.member in ranks]:
             ready = effect.step in rank.ready
             whole = whole and ready
-            # One that died as it had finished is released on the last that was heard of it: its agent keeps
-            # what it left, for its own final state was to take that room.
+            # One that died as it finished is released by its last report: its agent keeps what it left,
+            # because its own final state was to take that room.
             finished = rank.phase is MemberPhase.FINISHED or (not rank.alive and "finished" in rank.kept)
             lives = finished and rank.held == effect.step
             assert ready or lives or generation.resume.step >= effect.step, (
@@ -158,7 +160,7 @@ class Safety:
             self.kept = max(self.kept, effect.step)
 
     def collecting(self, effect: fx.Collect) -> None:
-        """What goes from storage must be marked in etcd before, and nothing that stays may need it."""
+        """What leaves the storage must be marked in etcd before, and nothing that stays may need it."""
         held = {name: r for (job, name), r in self.world.etcd.checkpoints.items() if job == effect.spec.job}
         for name in effect.remove:
             assert name not in held or held[name].bad, f"{name} is collected, but etcd holds it as good"
@@ -167,12 +169,12 @@ class Safety:
         self.collected.update(effect.remove)
 
     def forgotten_by_etcd(self, effect: fx.ForgetCheckpoints) -> None:
-        """What etcd forgets has left the storage: nobody would ever delete it."""
+        """What etcd forgets must have left the storage, or nobody would ever delete it."""
         left = [name for name in effect.forget if name in self.world.storage.manifests]
         assert not left, f"etcd forgets {left}, and the storage has them"
 
     def stored(self) -> None:
-        """After every write: the newest good checkpoint that was committed is one that etcd still holds."""
+        """After every write: etcd still holds the newest good checkpoint that was committed."""
         left = [n for n in self.committed if n not in self.bad and n not in self.collected]
         for name in left:
             whole = self.world.storage.whole(name)
@@ -185,15 +187,15 @@ class Safety:
             self._justly(effect.subject)
 
     def _justly(self, name: str) -> None:
-        """Of many that fall silent at once none is given up that would have opened its door."""
+        """When many nodes fall silent at once, none may be given up that would have answered a probe."""
         world, machine = self.world, self.world.cluster.machine if self.world.cluster else None
         agent = world.by_name[name]
         if machine is None or not agent.up or agent.muted_until <= world.clock.now:
             return
-        # What it answers when the brake begins counts until it ends, `brake_max_s` later to the last digit.
+        # An answer counts from when the guard begins until it ends, exactly `brake_max_s` later.
         if agent.refused_at + machine.settings.brake_max_s + ROUNDING_S >= world.clock.now:
             return
-        if machine.nodes[name].free_to_go or not machine.nodes[name].peer:  # nobody knows where to ask it
+        if machine.nodes[name].free_to_go or not machine.nodes[name].peer:  # nobody knows its address
             return
         timeout_s, now = machine.settings.node_timeout_s, machine.now
         wanted = [node for node in machine.nodes.values() if not node.free_to_go]
@@ -212,7 +214,7 @@ class Safety:
         self.places(effect.generation)
 
     def places(self, generation: Generation) -> None:
-        """Whole replicas within the user's range, no two ranks on one device."""
+        """Whole replicas within the user's range, and no two ranks on one device."""
         spec, seats = self.world.spec, generation.seats
         nodes = list(dict.fromkeys(seat.node for seat in seats))
         assert spec.nnodes_min <= len(nodes) <= spec.nnodes_max, f"{len(nodes)} nodes are out of range"
@@ -242,17 +244,18 @@ class Safety:
         self.committed[effect.checkpoint] = effect.record.step
 
     def _past_help(self, effect: fx.CheckpointChanged) -> None:
-        """One that rots when its ranks have returned from their function is told as bad, and no other one is
-        made: their processes end at any moment, and the job with them. At the job's end nobody would look."""
+        """A checkpoint that rots after the ranks have returned is reported as bad, and no other is made.
+
+        Their processes end at any moment, and the job with them; at the job's end nobody would notice."""
         job = self.world.cluster.machine.jobs.get(effect.job) if self.world.cluster else None
         if job is not None and job.phase is JobPhase.LEAVING:
             self.past_help.add(effect.checkpoint)
 
     def formed(self, group: Group, line: str) -> None:
-        """All members met: is it the newest, and does it start where the newest clean state is?"""
+        """All members met: check that it is the newest, and begins at the newest clean state."""
         generation = group.generation
         newest = self.newest.get(generation.job, 0)
-        if generation.number < newest:  # nobody takes anything of it, and it may not go on
+        if generation.number < newest:  # nobody uses anything of it, and it may not go on
             self.astray.met(group, newest)
             return
         self.newest[generation.job] = generation.number
@@ -263,7 +266,7 @@ class Safety:
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
         self.memory_lost = self.memory_lost or resume.reshard
         self._trusted(generation, line)
-        there = [r.ended for r in group.members.values() if r.held_in >= newest]  # none that was left out
+        there = [r.ended for r in group.members.values() if r.held_in >= newest]  # without those left out
         ended = min((each for each in there if each is not None), default=resume.step)
         later = resume.step <= ended or resume.tier is Tier.CHECKPOINT
         assert later, f"resumes at {resume.step}, a living rank has ended {ended} only"
@@ -280,7 +283,7 @@ class Safety:
             assert not left, f"begins again although checkpoints {left} are good"
 
     def _trusted(self, generation: Generation, line: str) -> None:
-        """No state that a fault speaks against is gone on from, once etcd or this leader knows of it."""
+        """No untrusted state is used, once etcd or this leader knows of the anomaly."""
         told = [fault for fault, term in self.faults.items() if term == generation.term]
         for fault in (*self.world.etcd.states[generation.job].faults, *told):
             bad = numbers.hit(fault, generation.resume.step, line)
@@ -289,7 +292,7 @@ class Safety:
             )
 
     def _living(self, group: Group) -> int:
-        """The newest step that the members themselves hold whole: every shard of it, of one lineage."""
+        """The newest step that the members hold whole by themselves: every shard of it, of one lineage."""
         needed = {rank.word for rank in group.members.values()}
         if len(needed) > 1 and not self._words_known(group):
             return NO_STEP
@@ -302,8 +305,10 @@ class Safety:
         return max((step for (step, _), words in whole.items() if words >= needed), default=NO_STEP)
 
     def _words_known(self, group: Group) -> bool:
-        """Whether this leader could know the shard of every rank. One whose node fell before it spoke to this
-        leader may have held a shard that nobody else has, unless etcd holds that replicas repeat."""
+        """Whether this leader could know the shard of every rank.
+
+        A rank whose node fell before it reported to this leader may have held a shard that no other has,
+        unless etcd says that replicas repeat."""
         cut = self.world.etcd.states[group.generation.job].cut_words
         return all(
             rank.word in (self.words.get(seat), cut[seat % len(cut)] if cut else "")
@@ -311,8 +316,8 @@ class Safety:
         )
 
     def stepped(self, group: Group) -> None:
-        """A collective went through: only the newest formed generation may do that, or one that cannot know
-        of its end."""
+        """A collective succeeded: only the newest formed generation may do that, or one that cannot know of
+        its end."""
         job = self.world.cluster.machine.jobs.get(group.generation.job) if self.world.cluster else None
         newest = self.newest[group.generation.job]
         if group.generation.number != newest:
@@ -331,7 +336,7 @@ class Safety:
         self.best[key] = max(best, rank.held)
 
     def finished(self) -> None:
-        """At the end: nothing that was committed is lost, and every rank of the job is at the last step."""
+        """At the end: nothing committed is lost, and every rank of the job is at the last step."""
         etcd = self.world.etcd
         leader = self.world.cluster.machine if self.world.cluster else None
         lost = {name for name, node in leader.nodes.items() if not node.up} if leader is not None else set()
@@ -367,10 +372,10 @@ STATUSES: dict[type[Any], Callable[[Any], tuple[MemberStatus, ...]]] = {
     ev.NodeBeat: lambda event: event.members,
     ev.MemberReport: lambda event: (event.status,),
 }
-"""What an event tells of members."""
+"""The statuses of members that an event carries."""
 
 GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "copy_given_up", "copy_altered")
-"""Notes of a memory that is given up, knowingly."""
+"""Notes about memory that is given up knowingly."""
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.Form: Safety.form,

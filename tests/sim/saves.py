@@ -1,7 +1,7 @@
-"""What simulated agents do for checkpoints: write parts, seal, publish, mirror, collect, scrub.
+"""Simulate how agents make checkpoints: they write parts, seal, publish, mirror, collect, scrub.
 
-The storage is shared and fake. A chunk is a word in a base; a share has one chunk that changes with
-every step, and one that changes seldom, so that checkpoints of a base have chunks in common."""
+The storage is shared and fake. A chunk is a word in a base; a share has one chunk that changes with every
+step, and one that changes seldom, so that checkpoints of a base have chunks in common."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Chunk = tuple[str, str]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sealed checkpoint names: the lineage of the state, and its chunks."""
+    """A sealed checkpoint: the lineage of its state, and its chunks."""
 
     line: str
     chunks: tuple[Chunk, ...]
@@ -31,26 +31,26 @@ class Manifest:
 
 @dataclass
 class Storage:
-    """What a shared storage holds."""
+    """The content of a shared storage."""
 
     chunks: set[Chunk] = field(default_factory=set)
     parts: dict[str, Manifest] = field(default_factory=dict)  # by digest
     pending: dict[str, Manifest] = field(default_factory=dict)
-    manifests: dict[str, Manifest] = field(default_factory=dict)  # those that can be seen
+    manifests: dict[str, Manifest] = field(default_factory=dict)  # published ones
     rotten: set[str] = field(default_factory=set)
     mirrored: set[str] = field(default_factory=set)
 
     @property
     def lines(self) -> dict[str, str]:
-        """The lineage of every checkpoint that can be seen."""
+        """The lineage of every published checkpoint."""
         return {name: manifest.line for name, manifest in self.manifests.items()}
 
     def publish(self, name: str) -> None:
-        """Put the manifest, if it is not there."""
+        """Publish the manifest, if it is not published."""
         self.manifests.setdefault(name, self.pending[name])
 
     def whole(self, name: str) -> bool:
-        """Whether it can be seen, and every chunk is there."""
+        """Whether it is published, and every chunk is there."""
         manifest = self.manifests.get(name)
         return manifest is not None and self.chunks.issuperset(manifest.chunks)
 
@@ -61,7 +61,7 @@ def later(agent: Agent, slowest: float, do: Callable[[], None]) -> None:
 
 
 def persist(agent: Agent, order: fx.Persist) -> None:
-    """The slot is pinned at once; its share is written after a while."""
+    """Pin the slot at once; write its share after a while."""
     key = (order.checkpoint, order.member, order.shard, order.share)
     if key in agent.answers:
         agent.tell(agent.answers[key])
@@ -112,7 +112,7 @@ def _seal(agent: Agent, order: fx.Seal) -> None:
     parts = [storage.parts[part.digest] for part in order.parts]
     assert len({part.line for part in parts}) == 1, f"{name} is sealed from states of several lineages"
     chunks = tuple(chunk for part in parts for chunk in part.chunks)
-    if not storage.chunks.issuperset(chunks):  # an order that comes when all is long over
+    if not storage.chunks.issuperset(chunks):  # the order comes when everything is long over
         assert name in agent.world.safety.collected, f"{name} is sealed, but a chunk was collected meanwhile"
         agent.tell(ev.PersistFailed(agent.name, agent.incarnation, job, name, "a part cannot be read back"))
         return
@@ -125,7 +125,7 @@ def _seal(agent: Agent, order: fx.Seal) -> None:
 
 
 def publish(agent: Agent, order: fx.Publish) -> None:
-    """Make the manifest visible."""
+    """Publish the manifest."""
     name, storage = order.record.id, agent.world.storage
     if name not in storage.manifests:
         assert name in storage.pending, f"{name} is published but was never sealed"
@@ -134,7 +134,7 @@ def publish(agent: Agent, order: fx.Publish) -> None:
 
 
 def mirror(agent: Agent, order: fx.Mirror) -> None:
-    """Copy to the second storage what it lacks."""
+    """Copy what the second storage lacks."""
     later(agent, 1.0, lambda: _mirror(agent, order))
 
 
@@ -146,8 +146,9 @@ def _mirror(agent: Agent, order: fx.Mirror) -> None:
 
 
 def collect(agent: Agent, order: fx.Collect) -> None:
-    """Delete manifests, then the chunks that only they named, unless their base is written to. One that is at
-    it hears of no other."""
+    """Delete manifests, then the chunks that only they named, unless their base is written to.
+
+    While it works, further orders of its kind are ignored."""
     agent.world.safety.collecting(order)
     if agent.collecting:
         return
@@ -171,7 +172,7 @@ def _collect(agent: Agent, order: fx.Collect) -> None:
 
 
 def scrub(agent: Agent, order: fx.Scrub) -> None:
-    """Read it again. Half of what is rotten can be repaired."""
+    """Read it again. Half of the rotten ones can be repaired."""
     later(agent, 1.0, lambda: _scrub(agent, order))
 
 

@@ -1,4 +1,4 @@
-"""What stands between an agent and its leader: either direction may be held up, and later go on or break."""
+"""Simulate the streams between agents and leader: a direction may be held up, and later go on or break."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Valve:
             deliver()
 
     def open(self, lost: bool) -> None:
-        """Open it again. `lost`: the stream has broken meanwhile, what waited does not arrive."""
+        """Open it again. `lost`: the stream has broken meanwhile, and what waited does not arrive."""
         self.shut -= 1
         if self.shut:
             return
@@ -36,7 +36,7 @@ class Valve:
 
 
 def one_way(world: World) -> None:
-    """Packets between an agent and the leader pass one way only."""
+    """Let packets between an agent and the leader pass one way only."""
     agent = world.rng.choice(world.agents)
     for_s, deaf = world.rng.choice((0.5, 3.0, 8.0, 15.0)), world.rng.random() < 0.5
     world.say("one_way", f"{agent.name} {'hears' if deaf else 'is heard'} nothing for {for_s} s")
@@ -44,7 +44,7 @@ def one_way(world: World) -> None:
 
 
 def agent_pause(world: World) -> None:
-    """SIGSTOP of an agent, rather of one that a commit waits for: it acts on old orders later."""
+    """Stop an agent (SIGSTOP), often one that a commit waits for: later it acts on old orders."""
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
     busy = [saving.node for saving in job.checkpoints.savings.values()] if job is not None else []
     among = [agent for agent in world.agents if agent.name in busy] or world.agents

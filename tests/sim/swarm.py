@@ -1,7 +1,7 @@
-"""Swarm testing: each schedule leaves some faults out, and has others rain.
+"""Swarm testing: each schedule leaves some faults out, and draws others very often.
 
-All faults at once hide each other: a bug that needs six kills in a row is not found where every second fault
-is a restart."""
+All faults at once hide each other: a bug that needs six kills in a row is never found where every second
+fault is a restart."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.sim.faults import EVERY
 from tests.sim.world import Options
 
 SIZES = (1, 2, 4, 8)
-"""Nodes of the job, by turns; spare ones come on top."""
+"""The number of the job's nodes, in turns; spare ones are added."""
 
 ELASTIC_CHANCE = 0.75
 HEAVY = (1, 1, 2, 8)
-"""How often a fault is drawn, beside the others that are on."""
+"""How often a fault is drawn, relative to the others of the schedule."""
 
 
 def swarm(seed: int, nodes: int | None = None, plant: str = "") -> Options:

@@ -1,4 +1,4 @@
-"""One seeded world: the real Cluster among simulated agents, ranks, etcd, storage and network."""
+"""Make one seeded world: the real Cluster among simulated agents, ranks, etcd, storage and network."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SETTINGS = CoreSettings(
     brake_max_s=10.0, probe_every_s=2.0, hold_s=2.0, hold_max_s=8.0,
     flap_window_s=60.0, launch_timeout_s=20.0, look_again_s=2.0,
 )  # fmt: skip
-"""As in life, but the long waits shorter: schedules are short."""
+"""As in production, but with shorter waits: schedules are short."""
 
 CHECK_EVERY = 8
-"""Events without an effect between two looks at what must always hold: looking costs more than deciding."""
+"""Events without an effect between two checks of all invariants: checking costs more than deciding."""
 
 SPINS_MAX = 20
-"""More Ticks in a row that are due at once than any decision takes."""
+"""The most Ticks in a row that are due at once: more than any decision takes."""
 
 
 def mood(settings: CoreSettings, rng: random.Random) -> CoreSettings:
@@ -59,7 +59,7 @@ def mood(settings: CoreSettings, rng: random.Random) -> CoreSettings:
 
 @dataclass(frozen=True)
 class Options:
-    """One schedule. `fault_s`: for so long (s of virtual time) faults happen."""
+    """One schedule. `fault_s`: for how long (s of virtual time) faults happen."""
 
     seed: int
     nodes: int = 2
@@ -67,16 +67,16 @@ class Options:
     gap_s: float = 3.0
     steps: int = 30
     faults: tuple[str, ...] = tuple(FAULTS)
-    weights: tuple[int, ...] = ()  # how often each is drawn; (): as in the table
+    weights: tuple[int, ...] = ()  # how often each fault is drawn; (): as in the table
     moods: bool = False  # settings differ, too
     elastic: bool = False  # the job may shrink and grow
     verbose: bool = False
-    tails: bool = False  # what a step does behind its optimizer counts: no rank may leave it out
-    plant: str = ""  # a bug put in on purpose, see plants.py
+    tails: bool = False  # what a step does after its optimizer counts: no rank may leave it out
+    plant: str = ""  # a bug that is planted, see plants.py
 
 
 class World:
-    """Everything around the core, and the core."""
+    """The core, and everything around it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -84,18 +84,18 @@ class World:
         self.clock = Clock()
         self.etcd = Etcd(fences=options.plant != "fence")
         self.parts = parting.Parts(self)
-        self.frozen: dict[int, Frozen] = {}  # leaders that are stopped, or have been, by term
+        self.frozen: dict[int, Frozen] = {}  # leaders that are or were stopped, by term
         self.storage = Storage()
         self.safety, self.liveness = Safety(self), Liveness(self)
         self.cluster: Cluster | None = None
         self.term = 0
         self.settings = mood(SETTINGS, rng) if options.moods else SETTINGS
         self.steps, self.step_s = options.steps, 0.3
-        more = random.Random(f"functions {options.seed}")  # drawn apart: the rest of a seed stays what it was
+        more = random.Random(f"functions {options.seed}")  # drawn apart: the rest of the seed is unchanged
         self.first_end = more.randrange(1, options.steps - 2) if more.random() < 0.4 else 0
-        if options.moods and more.random() < 0.3:  # a watch that cannot wait does no harm
+        if options.moods and more.random() < 0.3:  # a watch without patience must do no harm
             self.settings = dataclasses.replace(self.settings, overdue_after_s=1.0, overdue_factor=0.05)
-        self.push_s = more.choice((1.5, 1.5, 3.0))  # a copy to a partner takes so long at most
+        self.push_s = more.choice((1.5, 1.5, 3.0))  # the longest time for a copy to a replica holder
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
         least = max(replica, rng.randrange(1, options.nodes)) if options.elastic else options.nodes
@@ -109,18 +109,18 @@ class World:
             mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
             nan_skip_window=rng.choice((0, 0, 2)),
         )  # fmt: skip
-        self.wrong: set[int] = set()  # steps in which numbers were found wrong
+        self.wrong: set[int] = set()  # steps in which an anomaly was reported
         self.stops = False  # a person has stopped the job
-        self.parked = 0  # times that it was found to wait for a node that nobody brought back
+        self.parked = 0  # how often the job was found waiting for a node that nobody brought back
         self.state_bytes = rng.choice((100, 100 << 20))
         self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
-        self.shards = rng.choice((1, 1, 2, 1000))  # different ones, ranks permitting
+        self.shards = rng.choice((1, 1, 2, 1000))  # different shards, as far as there are ranks
         if self.shards == 2 and self.spec.nproc_per_node * replica == 1:
-            self.shards = 1000  # a spec that calls one node a replica of what two hold is not told the truth
-        self.silent_word = rng.choice(("", WHOLE_STATE))  # what a rank says of it before that
+            self.shards = 1000  # else the spec would be wrong: one node as a replica of what two hold
+        self.silent_word = rng.choice(("", WHOLE_STATE))  # the shard id that a rank reports before that
         self.early_words = (
             rng.random() < 0.5 and not options.elastic
-        )  # what a rank holds is known before its first group
+        )  # a rank's shard is known before its first group
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
         extra = rng.choice((0, 1, 2)) if options.elastic else rng.choice((0, 0, 1))
@@ -131,7 +131,7 @@ class World:
         self.faults_on = True
         self.etcd_away_until = 0.0
         self.line_count = 0
-        self.struck: dict[str, int] = {}  # faults so far
+        self.struck: dict[str, int] = {}  # number of faults so far
         self.spun = 0  # Ticks in a row that were due at once
         self.quiet_failures = 0
         self.events = 0
@@ -142,7 +142,7 @@ class World:
     # -------------------------------------------------------------- one run
 
     def run(self) -> str:
-        """Live through the schedule; returns the digest of all that was sent and stored, and when."""
+        """Run the schedule. Returns the digest of all that was sent and stored, and when."""
         self.clock.after(0.05, self.elect)
         self.clock.after(0.2, self._submit)
         self._next_fault()
@@ -179,7 +179,7 @@ class World:
         self.clock.after(delay, strike)
 
     def _submit(self) -> None:
-        """As a patient person does: until the coordinator has taken it for good."""
+        """Submit as a patient person does: until a coordinator has taken the job for good."""
         if "j" not in self.etcd.specs:
             self.feed(ev.JobSubmitted(self.spec))
             self.clock.after(2.0, self._submit)
@@ -187,41 +187,41 @@ class World:
     # -------------------------------------------------------------- the leader
 
     def elect(self) -> None:
-        """A coordinator wins the election."""
+        """Have a coordinator win the election."""
         self.cluster = plants.cluster(self.options.plant, self.settings)
         event = self.etcd.elect(self.clock.now)
         self.term, self._tick_at, self.spun = event.term, -1.0, 0
         self.feed(event)
 
     def crash(self) -> None:
-        """kill -9 of the coordinator."""
+        """Kill the coordinator (kill -9)."""
         self.cluster = None
         self.term = -1
         self.safety.crashed()
         self.clock.after(self.rng.uniform(0.5, 4.0), self.elect)
 
     def broken(self, agent: Agent) -> None:
-        """The leader notices that a stream broke."""
+        """Let the leader notice that a stream broke."""
         event = ev.NodeBroken(agent.name, agent.incarnation, "connection reset")
         term, agent.linked = agent.linked, 0
         self.clock.after(0.01, lambda: self.feed_if(term, event))
 
     def feed_if(self, term: int, event: Any) -> None:
-        """An event for the leader of this term, if it still leads."""
+        """Give the leader of this term an event, if it still leads."""
         if term == self.term:
             self.feed(event)
         elif term in self.frozen:
             self.frozen[term].hear(event)
 
     def resume(self, frozen: Frozen) -> None:
-        """A leader that was stopped for a moment leads on: its lease has held."""
+        """Let a leader that was stopped for a moment lead on: its lease has held."""
         self.frozen.pop(frozen.term)
         self.cluster, self.term = frozen.cluster, frozen.term
         for event in (*frozen.waiting, ev.Tick()):
             self.feed_if(frozen.term, event)
 
     def feed(self, event: Any) -> None:
-        """One step of the real core."""
+        """Do one step of the real core."""
         if self.cluster is None:
             return
         self.events += 1
@@ -250,7 +250,7 @@ class World:
             self.clock.after(at - self.clock.now, tick)
 
     def carry_out(self, effect: Any, term: int) -> None:
-        """What the leader of this term has its shell do."""
+        """Carry out what the leader of this term wants done."""
         if isinstance(effect, fx.STORES):
             self._store(effect, term)
         elif isinstance(effect, fx.Probe):
@@ -284,7 +284,7 @@ class World:
     # -------------------------------------------------------------- chance
 
     def network(self, deliver: Callable[[], None]) -> None:
-        """One message: late, perhaps lost, doubled, or overtaken by a later one."""
+        """Deliver one message: late, perhaps lost, doubled, or overtaken by a later one."""
         rng = self.rng
         if self.loss and rng.random() < self.loss:
             return
@@ -294,24 +294,25 @@ class World:
             self.clock.after(rng.uniform(0.001, 1.5), deliver)
 
     def faulty(self) -> bool:
-        """Whether this operation of etcd or the storage goes wrong."""
+        """Whether this operation of etcd or the storage fails."""
         return self.faults_on and self.loss > 0.0 and self.rng.random() < 0.1
 
     def word(self, rank: int, world_size: int) -> str:
-        """Which shard of the state a rank holds."""
+        """The shard of the state that a rank holds."""
         if self.shards == 1:
             return WHOLE_STATE
         anew = self.shards > 2 or world_size % self.shards > 0
-        if self.options.elastic and anew:  # cut over all ranks: another number, other shards
+        if self.options.elastic and anew:  # cut over all ranks: another number makes other shards
             return f"shard-{rank}-of-{world_size}" if rank >= 0 else WHOLE_STATE
         return f"shard-{rank % self.shards}" if rank >= 0 else WHOLE_STATE
 
     def ends(self, step: int) -> bool:
-        """Whether an elastic function of the script is over with so many steps: its last, or its first."""
+        """Whether an elastic function of the script ends after this many steps: the last one, or the
+        first."""
         return step >= self.steps or step == self.first_end
 
     def new_line(self) -> str:
-        """A script that begins at step 0 begins a new lineage of states."""
+        """The lineage of states for a script that begins at step 0."""
         self.line_count += 1
         return f"line {self.line_count}"
 
@@ -321,10 +322,10 @@ class World:
             self.groups[generation.number] = Group(self, generation)
         return self.groups[generation.number]
 
-    # -------------------------------------------------------------- the record
+    # -------------------------------------------------------------- the log
 
     def say(self, kind: str, text: str) -> None:
-        """One line of what happened."""
+        """Add a line to the log of what happened."""
         line = f"{self.clock.now:8.3f}  {kind:<14} {text}"
         self.log.append(line)
         if self.options.verbose:

@@ -1,1 +1,1 @@
-"""Every workload of the field, killed in each phase and compared with the same model in plain torch."""
+"""Kill every workload in each phase, and compare it with the same model in plain torch."""

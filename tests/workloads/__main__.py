@@ -1,9 +1,10 @@
-"""Strikes every workload and tells what came of it.
+"""Kill every workload in each phase and report the results.
 
     python -m tests.workloads --kills 5 --seed 1 --json
 
 Each workload takes one kill in every phase that applies to it, and more of them up to --kills. The last line
-is one JSON object; the exit code is 1 when a row is not as the table has it, or a phase of it had no kill."""
+is one JSON object; the exit code is 1 when a row is not as the table has it, or one of its phases had no
+kill."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def chosen(only: Sequence[str]) -> tuple[list[Workload], list[dict[str, str]]]:
 
 
 def judged(workload: Workload, row: Row) -> list[str]:
-    """What is not as it should be in a row, in words."""
+    """What is wrong in a row, in words."""
     found = list(row.wrong)
     if not workload.refused:
         found += [f"no kill in the phase {phase}" for phase, count in row.phases.items() if not count]

@@ -1,7 +1,7 @@
-"""Which blows a run is to take: planned from a seed, before anything runs. Pure.
+"""Plan from a seed which kills a run must take, before anything runs. Pure.
 
-A blow falls once, on the first process that stands at its place as the rank that is meant, from its step on.
-Blows fall one after the other: each waits for the one before it."""
+A kill ("blow") happens once: in the first process that is at its place, as the rank that is meant, in its
+step or a later one. Kills happen one after the other: each waits for the one before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 IN_STEP = ("data", "forward", "backward", "optimizer", "tail", "snapshot")
 IN_RECOVERY = ("forming", "restore")
-"""These need a blow before them: they fall while the ranks come back from it."""
+"""Phases that need a kill before them: they come while the ranks recover from it."""
 PHASES = (*IN_STEP, *IN_RECOVERY)
 _NTH_MAX = {"data": 1, "forward": 3, "backward": 3, "optimizer": 0, "tail": 3, "snapshot": 8}
 _NTH_MAX |= {"forming": 20, "restore": 2}
@@ -22,8 +22,9 @@ _NTH_MAX |= {"forming": 20, "restore": 2}
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """One SIGKILL: in this phase of this step (of this task, where a script has several trainings), at the
-    n-th place that counts, to this rank."""
+    """One SIGKILL of this rank, at the n-th place of this phase in this step.
+
+    `task`: which training of the script, where it has several."""
 
     number: int
     phase: str
@@ -39,8 +40,9 @@ class Blow:
 
 
 def plan(name: str, seed: int, kills: int, ranks: int, tasks: int, steps: int) -> tuple[Blow, ...]:
-    """So many blows, one in each phase first as far as they reach; a blow in a recovery comes right behind
-    one within a step."""
+    """Plan `kills` kills, one in each phase first, as far as they reach.
+
+    A kill in a recovery comes right after one within a step."""
     chance = random.Random(f"{seed} {name}")
     phases = _phases(chance, kills)
     places = _places(chance, sum(phase in IN_STEP for phase in phases), tasks, steps)
@@ -53,7 +55,7 @@ def plan(name: str, seed: int, kills: int, ranks: int, tasks: int, steps: int) -
 
 
 def _phases(chance: random.Random, kills: int) -> list[str]:
-    """Of each phase one before any comes again; never two recoveries' behind one blow."""
+    """One of each phase before any comes again; never two in the same recovery."""
     within = [*chance.sample(IN_STEP, len(IN_STEP))]
     beyond = [*chance.sample(IN_RECOVERY, len(IN_RECOVERY))]
     found: list[str] = []
@@ -69,8 +71,10 @@ def _phases(chance: random.Random, kills: int) -> list[str]:
 
 
 def _places(chance: random.Random, count: int, tasks: int, steps: int) -> Iterator[tuple[int, int]]:
-    """Tasks and steps to strike in, ascending, apart from each other, never the first step. The last third is
-    left for what falls later than it was meant to: at the next snapshot, or in the next step of that kind."""
+    """Tasks and steps to kill in, ascending, apart from each other, never the first step.
+
+    The last third is left for kills that happen later than planned: at the next snapshot, or in the next step
+    of that kind."""
     everywhere = [(task, step) for task in range(tasks) for step in range(1, steps - 1)]
     everywhere = everywhere[: len(everywhere) * 2 // 3]
     apart = max(len(everywhere) // max(count, 1), 1)

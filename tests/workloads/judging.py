@@ -1,6 +1,6 @@
-"""Compares what a struck run came to with the plain loop: every bit, every sample. Pure.
+"""Compare what a killed run ended with against the plain loop: every bit, every sample. Pure.
 
-What was run again counts: each step's samples must be the plain loop's each time it was completed."""
+Repeated steps count: each time a step was completed, its samples must be the plain loop's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHOWN = 4
-"""Differences of a kind that are told."""
+"""How many differences of a kind are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What each rank wrote at its end, by rank: `digests` by the name of a tensor or number, and for the
-    plain loop `shares`: (step, samples), in the order in which they were taken."""
+    """What each rank wrote at its end, by rank.
+
+    `digests` by the name of a tensor or number; for the plain loop also `shares`: (step, samples), in the
+    order in which they were taken."""
 
     digests: dict[int, dict[str, str]]
     shares: dict[int, list[tuple[int, tuple[int, ...]]]]
@@ -32,7 +34,7 @@ class Told:
 
 
 def bits(plain: Told, struck: Told) -> list[str]:
-    """In what the final state differs, by rank and name."""
+    """Where the final states differ, by rank and name."""
     found = []
     for rank in sorted(plain.digests.keys() | struck.digests.keys()):
         if rank not in struck.digests:
@@ -47,9 +49,11 @@ def bits(plain: Told, struck: Told) -> list[str]:
 
 
 def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
-    """In which samples the completed steps differ, by rank and step. Steps without a collective may be
-    completed by some ranks while another is dead already: the last time that one is, all take part. The
-    ledger counts the steps of the job: they grow from one training of a script to its next, with a gap."""
+    """Where the samples of completed steps differ, by rank and step.
+
+    Steps without a collective may be completed by some ranks after another one has died; the last time that
+    such a step is completed, all must take part. The ledger counts the steps of the job: they grow from one
+    training of a script to its next, with a gap."""
     completed, attempted = _read(ledger)
     known = iter(sorted({step for step, generation in completed if attempted[step, generation]}))
     steps = [next(known, -1) for _ in range(max(map(len, plain.shares.values()), default=0))]
@@ -75,14 +79,14 @@ def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def calls(plain: set[tuple[int, int]], struck: set[tuple[int, int]]) -> list[str]:
-    """Which (rank, step) heard nothing of the step's end, or heard it of a step that there is not."""
+    """The (rank, step) that never heard of the step's end, or heard it of a step that does not exist."""
     never = [f"rank {rank}: nothing was called after step {step}" for rank, step in sorted(plain - struck)]
     return [*never, *[f"rank {rank}: was called after step {step}" for rank, step in sorted(struck - plain)]]
 
 
 def done_again(ledger: Iterable[dict[str, Any]]) -> int:
-    """Steps that all ranks had taken part in and some rank had completed, and that were completed once more
-    in a later generation."""
+    """The steps in which all ranks had taken part, which some rank had completed, and which were completed
+    again in a later generation."""
     completed, attempted = _read(ledger)
     everyone = max((len(ranks) for ranks in attempted.values()), default=0)
     generations = defaultdict(set)
@@ -93,7 +97,7 @@ def done_again(ledger: Iterable[dict[str, Any]]) -> int:
 
 
 def _read(ledger: Iterable[dict[str, Any]]) -> tuple[dict[Any, set[int]], dict[Any, dict[int, set[Any]]]]:
-    """By (step, generation): the ranks that completed it; and what each rank was handed."""
+    """By (step, generation): the ranks that completed it, and the samples that each rank was given."""
     completed: dict[Any, set[int]] = defaultdict(set)
     attempted: dict[Any, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
     for line in ledger:

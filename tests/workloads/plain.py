@@ -1,7 +1,7 @@
-"""The plain loops: a script's own `--reference` mode, in as many ranks as it is given, as torchrun would.
+"""Run the plain loops: a script's own `--reference` mode, in as many ranks as asked for, as torchrun would.
 
-Ranks are forked from one interpreter that has imported torch: importing it is most of what they cost.
-The store that they meet at is ours, as torchrun's agent has one: no port is chosen first and opened later."""
+Ranks are forked from one interpreter that has imported torch, because importing it is most of what they cost.
+The store where they meet is ours, as torchrun's agent has one: no port is chosen first and opened later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEADLINE_S = 300.0
 
 
 class PlainError(RuntimeError):
-    """A plain loop did not come to its end: what it said."""
+    """A plain loop did not end properly. The message has its output."""
 
 
 @functools.cache

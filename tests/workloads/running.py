@@ -1,4 +1,4 @@
-"""One workload: its plain loop once, then the same under `holdfast run` with the blows of a plan."""
+"""Run one workload: its plain loop once, then the same under `holdfast run` with the kills of a plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAID_LINES = 12
 
 @dataclass(slots=True)
 class Row:
-    """What is told of one workload. `wrong`: in words; empty when all is as it should be."""
+    """The result for one workload. `wrong`: in words; empty when all is as it should be."""
 
     workload: str
     kills: int = 0
@@ -43,7 +43,7 @@ class Row:
 
 
 def strike(workload: Workload, kills: int, seed: int) -> Row:
-    """Run it with so many kills, or see it refused, and judge what it came to."""
+    """Run it with `kills` kills, or check that it is refused, and judge the result."""
     begun = time.monotonic()
     with _folder() as folder:
         row = _refused(workload, folder) if workload.refused else _struck(workload, folder, kills, seed)
@@ -52,7 +52,7 @@ def strike(workload: Workload, kills: int, seed: int) -> Row:
 
 
 def planned_for(workload: Workload, kills: int, seed: int) -> tuple[blows.Blow, ...]:
-    """The blows that it takes with this seed."""
+    """The kills that it takes with this seed."""
     room = workload.struck or workload.steps
     return blows.plan(workload.name, seed, kills, workload.ranks, workload.tasks, room)
 
@@ -95,7 +95,7 @@ def _count(row: Row, folder: Path, planned: tuple[blows.Blow, ...]) -> None:
 def _run(
     workload: Workload, folder: Path, planned: tuple[blows.Blow, ...], more: tuple[str, ...]
 ) -> tuple[int, str]:
-    """Under `holdfast run`: exit code, and all that was said."""
+    """Run under `holdfast run`. Returns the exit code and the output."""
     plan = folder / "plan"
     plan.mkdir()
     (plan / "plan.json").write_text(json.dumps([dataclasses.asdict(blow) for blow in planned]))

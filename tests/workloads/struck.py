@@ -1,10 +1,10 @@
-"""Runs a training script as it is, and sends SIGKILL to this very process where a plan says so.
+"""Run a training script as it is, and send SIGKILL to this very process where a plan says so.
 
     python -m tests.workloads.struck PLAN SCRIPT [the script's arguments]
 
-The script's loop over `session.steps` is compiled with a mark before each of its statements; all places are
-found through the marks, torch's global hooks, calls into the session, and the rank's progress page. Nothing
-of Holdfast is changed. A process marks a blow on disk before it falls, so that it falls once."""
+The script's loop over `session.steps` is compiled with a mark before each of its statements; places are found
+through the marks, torch's global hooks, calls into the session, and the rank's progress page. Nothing of
+Holdfast is changed. A process marks a kill on disk before it happens, so that it happens once."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ assert all(map(os.path.isfile, _RESTORING)), f"where a state is put in place: {_
 
 
 class Struck:
-    """The blows that this process may have to take, and where it stands."""
+    """The kills that this process may have to take, and where it is."""
 
     def __init__(self, folder: Path, blows: tuple[Blow, ...]) -> None:
         self._folder, self._blows = folder, blows
         self._next = 0
-        self._since = -1  # the generation that the newest blow fell in
+        self._since = -1  # the generation of the newest kill
         self._at = (-1, -1)  # task and step
         self._counts: dict[str, int] = {}
         self._board = ProgressPage.open(Path(os.environ["HOLDFAST_BOARD"]))
 
     def install(self) -> None:
-        """Hear of forward, backward, optimizers, and of calls into the session."""
+        """Hook into forward, backward, optimizers, and calls into the session."""
         register_module_forward_pre_hook(self._forward)
         register_module_forward_hook(self._went_forward)
         register_optimizer_step_pre_hook(self._optimizer)
@@ -61,13 +61,14 @@ class Struck:
         self._listen()
 
     def _listen(self) -> None:
-        """Calls are only heard while a blow is owed that needs it: hearing of each costs time."""
+        """Trace calls only while a kill is due that needs it: tracing each call costs time."""
         owed = self._pending() and any(blow.phase in BETWEEN for blow in self._blows[self._next :])
         sys.settrace(self._called if owed else None)
 
     def mark(self, text: str, task: int, step: int) -> None:
-        """The training loop stands before the statement `text`, of this task's step. Data is drawn by a
-        statement that names sample_indices; the one behind it has the samples."""
+        """The training loop is before the statement `text`, in this task's step.
+
+        Data is drawn by a statement that names sample_indices; the next one has the samples."""
         if text == BEGIN:
             self._at = (task, step)
             self._counts.clear()
@@ -101,7 +102,7 @@ class Struck:
     # ------------------------------------------------------------------ calls into the session
 
     def _called(self, frame: types.FrameType, event: str, _: Any) -> None:
-        """A function of the session is called: what does the rank's page say that it does?"""
+        """A function of the session is called: ask the rank's page what it is doing."""
         file = frame.f_code.co_filename
         if event != "call" or not file.startswith(_OURS):
             return
@@ -125,7 +126,7 @@ class Struck:
     # ------------------------------------------------------------------ the blow
 
     def _pending(self) -> Blow | None:
-        """The next blow of the plan, if any process is still to take one."""
+        """The next kill of the plan, if one is left."""
         while self._next < len(self._blows):
             try:
                 told = json.loads(self._marker(self._next).read_text())
@@ -140,7 +141,7 @@ class Struck:
         return self._folder / f"{number}.blow"
 
     def _reached(self, phase: str, *, last: bool = False) -> None:
-        """A place of this phase; `last`: there is none behind it."""
+        """Note a place of this phase. `last`: it is the last one of the phase in this step."""
         blow = self._pending()
         if blow is None or blow.phase != phase or os.environ.get("RANK") != str(blow.rank):
             return
@@ -164,8 +165,8 @@ class _Marked(ast.NodeTransformer):
     """Puts a mark before each statement of a loop over `session.steps`, and one at its end."""
 
     def __init__(self) -> None:
-        self.tasks: list[bool] = []  # of the functions around: whether they are given a task
-        self.step = ""  # what the loop calls it
+        self.tasks: list[bool] = []  # for each enclosing function: whether it takes a task
+        self.step = ""  # the loop's name for the step
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.tasks.append(any(given.arg == "task" for given in node.args.args))
@@ -202,7 +203,7 @@ class _Marked(ast.NodeTransformer):
 
 
 def run(script: Path, mark: Callable[[str, int, int], None]) -> None:
-    """The script as `python SCRIPT` runs it, its training loop marked."""
+    """Run the script as `python SCRIPT` would, with its training loop marked."""
     tree = ast.fix_missing_locations(_Marked().visit(ast.parse(script.read_text())))
     main = types.ModuleType("__main__")
     main.__dict__.update({"__file__": str(script), MARK: mark, "__builtins__": __builtins__})

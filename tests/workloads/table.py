@@ -1,4 +1,4 @@
-"""The workloads: what is run, on how many ranks, what a kill may cost, and which must be refused."""
+"""List the workloads: what is run, on how many ranks, what a kill may cost, and which must be refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from tests.workloads.blows import PHASES
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "workloads"
 SNAPSHOT_EVERY = 5
 SNAPSHOT = SNAPSHOT_EVERY
-"""Steps that a kill may cost where the state of the dead rank comes from a snapshot."""
+"""Steps that a kill may cost where the dead rank's state comes from a snapshot."""
 AHEAD = 1
-"""Where it comes from a living rank: some of them may have ended a step that others have not."""
+"""Where it comes from a living rank: some of them may have completed a step that others have not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row. `loses`: steps that a kill may cost. `tasks`: trainings one after the other in the script,
-    `steps` of each; blows fall in the first `struck` of them (0: in all). `refused`: what the refusal must
-    name, where it is to be refused."""
+    """One row. `loses`: steps that a kill may cost.
+
+    `tasks`: trainings one after the other in the script, `steps` of each; kills happen in the first `struck`
+    of them (0: in all). `refused`: what the refusal must name, where it must be refused."""
 
     name: str
     script: str
@@ -41,7 +42,7 @@ class Workload:
 
     @property
     def ranks(self) -> int:
-        """On two nodes."""
+        """How many ranks it has, on two nodes."""
         return 2 * self.nproc
 
 

@@ -1,4 +1,8 @@
-"""`holdfast checkpoint adopt`: after etcd was lost, tell a coordinator which checkpoints a storage holds."""
+"""`holdfast checkpoint adopt`: tell a coordinator which checkpoints a storage holds, after etcd was lost.
+
+A manifest on storage has everything that a record in etcd has, so records can be made anew from it. `adopt`
+reads every chunk first; `holdfast run --adopt` reads manifests only, because a restore verifies every byte
+anyway and falls back to an older checkpoint."""
 
 from __future__ import annotations
 
@@ -57,7 +61,8 @@ async def _adopt(
 
 
 def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
-    """Return the records of the complete checkpoints of a job, and why others are refused. Reads chunks."""
+    """Return the records of a job's complete checkpoints, and why the others are refused. Reads every
+    chunk."""
     whole, refused = [], []
     for result in verify(store, job, load.listing(store, job)):
         if result.errors:
@@ -68,8 +73,9 @@ def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
 
 
 def on_storage(url: str, mirror: str, job: str) -> tuple[list[CheckpointRecord], list[str]]:
-    """The records of every checkpoint of a job whose manifest is whole, and why the others have none. No
-    chunk is read."""
+    """The records of a job's checkpoints whose manifests are whole, and why the others have none.
+
+    No chunk is read."""
     known, refused = [], []
     store = Store.open(url, second=mirror)
     try:

@@ -1,4 +1,8 @@
-"""`holdfast checkpoint gc`: delete what need not be kept. Without --apply it only shows what would go."""
+"""`holdfast checkpoint gc`: delete what need not be kept. Without --apply it only shows what would go.
+
+What to keep is decided by the same function as in a coordinator (`retention.removable`), and deleted by the
+same one as in an agent (`collect`). It is for jobs that have ended: files that a running job is about to
+refer to are protected only by their age (--grace-s)."""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ def _flags(parser: Parser) -> None:
 
 
 def gc(values: argparse.Namespace) -> int:
-    """Show what would go, or with --apply delete it. Exit code 1 when not all of it could go."""
+    """Show what would be deleted, or with --apply delete it. Exit code 1 when not all of it could go."""
     _check(values)
     with opened(values) as store:
         told = _collect(store, one_job(store, values.job), values)

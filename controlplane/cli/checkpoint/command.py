@@ -35,7 +35,7 @@ def _flags(parser: Parser) -> None:
 
 
 def no_verb(values: argparse.Namespace) -> int:
-    """Print the verbs."""
+    """Print the help, with the verbs."""
     values.parser.print_help()
     return USAGE
 

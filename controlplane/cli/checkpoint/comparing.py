@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.ipc.layout import Tensor
 
-_Bytes = list[tuple[str, int, int, int]]  # chunk, its byte, the tensor's byte, length
+_Bytes = list[tuple[str, int, int, int]]  # chunk, offset in it, offset in the tensor, length
 _Known = tuple["Tensor", _Bytes]
 
 
@@ -30,7 +30,7 @@ def _flags(parser: Parser) -> None:
 
 
 def diff(values: argparse.Namespace) -> int:
-    """Print what is added, removed, reshaped or changed from the first to the second."""
+    """Print which tensors were added, removed, reshaped or changed from the first to the second."""
     with opened(values) as store:
         job = one_job(store, values.job)
         both = [
@@ -49,8 +49,10 @@ def diff(values: argparse.Namespace) -> int:
 
 
 def compare(before: Manifest, after: Manifest) -> Iterator[dict[str, Any]]:
-    """Each tensor that is not the same in both. `bytes_changed` counts whole pieces of chunks: at most so
-    many bytes differ."""
+    """Each tensor that is not the same in both.
+
+    Chunks are named by their content, so equal names mean equal bytes. `bytes_changed` counts whole pieces of
+    chunks: it is an upper bound of the bytes that differ."""
     old, new = _tensors(before), _tensors(after)
     for key in [*old, *(key for key in new if key not in old)]:
         if key not in new:
@@ -73,7 +75,7 @@ def _differing(key: tuple[str, str], old: _Known, new: _Known) -> Iterator[dict[
 
 
 def _tensors(manifest: Manifest) -> dict[tuple[str, str], _Known]:
-    """By shard and name: the tensor, and which bytes of which chunks it is made of."""
+    """By shard and name: the tensor, and the ranges of chunks that it is made of."""
     found = {}
     for shard in manifest.shards:
         for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):

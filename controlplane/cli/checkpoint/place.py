@@ -1,4 +1,4 @@
-"""The common part of the verbs: flags, opening the storage, finding the job and the checkpoint."""
+"""Provide what all verbs need: common flags, opening the storage, finding the job and the checkpoint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def opened(values: argparse.Namespace) -> Iterator[Store]:
 
 
 def jobs(store: Store, wanted: str) -> list[str]:
-    """Return the named job, or all jobs of the storage. Raises CliError when there is none."""
+    """Return the named job, or without a name all jobs of the storage. Raises CliError when there is none."""
     known = list(store.folders("jobs"))
     if not known:
         raise CliError(f"storage {store.url}: holds no checkpoints of Holdfast (no folder jobs/ in it)")
@@ -72,7 +72,7 @@ def jobs(store: Store, wanted: str) -> list[str]:
 
 
 def one_job(store: Store, wanted: str) -> str:
-    """Return the one job. Raises CliError when there are several and none is named."""
+    """Return the one job. Raises UsageError when there are several and none is named, CliError for none."""
     found = jobs(store, wanted)
     if len(found) > 1:
         raise UsageError(f"storage {store.url}: has {len(found)} jobs, name one with --job: {_some(found)}")
@@ -80,7 +80,7 @@ def one_job(store: Store, wanted: str) -> str:
 
 
 def find(store: Store, job: str, wanted: str) -> Found:
-    """Return the checkpoint with this id or step, or for "" the newest. Raises CliError."""
+    """Return the checkpoint with this id or step; the newest for "". Raises CliError, UsageError."""
     listed = load.listing(store, job)
     if not listed:
         raise CliError(f"storage {store.url}: job {job} has no checkpoint")

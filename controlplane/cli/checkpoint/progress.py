@@ -16,19 +16,19 @@ class Bar(Protocol):
     """Receives the progress of the work, from any thread."""
 
     def advance(self, nbytes: int) -> None:
-        """So many bytes more are done."""
+        """`nbytes` more are done."""
 
 
 class _Silent:
-    """Shows nothing: standard error is not a terminal."""
+    """Shows nothing, because standard error is not a terminal."""
 
     def advance(self, nbytes: int) -> None:
-        """Nothing is shown."""
+        """Do nothing."""
 
 
 @contextmanager
 def shown_bar(doing: str, total: int) -> Iterator[Bar]:
-    """A bar while the block runs; none when standard error is no terminal."""
+    """Show a bar while the block runs; none when standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield _Silent()
         return
@@ -48,7 +48,7 @@ def shown_bar(doing: str, total: int) -> Iterator[Bar]:
 
 
 class _Rich:
-    """A bar of rich's."""
+    """A progress bar of rich."""
 
     def __init__(self, progress: object, task: object) -> None:
         self._progress, self._task = progress, task

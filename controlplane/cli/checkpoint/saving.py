@@ -34,7 +34,8 @@ def _flags(parser: Parser) -> None:
 
 
 def now(values: argparse.Namespace) -> int:
-    """Ask for a checkpoint. Exit code 1 when there can be none, or with --wait when it was not committed."""
+    """Ask for a checkpoint. Exit code 1 when none can be made, or with --wait when none was committed in
+    time."""
     return asyncio.run(_ask(values))
 
 
@@ -49,7 +50,7 @@ async def _ask(values: argparse.Namespace) -> int:
 
 
 async def _committed(admin: Admin, values: argparse.Namespace, before: set[str]) -> str:
-    """The id of the next checkpoint that is on the storage. Raises CliError when none is in time."""
+    """The id of the next checkpoint that is published. Raises CliError when none is in time."""
     ends = time.monotonic() + values.timeout_s
     while time.monotonic() < ends:
         rows = _rows(await status_by(admin, ends), values.job)

@@ -1,4 +1,4 @@
-"""`holdfast checkpoint show`: one checkpoint, its shards and tensors."""
+"""`holdfast checkpoint show`: show one checkpoint, its shards and tensors. Reads the manifest, no chunk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _flags(parser: Parser) -> None:
 
 
 def show(values: argparse.Namespace) -> int:
-    """Print what one manifest says."""
+    """Print the contents of one manifest."""
     with opened(values) as store:
         job = one_job(store, values.job)
         manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
@@ -35,7 +35,7 @@ def show(values: argparse.Namespace) -> int:
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:
-    """All of a manifest but the pieces and the state, as plain data."""
+    """A manifest as plain data, without the pieces of its tensors and the scripts' state."""
     codecs: dict[str, int] = {}
     for chunk in manifest.chunks:
         codecs[chunk.codec] = codecs.get(chunk.codec, 0) + 1

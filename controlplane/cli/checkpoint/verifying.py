@@ -1,4 +1,7 @@
-"""`holdfast checkpoint verify`: every chunk of every checkpoint is read and compared with its name."""
+"""`holdfast checkpoint verify`: read every chunk of every checkpoint and compare it with its digest.
+
+Incremental checkpoints share chunks. Each chunk is read once, whatever the number of checkpoints that use
+it."""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Verified:
     errors: list[str] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As a row of the JSON output."""
         return {
             "job": self.job,
             "checkpoint": self.id,
@@ -56,7 +59,7 @@ class Verified:
 
 
 def check(values: argparse.Namespace) -> int:
-    """Verify all of them, or one. Exit code 1 when the newest of a job is not valid."""
+    """Verify all checkpoints, or one. Exit code 1 when the newest of a job is damaged."""
     with opened(values) as store:
         found = {
             job: [find(store, job, values.checkpoint)] if values.checkpoint else load.listing(store, job)
@@ -71,7 +74,7 @@ def check(values: argparse.Namespace) -> int:
 
 
 def verify(store: Store, job: str, listed: Sequence[Found]) -> list[Verified]:
-    """What is wrong with each of these checkpoints, in their order. What several share is read once."""
+    """Find the errors in each of these checkpoints, in their order."""
     results, manifests = [], []
     for each in listed:
         result = Verified(job, each.id, each.step)
@@ -91,7 +94,7 @@ def verify(store: Store, job: str, listed: Sequence[Found]) -> list[Verified]:
 
 
 def _read_all(store: Store, manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Return the damaged chunks by name, with the error."""
+    """Return the names of the damaged chunks, with the error of each."""
     wanted = {m.file(chunk): (m, chunk) for m in reversed(manifests) for chunk in m.chunks}
     total = sum(chunk.stored for _, chunk in wanted.values())
     with shown_bar("verifying", total) as bar, ThreadPoolExecutor(WORKERS, "verify") as pool:

@@ -1,4 +1,4 @@
-"""`holdfast demo`: train, hurt, compare."""
+"""`holdfast demo`: train, kill processes, recover, and compare with an undisturbed run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPILOG = "Exit code 0 means: the final weights are identical, and no sample was 
 
 
 def demo(values: argparse.Namespace) -> int:
-    """Show it; the exit code says whether the promise was kept."""
+    """Run the demo. Exit code 0 when the weights are identical and no sample was repeated or skipped."""
     if not SCRIPT.is_file():
         raise CliError(
             f"{SCRIPT} is not there: the demo runs from a checkout (`git clone`, then `make demo`)"
@@ -108,7 +108,7 @@ def _wish(values: argparse.Namespace) -> Wish:
 
 
 async def _interruptible(work: Any) -> int:
-    """Ctrl-C and SIGTERM cancel the work, which ends what it started."""
+    """Run `work`; Ctrl-C, SIGTERM and SIGHUP cancel it, and it then ends what it started."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     asked: list[signal.Signals] = []
 

@@ -1,4 +1,4 @@
-"""What the demonstration shall hurt, and when: `rank=2@step=20`, `stop=rank:0@step=5`. Pure."""
+"""Parse what the demo must kill, and when: `rank=2@step=20`, `stop=rank:0@step=5`. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WHOLE = ("coordinator", "etcd", "all")
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One blow. `index` is the rank or node; -1 where there is only one."""
+    """One kill. `index`: the number of the rank or node; -1 for what exists only once."""
 
     target: str
     step: int
     index: int = -1
-    freeze: bool = False  # SIGSTOP, not SIGKILL
+    freeze: bool = False  # SIGSTOP instead of SIGKILL
 
     def __str__(self) -> str:
         name = self.target if self.index < 0 else f"{self.target} {self.index}"
@@ -27,7 +27,7 @@ class Kill:
 
 
 def read_kill(text: str) -> Kill:
-    """An argument type. Raises ArgumentTypeError, naming what can be said."""
+    """Parse a kill, as an argument type. Raises ArgumentTypeError that names what is possible."""
     whom, at, when = text.partition("@")
     step = re.fullmatch(r"step=(\d+)", when)
     if not at or step is None:
@@ -46,7 +46,7 @@ def read_kill(text: str) -> Kill:
 
 
 def impossible(kill: Kill, steps: int, nodes: int, world_size: int) -> str:
-    """Why this blow cannot fall, or nothing."""
+    """Why this kill is impossible in such a run; "" when it is possible."""
     if not 1 <= kill.step < steps:
         return f"{kill}: the run has steps 0 to {steps - 1}, and the first is not hurt; give 1 to {steps - 1}"
     most = {"rank": world_size, "agent": nodes, "node": nodes}.get(kill.target, 0)

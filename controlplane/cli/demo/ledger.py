@@ -1,7 +1,10 @@
-"""Judges what a run consumed from what its ranks wrote down: nothing repeated, nothing skipped. Pure.
+"""Judge from the ledgers of a run whether samples were repeated or skipped. Pure.
 
-A step's samples are those that all ranks attempted in the generation that first committed it on some rank.
-Where the job went back because of wrong numbers and left data out, the newest generation counts."""
+The samples of a step are those that all ranks attempted in the generation in which some rank first committed
+the step: what other generations attempted was undone. Where the job went back because of a numeric anomaly
+and left data out, the newest generation that committed the step counts instead. A sample is repeated when its
+turn comes before every other sample has had its own in this epoch. The lines of a ledger are in
+docs/protocols.md."""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class LedgerError(ValueError):
-    """A ledger holds what no rank writes."""
+    """A ledger has a line that no rank writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank was handed for one step."""
+    """The samples that one rank was given for one step."""
 
     world_size: int
     total: int  # samples of the whole step, over all ranks
@@ -29,34 +32,35 @@ class Share:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything that the ranks of one run wrote down."""
+    """Everything that the ranks of one run recorded."""
 
     shares: dict[tuple[int, int], dict[int, Share]] = field(default_factory=lambda: defaultdict(dict))
-    """By (step, generation), then by rank."""
+    """By (step, generation), then by rank: what each rank was given."""
     committed: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    """By step: for each generation that committed it, the time of its first rank, in ns."""
+    """By step: each generation that committed it, and when its first rank did so (ns)."""
     left_out: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Batches [first, end) that are left out by policy: from which generation on."""
+    """Batches [first, end) that are left out by policy, and from which generation on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The judgement. Counts of samples; `problems` says for people what is wrong, first things first."""
+    """The judgement, as counts of samples. `problems` names what is wrong, for people, most important
+    first."""
 
     consumed: int
     repeated: int
     skipped: int
     problems: tuple[str, ...] = ()
-    left_out: int = 0  # by policy, after wrong numbers: neither consumed nor skipped
+    left_out: int = 0  # left out by policy after numeric anomalies: neither consumed nor skipped
 
     @property
     def clean(self) -> bool:
-        """Nothing was repeated, nothing skipped, nothing else is wrong."""
+        """Whether nothing was repeated or skipped, and nothing else is wrong."""
         return not (self.repeated or self.skipped or self.problems)
 
 
 def read(files: Mapping[str, Iterable[str]]) -> Ledger:
-    """Gather the lines of all files, by name. Raises LedgerError on a line that no rank writes."""
+    """Read the lines of all files, by file name. Raises LedgerError on a line that no rank writes."""
     ledger = Ledger()
     for name, lines in files.items():
         for number, line in enumerate(lines, 1):
@@ -91,7 +95,9 @@ _ENTRIES = {"attempt": _attempt, "committed": _commit, "skipped": _skip}
 
 
 def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Samples:
-    """Judge steps 0 to `steps` - 1. With a reference (an undisturbed run) each step's samples must be its."""
+    """Judge the steps from 0 to `steps` - 1.
+
+    With a reference (an undisturbed run) each step's samples must also equal the reference's."""
     problems: list[str] = []
     repeated = again = skipped = consumed = 0
     epoch = _Epoch(_distinct(ledger))
@@ -114,13 +120,14 @@ def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Sample
 
 
 def _windows(ledger: Ledger, generation: int | None) -> list[tuple[int, int]]:
-    """What was left out as that generation saw it, or as the newest does: the widest windows, ascending."""
+    """The windows of batches left out, as that generation knew them (None: the newest), widest ones,
+    ascending."""
     known = [w for w, since in ledger.left_out.items() if generation is None or since <= generation]
     return sorted(w for w in known if not any(o != w and o[0] <= w[0] and w[1] <= o[1] for o in known))
 
 
 def _batch_of(ledger: Ledger, step: int) -> int:
-    """Which batch of the endless order a step consumes, after what is left out."""
+    """The batch of the endless order that a step consumes, given what is left out."""
     for first, end in _windows(ledger, None):
         if step >= first:
             step += end - first
@@ -128,7 +135,7 @@ def _batch_of(ledger: Ledger, step: int) -> int:
 
 
 def _step(ledger: Ledger, step: int, problems: list[str]) -> tuple[Counter[int], int]:
-    """The samples of one step, and how many of its samples no rank consumed."""
+    """The samples that one step consumed, and how many of its samples no rank consumed."""
     times = ledger.committed.get(step, {})
     if not times:
         problems.append(f"step {step} was never committed")
@@ -156,26 +163,26 @@ def _together(shares: Mapping[int, Share]) -> Counter[int]:
 
 
 def _batch(ledger: Ledger) -> int:
-    """The size of a whole step."""
+    """The number of samples in a whole step."""
     return max((share.total for shares in ledger.shares.values() for share in shares.values()), default=0)
 
 
 def _distinct(ledger: Ledger) -> int:
-    """How many different samples were ever attempted: the data has at least so many."""
+    """How many different samples were ever attempted: a lower bound of the size of the data."""
     return len(
         {index for shares in ledger.shares.values() for share in shares.values() for index in share.indices}
     )
 
 
 class _Epoch:
-    """One pass over the data: a sample's turn comes again only after everyone else's."""
+    """One pass over the data: no sample comes again before all others have come."""
 
     def __init__(self, distinct: int) -> None:
         self._distinct = distinct
         self._seen: set[int] = set()
 
     def turn(self, samples: Counter[int]) -> int:
-        """How many of a step's samples came before their turn."""
+        """Add a step's samples, and return how many of them came too early."""
         early = 0
         known = [index for index in samples.elements() if index in self._seen]
         for index in [*(samples - Counter(known)).elements(), *known]:

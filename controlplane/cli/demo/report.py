@@ -1,4 +1,4 @@
-"""The verdict of the demonstration, as a person reads it."""
+"""Show the result of the demo to a person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def verdict_table(outcome: Outcome, result: dict[str, Any]) -> Table:
-    """Question and answer, one per row."""
+    """The result as a table: one question and its answer per row."""
     table = Table(title="Verdict", show_header=False, title_style="bold", padding=(0, 2))
     table.add_row("Same final weights as the undisturbed run", _weights(outcome, result))
     samples = result["samples"]

@@ -1,4 +1,4 @@
-"""What a person sees of the demonstration: a live picture on a terminal, plain lines elsewhere."""
+"""Show the course of the demo: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Screen:
         self._live.stop()
 
     def say(self, text: str, style: str = "") -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._console.print(Text(neutral(text), style=style))
 
     def show(self, what: Any) -> None:
-        """Something of rich's that stays."""
+        """Print something of rich's that stays."""
         self._console.print(what)
 
     def event(self, line: dict[str, Any]) -> None:
-        """A line of the journal, where it says something to a spectator."""
+        """Show a line of the journal, if a spectator would care."""
         if line["type"] == "IncidentChanged":
             self._incident(line["body"]["incident"])
         else:
@@ -65,7 +65,7 @@ class Screen:
                 self.say(f"  {sentence.text}", "yellow" if line["type"] == "Judged" else "")
 
     def _incident(self, incident: dict[str, Any]) -> None:
-        """The phases that are new since last time, one line each; then how it ended."""
+        """Show the incident's new phases, one line each; then how it ended."""
         known = self._phases.get(incident["id"], 0)
         for name, span_s in incident["phases_s"][known:]:
             self.say(
@@ -80,7 +80,7 @@ class Screen:
             )
 
     def update(self, training: Training, title: str) -> None:
-        """Draw how far the ranks are."""
+        """Show how far the ranks are: the picture on a terminal, a line every few seconds elsewhere."""
         steps = training.progress()
         done = min(steps.values(), default=0)
         if self._console.is_terminal:

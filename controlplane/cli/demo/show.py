@@ -1,4 +1,7 @@
-"""The course of the demonstration: a disturbed run, an undisturbed one, the verdict."""
+"""Run the demo: a run with failures, an undisturbed run, the comparison.
+
+Everything is measured from outside: by the processes, progress pages, journal, ledgers and weights of two
+ordinary `holdfast run` commands."""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ REDRAW_S = 0.1
 
 
 async def show(wish: Wish, script: Path, folder: Path) -> int:
-    """Run all of it. Raises CliError when a run does not come to its end."""
+    """Run the demo and return the exit code. Raises CliError when a run does not come to its end."""
     become_subreaper()
     disturbed = _training(wish, script, folder, "disturbed", SPARES)
     calm = _training(wish, script, folder, "undisturbed", 0)
@@ -66,7 +69,7 @@ def _opening(wish: Wish, training: Training) -> str:
 
 
 def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) -> Training:
-    """A run with a folder of its own; all it needs to know is in its command."""
+    """A run with a folder of its own, and the flags for it."""
     own = folder / name
     state = own / "state"
     flags = [
@@ -82,7 +85,7 @@ def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) ->
 async def _run(
     training: Training, wish: Wish, screen: Screen, title: str, kills: Sequence[object]
 ) -> list[Strike]:
-    """One run to its end, hurt on the way."""
+    """Run to the end, with the kills on the way. Returns what each kill did."""
     training.start()
     helpers = [
         asyncio.create_task(training.watch()),
@@ -106,7 +109,8 @@ async def _run(
 
 
 async def _until_ended(training: Training, work: asyncio.Task[None] | None) -> None:
-    """Until the run is over for good: an end while everything is being killed is none."""
+    """Wait until the run has ended for good. While everything is killed on purpose, its end does not
+    count."""
     while True:
         await asyncio.sleep(REDRAW_S)
         if work is not None and work.done():
@@ -130,7 +134,7 @@ async def _hurt(training: Training, wish: Wish, screen: Screen, strikes: list[St
 
 
 async def _tell(training: Training, screen: Screen) -> None:
-    """Tell the journal's lines as they come, across restarts of the coordinator."""
+    """Show the journal's lines as they come, across restarts of the coordinator."""
     after = 0
     while True:
         address = training.card().get("coordinator")
@@ -141,7 +145,7 @@ async def _tell(training: Training, screen: Screen) -> None:
                         after = line.sequence
                         screen.event(json.loads(line.json))
                 except CliError:
-                    pass  # it is away; the card will say where it comes back
+                    pass  # the coordinator is away; the card will have its next address
         await asyncio.sleep(REDRAW_S)
 
 

@@ -1,4 +1,7 @@
-"""Strikes a blow in a given step, at a random place of it, and times how training comes back."""
+"""Kill something in a given step, at a random moment of it, and time the recovery.
+
+The times are those that the ranks themselves recorded on their progress pages, so it does not matter when the
+pages are read."""
 
 from __future__ import annotations
 
@@ -25,22 +28,22 @@ RECOVERY_TIMEOUT_S = 120.0
 
 @dataclass(slots=True)
 class Strike:
-    """One blow that fell, and what came of it. Times in s from the blow; None: not seen, or not meant."""
+    """One kill and what came of it. Times in s from the kill; None: not observed, or not applicable."""
 
     kill: Kill
-    step: int  # the step that training was in
+    step: int  # in which training was when it happened
     generation: int
     before: dict[int, Seat] = field(default_factory=dict)
-    hit: tuple[int, ...] = ()  # ranks
+    hit: tuple[int, ...] = ()  # the ranks that were killed
     at_ns: int = 0
     survivors_resumed_s: float | None = None
     full_world_s: float | None = None
     survivor_pids_unchanged: bool | None = None
-    lost_steps: int | None = None  # after everything was killed; else the journal knows
+    lost_steps: int | None = None  # only where everything was killed; otherwise the journal has it
 
 
 async def strike(training: Training, kill: Kill, seed: int, say: Callable[[str, str], None]) -> Strike:
-    """Wait for the step, strike, and watch until all ranks have completed a step again."""
+    """Wait for the step, kill, and watch until all ranks have completed a step again."""
     await _reached(training, kill)
     before = dict(training.seats)
     await asyncio.sleep(random.Random(seed).uniform(0, _step_s(training, before)))
@@ -54,7 +57,7 @@ async def strike(training: Training, kill: Kill, seed: int, say: Callable[[str, 
 
 
 async def _reached(training: Training, kill: Kill) -> None:
-    """Until some rank is in the step, and all ranks of the world are seen."""
+    """Wait until some rank has reached the step, and all ranks of the world are known."""
     while True:
         steps = training.progress()
         seats = training.seats
@@ -64,7 +67,7 @@ async def _reached(training: Training, kill: Kill) -> None:
 
 
 def _step_s(training: Training, seats: dict[int, Seat]) -> float:
-    """How long the last step took, about: from its start to its completion."""
+    """About how long the last step took, in s, 1 at most: from its start to its completion."""
     spans = []
     for seat in seats.values():
         board = training.board(seat)
@@ -97,7 +100,7 @@ def _kill_daemon(training: Training, blow: Strike) -> None:
 
 
 def _kill_node(training: Training, blow: Strike) -> None:
-    """Agent, launcher and ranks of a node, none of which sees the others die first."""
+    """Kill the agent, launcher and ranks of a node, stopped first, so that none sees another die."""
     node = f"n{blow.kill.index}"
     blow.hit = tuple(sorted(seat.rank for seat in blow.before.values() if seat.node == node))
     agent = training.card()["processes"][node][0]
@@ -131,7 +134,7 @@ _BLOWS: dict[str, Callable[[Training, Strike], None]] = {
 
 
 async def _recovered(training: Training, blow: Strike) -> None:
-    """Watch the boards until every rank has completed a step in a newer generation."""
+    """Watch the progress pages until every rank has completed a step in a newer generation."""
     deadline = time.monotonic() + RECOVERY_TIMEOUT_S
     survivors = [seat for rank, seat in blow.before.items() if rank not in blow.hit]
     while time.monotonic() < deadline and training.ended() is None:
@@ -165,7 +168,7 @@ async def wait_for_return(training: Training, blow: Strike) -> None:
 
 
 def _since(training: Training, blow: Strike, seats: list[Seat]) -> float | None:
-    """From the blow to the last of these ranks' first step in a newer generation; None: not yet."""
+    """The time from the kill to the last of these ranks' first steps in a newer generation; None: not yet."""
     times = []
     for seat in seats:
         board = training.board(seat)

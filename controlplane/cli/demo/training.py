@@ -1,4 +1,4 @@
-"""One training run of the demonstration: `holdfast run` as a process, and what can be seen of it."""
+"""Run one training of the demo, as a process of `holdfast run`, and observe it from outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ END_GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One rank as the coordinator last saw it."""
+    """One rank as the coordinator last reported it."""
 
     rank: int
     node: str
@@ -40,7 +40,7 @@ class Seat:
 
 @dataclass(slots=True)
 class Training:
-    """A run in a folder of its own. `start` may be called again after everything was killed."""
+    """A run with a folder of its own. `start` may be called again after everything was killed."""
 
     folder: Path
     name: str
@@ -57,26 +57,26 @@ class Training:
 
     @property
     def log(self) -> Path:
-        """What the run and its ranks said."""
+        """The output of the run and its ranks."""
         return self.folder / "output.log"
 
     @property
     def ledger(self) -> Path:
-        """Where its ranks write down what they consumed."""
+        """The folder where its ranks record which samples they consumed."""
         return self.folder / "ledger"
 
     @property
     def digests(self) -> Path:
-        """Where its ranks write down what they came to."""
+        """The folder where its ranks write the digests of their final weights."""
         return self.folder / "digests"
 
     @property
     def journal(self) -> Path:
-        """Its coordinator's journal."""
+        """The journal of its coordinator."""
         return self.layout.state / "journal.jsonl"
 
     def start(self) -> None:
-        """Run `holdfast run`, the same command each time."""
+        """Start `holdfast run`, with the same command each time."""
         self.ledger.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -88,12 +88,12 @@ class Training:
             )
 
     def ended(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """Its exit code; None while it runs."""
         assert self.process is not None
         return self.process.poll()
 
     def stop(self) -> None:
-        """End it as Ctrl-C would, then for certain."""
+        """End it as Ctrl-C would, and kill it when that takes too long."""
         if self.process is None or self.process.poll() is not None:
             return
         send(self.process.pid, signal.SIGINT)
@@ -104,13 +104,13 @@ class Training:
             self.process.wait()
 
     def close(self) -> None:
-        """Unmap the boards."""
+        """Unmap the progress pages."""
         for board in self._boards.values():
             board.close()
         self._boards.clear()
 
     async def watch(self) -> None:
-        """Keep `seats` up to date, as long as it is awaited; the coordinator may come and go."""
+        """Keep `seats` up to date until cancelled. The coordinator may come and go."""
         while True:
             address = self.layout.read_card().get("coordinator")
             if address:
@@ -125,21 +125,21 @@ class Training:
                 self.seats = seats_of(status)
                 await asyncio.sleep(STATUS_PAUSE_S)
         except CliError:
-            return  # it is away; the card will say where it comes back
+            return  # the coordinator is away; the card will have its next address
 
     def board(self, seat: Seat) -> ProgressPage | None:
-        """The board of a rank, None while there is none."""
+        """The progress page of a rank; None while there is none."""
         if seat.member not in self._boards:
             try:
                 self._boards[seat.member] = ProgressPage.open(
                     self.layout.shm(seat.node) / f"{seat.member}.board"
                 )
             except (OSError, ValueError):
-                return None  # the agent has not made it yet, or has removed it
+                return None  # the agent has not created it yet, or has removed it
         return self._boards[seat.member]
 
     def progress(self) -> dict[int, int]:
-        """Completed steps by rank."""
+        """Completed steps, by rank."""
         found = {}
         for seat in self.seats.values():
             board = self.board(seat)
@@ -148,12 +148,12 @@ class Training:
         return found
 
     def card(self) -> dict[str, Any]:
-        """The processes of its cluster."""
+        """The description of its cluster: addresses and processes."""
         return self.layout.read_card()
 
 
 def seats_of(status: pb.StatusReply) -> dict[int, Seat]:
-    """Who sits where, by rank: the member of the newest generation, where two lay claim to a rank."""
+    """The member in each place, by rank; the one of the newest generation where two claim a rank."""
     rows = sorted(status.ranks, key=lambda row: row.generation)
     return {
         row.rank: Seat(row.rank, row.node, row.member, row.pid, row.phase, row.generation)

@@ -1,4 +1,4 @@
-"""What the demonstration came to: from the journal, the ledgers and the digests to one JSON object. Pure."""
+"""Compute the result of the demo from journal, ledgers and digests, as one JSON object. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that was seen of both runs."""
+    """Everything that was observed of both runs."""
 
     steps: int
     world_size: int
     nodes: int
-    digests: Mapping[int, str]  # of the disturbed run, by rank
+    digests: Mapping[int, str]  # of the final weights of the run with failures, by rank
     undisturbed: Mapping[int, str]
     samples: Samples
     journal: Sequence[Line]
@@ -30,24 +30,24 @@ class Outcome:
 
     @property
     def identical(self) -> bool:
-        """Every rank of both runs came to the same bits."""
+        """Whether every rank of both runs ended with the same bits."""
         everyone = len(self.digests) == len(self.undisturbed) == self.world_size
         return everyone and dict(self.digests) == dict(self.undisturbed)
 
     @property
     def good(self) -> bool:
-        """What the exit code says."""
+        """Whether the demo succeeded; this is the exit code."""
         return self.identical and self.samples.clean
 
 
 def together(digests: Mapping[int, str]) -> str:
-    """One digest over those of all ranks."""
+    """One digest over the digests of all ranks; "" without any."""
     text = "\n".join(f"{rank} {digests[rank]}" for rank in sorted(digests))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if digests else ""
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """The last line of `holdfast demo --json`."""
+    """The result as the last line of `holdfast demo --json`."""
     samples = outcome.samples
     return {
         "steps": outcome.steps,
@@ -69,7 +69,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def incidents(journal: Iterable[Line], strikes: Sequence[Strike]) -> list[dict[str, Any]]:
-    """Every incident as it ended, with what was measured from outside for the blow that caused it."""
+    """Every incident as it ended, with what was measured from outside for the kill that caused it."""
     newest: dict[tuple[int, int], tuple[float, dict[str, Any]]] = {}
     for line in journal:
         if line["type"] == "IncidentChanged":
@@ -82,7 +82,7 @@ def incidents(journal: Iterable[Line], strikes: Sequence[Strike]) -> list[dict[s
 
 
 def _cause(began_s: float, incident: dict[str, Any], waiting: list[Strike]) -> Strike | None:
-    """The first blow not yet told that fell before and hit one of the incident's ranks."""
+    """The first kill not yet assigned that came before the incident and hit one of its ranks."""
     ranks = set(incident["verdict"]["ranks"])
     for blow in waiting:
         if blow.at_ns / 1e9 <= began_s and ranks & set(blow.hit):
@@ -110,7 +110,7 @@ def _incident(incident: dict[str, Any], blow: Strike | None) -> dict[str, Any]:
 
 
 def _ending(blow: Strike) -> dict[str, Any]:
-    """Everything was killed: nobody was left to keep an account of it but we."""
+    """The entry for a kill of everything: no coordinator was left to record an incident."""
     return {
         "id": None,
         "scope": "job",
@@ -131,7 +131,7 @@ def _rounded(span_s: float | None) -> float | None:
 
 
 def checkpoints(journal: Iterable[Line]) -> list[dict[str, Any]]:
-    """Every checkpoint committed, in order."""
+    """Every committed checkpoint, in order."""
     found: dict[str, dict[str, Any]] = {}
     for line in journal:
         record = line["body"].get("record") if line["type"] == "CheckpointChanged" else None

@@ -1,4 +1,4 @@
-"""Define what a demo is asked to do."""
+"""Define the options of a demo."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class Wish:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """The number of ranks."""
         return self.nodes * self.per_node

@@ -1,4 +1,7 @@
-"""The flags of a job that say when checkpoints are made, where they go, and how long they stay."""
+"""Define the flags of a job for its checkpoints: when they are made, where they go, how long they stay.
+
+A checkpoint is a snapshot made durable, so --checkpoint-every must be a multiple of --snapshot-every, and
+--full-every one of --checkpoint-every. Flags that are not given are fitted to those that are."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _FULL_EVERY = 1000
 
 
 def add_checkpoint_flags(parser: Parser) -> None:
-    """All of them, in two groups: when, and where."""
+    """Add them all, in two groups: when, and where."""
     _add_when(parser)
     _add_where(parser)
 
@@ -92,7 +95,8 @@ def _add_where(parser: Parser) -> None:
 
 
 def checkpoint_fields(values: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a JobSpec that these flags describe. Raises UsageError when they contradict."""
+    """The fields of a JobSpec that these flags describe. Raises UsageError when flags contradict each
+    other."""
     _check(values)
     snapshot, checkpoint, full = _cadence(values.snapshot_every, values.checkpoint_every, values.full_every)
     return {
@@ -150,7 +154,7 @@ def _cadence(snapshot: int | None, checkpoint: int | None, full: int | None) -> 
 
 
 def storage_url(text: str) -> str:
-    """An fsspec URL; a bare path becomes an absolute file:// URL."""
+    """An fsspec URL: a bare path becomes an absolute file:// URL."""
     if not text or "://" in text or "::" in text:
         return text
     return Path(text).absolute().as_uri()

@@ -1,4 +1,4 @@
-"""Credentials for a coordinator, from flags and environment."""
+"""Take the credentials for a coordinator from flags and environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def coordinator() -> str:
-    """The addresses to ask when no flag names any."""
+    """The addresses to call when no flag names any."""
     return os.environ.get("HOLDFAST_COORDINATOR", "") or "127.0.0.1:7070"
 
 
@@ -26,7 +26,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def access_of(values: argparse.Namespace | None = None) -> Access:
-    """The credentials that these flags and the environment give. Raises UsageError."""
+    """The credentials from these flags and the environment. Raises UsageError."""
     from controlplane.access.own import Access
 
     said = from_environment(CallerSettings) | (given(CallerSettings, values) if values is not None else {})

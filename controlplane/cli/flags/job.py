@@ -1,4 +1,4 @@
-"""The flags that describe a job, torchrun's and Holdfast's own, and the JobSpec made from them."""
+"""Define the flags that describe a job, torchrun's and Holdfast's own, and make a JobSpec from them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from controlplane.cli.flags.parser import Parser
 
 NOT_OURS = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "master_addr", "master_port")
-"""torchrun's flags that mean nothing here: nodes find each other through the coordinator."""
+"""torchrun's flags without effect here: nodes find each other through the coordinator."""
 
 
 def add_job_flags(parser: Parser) -> None:
-    """torchrun's flags and Holdfast's own."""
+    """Add torchrun's flags and Holdfast's own."""
     _add_torchrun_flags(parser)
     _add_own_flags(parser)
     add_layout_flags(parser)
@@ -105,7 +105,7 @@ def _add_own_flags(parser: Parser) -> None:
 
 
 def node_range(text: str) -> tuple[int, int]:
-    """`N` or `MIN:MAX` as (min, max)."""
+    """Parse `N` or `MIN:MAX` to (min, max)."""
     match = re.fullmatch(r"(-?\d+)(?::(-?\d+))?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of nodes nor MIN:MAX")
@@ -120,7 +120,7 @@ def node_range(text: str) -> tuple[int, int]:
 
 
 def per_node(text: str) -> int:
-    """`N`, `auto`, `cpu` or `gpu` as a number of ranks."""
+    """Parse `N`, `auto`, `cpu` or `gpu` to a number of ranks."""
     words = {"auto": _auto, "cpu": _cores, "gpu": _gpus}
     if text in words:
         return words[text]()
@@ -154,7 +154,7 @@ def _gpu_count() -> int:
 
 
 def said_in_vain(values: argparse.Namespace) -> str:
-    """One line about torchrun's flags that have no effect here, or nothing."""
+    """One line about those given flags of torchrun that have no effect here; "" for none."""
     vain = ["--" + name.replace("_", "-") for name in NOT_OURS if getattr(values, name) is not None]
     if not vain:
         return ""
@@ -162,7 +162,7 @@ def said_in_vain(values: argparse.Namespace) -> str:
 
 
 def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:
-    """The job that flags and command describe. Raises UsageError when it cannot be."""
+    """The job that flags and command describe. Raises UsageError when no cluster could run it."""
     low, high = values.nnodes
     spec = JobSpec(
         job=job,
@@ -215,7 +215,10 @@ def _check_script(path: Path) -> None:
 
 
 def job_name(values: argparse.Namespace, command: Sequence[str]) -> tuple[str, bool]:
-    """The job's name, and whether the same command gives the same name again."""
+    """The job's name, and whether the same command gives the same name again.
+
+    --rdzv-id names the job; else script and storage do. Without either nothing could be continued, so the
+    name is random."""
     if values.rdzv_id:
         return clean_name(values.rdzv_id), True
     stem = clean_name(Path(command[0]).stem)[:40]
@@ -226,7 +229,8 @@ def job_name(values: argparse.Namespace, command: Sequence[str]) -> tuple[str, b
 
 
 def clean_name(text: str) -> str:
-    """Return `text` if it is a valid job name; otherwise its valid characters and a digest of all."""
+    """Return `text` if it is a valid job name; otherwise its valid characters and a digest of the whole
+    text."""
     if NAME.fullmatch(text):
         return text
     kept = re.sub(r"[^A-Za-z0-9._-]", "-", text).lstrip("._-")[:50] or "job"

@@ -1,4 +1,4 @@
-"""How a job's ranks share the model: flags, or the file that `holdfast plan -o` has written."""
+"""Define how a job's ranks share the model: by flags, or by a file that `holdfast plan -o` wrote."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 SIZES = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "cp": "context_parallel"}
 PLANNED = (*SIZES, "dp", "micro_batch", "stages")
-"""What a layout file may name; the sizes alone are the job's, dp follows from its nodes."""
+"""The keys that a layout file may have. A job takes the sizes alone; dp follows from its nodes."""
 
 
 def add_layout_flags(parser: Parser) -> None:
-    """The sizes of one replica of the model, in ranks or in nodes."""
+    """Add the flags for the sizes of one replica of the model, in ranks or in nodes."""
     ours = parser.add_argument_group("parallel layout of the model")
     about = {
         "tensor": "ranks that share each layer, all on one node",
@@ -56,7 +56,7 @@ def add_layout_flags(parser: Parser) -> None:
 
 
 def layout_fields(values: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a JobSpec that the flags say. Raises UsageError."""
+    """The fields of a JobSpec from these flags. Raises UsageError."""
     said = {field: getattr(values, field) for field in SIZES.values()}
     if values.layout:
         for field, size in said.items():
@@ -70,7 +70,7 @@ def layout_fields(values: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_layout(spec: JobSpec) -> None:
-    """Raise UsageError when no cluster could run this job, with the flag or the divisor that is to blame."""
+    """Raise UsageError when no cluster could run this job, with the flag or the divisor that is wrong."""
     wrong = impossible(spec)
     if wrong:
         raise UsageError(wrong)
@@ -96,7 +96,7 @@ def _read(path: Path) -> dict[str, int | None]:
 
 
 def layout_text(layout: Layout, about: str) -> str:
-    """The file for `--layout`."""
+    """The content of a file for `--layout`."""
     rows = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp, "dp": layout.dp}
     rows["micro_batch"] = layout.micro_batch
     lines = [f"{name} = {value}" for name, value in rows.items()]

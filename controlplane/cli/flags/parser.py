@@ -1,8 +1,8 @@
-"""The tree of argparse parsers: both spellings of a flag, flags that end where a script begins, suggestions.
+"""Build the tree of parsers: both spellings of flags, flags that end where a script begins, suggestions.
 
-The root knows every command by one line. A command's own module is imported, and its flags are added, when
-its parser is first used: `holdfast --help` stays fast, and whoever needs the whole tree (the completion of a
-shell) calls `load` on each node."""
+The root knows one line about every command. A command's own module is imported, and its flags are added, when
+its parser is first used, so `holdfast --help` stays fast. Code that needs the whole tree (shell completion)
+calls `load` on each node."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _MOST = 1_000_000_000
-"""What a whole number may be where nobody says less: every message can hold it."""
+"""The largest whole number where a flag sets no smaller limit: every message can hold it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of an overview. Its module, below `controlplane.cli`, is imported when the word is used."""
+    """One line of an overview. `module`, below `controlplane.cli`, is imported when the command is used."""
 
     module: str
     about: str
@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a word does: a module's `COMMANDS` has one for each of its words.
+    """What a command or verb does; a module's `COMMANDS` has one for each.
 
     With `verbs` it has commands of its own, and `run` is called when none of them is given."""
 
@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         self._load = load
         self._takes_script = False
         self.about = ""
-        """The one line about this command."""
+        """One line about this command."""
         self.verbs: dict[str, Parser] = {}
 
     def load(self) -> None:
@@ -80,12 +80,12 @@ class Parser(argparse.ArgumentParser):
             self.verbs[name].about = entry.about
 
     def add_script(self, metavar: str, about: str) -> None:
-        """End the flags at the first word that is none; it and the rest are in `command`, untouched."""
+        """End the flags at the first word that is not a flag; it and the rest go to `command` unchanged."""
         self._takes_script = True
         self.add_argument("command", nargs="*", metavar=metavar, help=about)
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError instead of leaving the process."""
+        """Raise UsageError instead of ending the process."""
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
     def parse_known_args(
@@ -130,7 +130,7 @@ class Parser(argparse.ArgumentParser):
         return flags, []
 
     def _width(self, word: str) -> int:
-        """How many words this flag takes with its value. Raises UsageError when it is not known."""
+        """How many words this flag takes, its value included. Raises UsageError for an unknown flag."""
         name, equals, _ = _hyphened(word).partition("=")
         action = self._option_string_actions.get(name)
         if action is None:
@@ -147,7 +147,7 @@ def _command(entry: Entry, name: str) -> Command:
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Defaults are shown where they say something, once; lines that are indented stay lines."""
+    """Shows each default once, if it says anything; keeps the lines of an indented text."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         told = any(word in (action.help or "") for word in ("%(default)", "(default: "))
@@ -156,7 +156,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """Flags that a text names stay whole."""
+        """Wrap a text without breaking the flags in it."""
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -173,7 +173,8 @@ def _hyphened(word: str) -> str:
 
 
 def whole(minimum: int, why: str, most: int = _MOST) -> Callable[[str], int]:
-    """An argument type: a whole number of at least `minimum`; `why` tells what less would mean."""
+    """An argument type: a whole number from `minimum` to `most`. `why` tells what a smaller one would
+    mean."""
 
     def read(text: str) -> int:
         try:
@@ -224,8 +225,8 @@ def addresses(coordinators: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """An argument type: one of these words; the nearest is suggested for another. `former` words, which no
-    help names any more, are accepted too."""
+    """An argument type: one of `names`; an error suggests the nearest. `former`: old words, still
+    accepted."""
 
     names: tuple[str, ...]
     former: tuple[str, ...] = ()

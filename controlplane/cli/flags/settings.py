@@ -1,4 +1,4 @@
-"""Flags made from the settings' dataclasses, and settings made from flags."""
+"""Make flags from the dataclasses of settings, and settings from flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 
 def add_groups(parser: argparse.ArgumentParser, kind: type, titles: Mapping[type, str]) -> None:
-    """One flag per field of `kind`, in a group for each class of `titles`: `kind` itself and its bases."""
+    """Add one flag per field of `kind`, in a group for each class of `titles`: `kind` itself and its
+    bases."""
     shared = {spec.name for base in titles if base is not kind for spec in dataclasses.fields(base)}
     for base, title in titles.items():
         add_settings(parser.add_argument_group(title), base, but=shared if base is kind else ())
@@ -32,7 +33,9 @@ def add_settings(
     only_unit: str | None = None,
     but: Collection[str] = (),
 ) -> None:
-    """One flag per field of `kind`; with `only_unit` only fields of that unit. Absent flags stay absent."""
+    """Add one flag per field of `kind`; with `only_unit` only for fields of that unit.
+
+    A flag that is not given leaves no value, so that the environment and the defaults count."""
     types = typing.get_type_hints(kind)
     for spec in dataclasses.fields(kind):
         if spec.name in but or (only_unit is not None and spec.metadata["unit"] != only_unit):
@@ -48,7 +51,7 @@ def add_settings(
 def read_settings(
     kind: type[Settings], values: argparse.Namespace, check: Callable[[Settings], None]
 ) -> Settings:
-    """The settings that these flags say. Raises UsageError when they cannot be."""
+    """The settings from these flags and the environment. Raises UsageError when `check` refuses them."""
     settings = kind(**(from_environment(kind) | given(kind, values)))
     try:
         check(settings)
@@ -67,7 +70,7 @@ def given(kind: type, values: argparse.Namespace) -> dict[str, Any]:
 
 
 def from_environment(kind: type) -> dict[str, Any]:
-    """The fields of `kind` that HOLDFAST_ variables say. Raises UsageError when one cannot be."""
+    """The fields of `kind` that HOLDFAST_ variables set. Raises UsageError for an impossible value."""
     found: dict[str, Any] = {}
     types = typing.get_type_hints(kind)
     for spec in dataclasses.fields(kind):
@@ -84,7 +87,7 @@ def from_environment(kind: type) -> dict[str, Any]:
 
 
 def as_flags(kind: type, settings: dict[str, Any]) -> list[str]:
-    """The command line that says these settings of `kind`."""
+    """The command line that gives these settings of `kind`."""
     words = []
     for spec in dataclasses.fields(kind):
         if spec.name in settings:
@@ -93,7 +96,7 @@ def as_flags(kind: type, settings: dict[str, Any]) -> list[str]:
 
 
 def flag(name: str) -> str:
-    """The flag of a field: `heartbeat_s` is `--heartbeat-s`."""
+    """The flag of a field: `beat_interval_s` is `--beat-interval-s`."""
     return "--" + name.replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""`holdfast kubernetes render`: the manifests of a training job for one's own script. No cluster is asked."""
+"""`holdfast kubernetes render`: print the manifests that run one's own script. No cluster is contacted."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc
 
 
 def kubernetes(_: argparse.Namespace) -> int:
-    """Refuse to guess what to do."""
+    """Raise UsageError: the verb is missing."""
     raise UsageError(f"say what to do: {USAGE}")
 
 
 def render(values: argparse.Namespace) -> int:
-    """Print what `kubectl apply -f -` takes, or the chart's values for the same job."""
+    """Print the manifests for `kubectl apply -f -`, or the chart's values for the same job."""
     command = values.command
     if not command:
         raise UsageError(f"no command given: {USAGE}")
@@ -215,7 +215,7 @@ def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tls(values: argparse.Namespace, secrets: dict[str, str]) -> dict[str, Any]:
-    """Where the job's certificates come from. Raises UsageError when nobody has said."""
+    """Where the job's certificates come from. Raises UsageError when no flag tells."""
     if values.insecure:
         if values.tls_issuer or any(secrets.values()) or values.tls_deny_list:
             raise UsageError("--insecure and certificates, or a deny list, exclude each other: drop one")

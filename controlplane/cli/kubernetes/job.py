@@ -1,4 +1,4 @@
-"""All objects of one training job: its nodes, who submits it, and what may reach it."""
+"""Make all objects of one training job: its nodes, the pod that submits it, its network policy."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ DEFAULTS: Values = {
 """The chart's `jobDefaults`; a test holds them equal."""
 
 JOB_FAILED = 41
-"""What `holdfast exec` ends with when the job failed for good."""
+"""The exit code of `holdfast exec` when the job has failed for good."""
 
 
 def objects(job: str, values: Values, context: Values) -> list[Manifest]:
-    """The manifests of a job whose `values` are whole (see DEFAULTS). Raises UsageError."""
+    """The manifests of a job. `values` must be complete, see DEFAULTS. Raises UsageError."""
     _check(job, values)
     found = [_policy(job, values, context)]
     if values["storage"]["pvc"]["size"]:
@@ -80,7 +80,7 @@ def _check(job: str, values: Values) -> None:
 
 
 def submit_words(job: str, values: Values, context: Values) -> list[str]:
-    """The words of `holdfast` that submit the job and stay until it ends."""
+    """The arguments of `holdfast` that submit the job and wait for its end."""
     low = values["nodesMin"] or values["nodes"]
     found = [
         "submit",
@@ -99,7 +99,7 @@ def submit_words(job: str, values: Values, context: Values) -> list[str]:
 
 
 def _script(command: list[str]) -> list[str]:
-    """What comes after the flags: the interpreter is the launcher's own."""
+    """The arguments behind the flags: without the interpreter, which is the launcher's own."""
     if not command[0].rpartition("/")[2].startswith("python"):
         return ["--no-python", *command]
     return ["--module", *command[2:]] if command[1:2] == ["-m"] else command[1:]
@@ -184,7 +184,7 @@ def _stateful(job: str, values: Values, context: Values) -> list[Manifest]:
         "serviceName": name,
         "replicas": values["nodes"] + values["spareNodes"],
         "podManagementPolicy": "Parallel",
-        # Its ranks are of one version: people replace all pods at once.
+        # All ranks must be of one version, so people replace all pods at once.
         "updateStrategy": {"type": "OnDelete"},
         "selector": {"matchLabels": chosen},
         "template": _pods(job, values, context, "Always"),
@@ -213,8 +213,8 @@ def _object(api: str, kind: str, name: str, job: str, component: str) -> Manifes
 
 
 def _policy(job: str, values: Values, context: Values) -> Manifest:
-    """Ranks and agents of a job meet on any port, a leader asks silent nodes directly; others read /metrics
-    only."""
+    """Allow ranks and agents of a job to meet on any port, and leaders to probe silent nodes; others may read
+    /metrics only."""
     chosen = {"matchLabels": labels(job, "trainer")}
     coordinator = {"app.kubernetes.io/name": "holdfast", "app.kubernetes.io/component": "coordinator"}
     leaders = [
@@ -237,7 +237,7 @@ def _policy(job: str, values: Values, context: Values) -> Manifest:
 
 
 def _namespaces(coordinators: list[str]) -> list[str]:
-    """Of the services that they are in, as *.NAMESPACE.svc says."""
+    """The namespaces of these services, taken from *.NAMESPACE.svc."""
     found = [re.search(r"([^.]+)\.svc[.:]", each) for each in coordinators]
     return list(dict.fromkeys(each[1] for each in found if each))
 

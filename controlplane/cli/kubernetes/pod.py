@@ -1,6 +1,6 @@
-"""The pod of one node as Kubernetes has it: the agent as native sidecar, the launcher in the user's image.
+"""Make the pod of one node: the agent as native sidecar, the launcher in the user's image.
 
-The chart's templates say the same (helm/holdfast/templates/_job.tpl); a test renders both and compares."""
+The chart's templates make the same (helm/holdfast/templates/_job.tpl); a test renders both and compares."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LOCKED: Manifest = {
     "capabilities": {"drop": ["ALL"]},
 }
 _GRACE_MARGIN_S = 10
-"""So long before SIGKILL the launcher ends the ranks; the agent has given up _AGENT_MARGIN_S before it."""
+"""How long before SIGKILL the launcher ends the ranks. The agent stops draining _AGENT_MARGIN_S before it."""
 _AGENT_MARGIN_S = 15
 
 
 def labels(job: str, component: str) -> dict[str, str]:
-    """What the objects of a job carry."""
+    """The labels of a job's objects."""
     return {
         "app.kubernetes.io/name": "holdfast",
         "app.kubernetes.io/component": component,
@@ -32,7 +32,7 @@ def labels(job: str, component: str) -> dict[str, str]:
 
 
 def words(settings: Values) -> list[str]:
-    """Settings as flags of a daemon: names have hyphens there, switches a `no-`."""
+    """Settings as flags of a daemon: underscores become hyphens, a switch that is off gets `no-`."""
     flags = []
     for name, value in sorted(settings.items()):
         flag = name.replace("_", "-")
@@ -44,7 +44,7 @@ def words(settings: Values) -> list[str]:
 
 
 def pod_security(values: Values) -> Manifest:
-    """Every container of the pod is this user, and none of root's."""
+    """Run every container of the pod as this one user, which is not root."""
     user = values["runAsUser"]
     return {
         "runAsNonRoot": True,
@@ -141,7 +141,7 @@ def _agent_flags(job: str, values: Values, context: Values, restart: str) -> lis
 
 
 def _storage_flags(values: Values) -> list[str]:
-    """Agents of one job's own open its storages only."""
+    """Allow the agents of a single job its own storages only."""
     own = [url for url in (values["storage"]["url"], values["storage"]["mirror"]) if url]
     said = "storage_allowed" in values["agent"]["settings"]
     return [f"--storage-allowed={','.join(own)}"] if values["storage"]["url"] and not said else []

@@ -1,6 +1,6 @@
-"""Certificates of a job on Kubernetes: secrets of one's own, or such as cert-manager makes; or none, by name.
+"""Choose the certificates of a job: secrets of one's own, cert-manager's, or none on explicit request.
 
-The chart's templates say the same (helm/holdfast/templates/_job.tpl); a test renders both and compares."""
+The chart's templates do the same (helm/holdfast/templates/_job.tpl); a test renders both and compares."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ INSECURE: dict[str, Any] = {
     "submitSecret": "",
     "denyMap": "",
 }
-"""A context's `tls` that asks for plaintext. Others name: from (certManager, secrets), peerName, csiDriver,
-hours, issuer {name, kind, group}, the secrets that jobs share (agentSecret, submitSecret), and the config map
-of the deny list with its key (denyMap, denyKey)."""
+"""The `tls` of a context that asks for plaintext.
+
+Others have: `from` (certManager or secrets), peerName, csiDriver, hours, issuer {name, kind, group}, the
+secrets that jobs share (agentSecret, submitSecret), and the config map of the deny list with its key
+(denyMap, denyKey)."""
 
 _FILES = {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
 _MODE = 0o440
 
 
 def secret_of(job: str, whose: str, values: Values, context: Values) -> str:
-    """The secret of a job's `whose`, agent or submit; "" when all is plaintext."""
+    """The name of a job's secret, for `whose` (agent or submit); "" for plaintext."""
     tls = context["tls"]
     if tls["from"] == "insecure":
         return ""
@@ -36,7 +38,7 @@ def secret_of(job: str, whose: str, values: Values, context: Values) -> str:
 
 
 def agent_flags(job: str, values: Values, context: Values) -> list[str]:
-    """What an agent shows, and whom it expects."""
+    """The flags for an agent's certificate, and for the peers that it accepts."""
     if not secret_of(job, "agent", values, context):
         return ["--insecure"]
     files = [f"--tls-{name}={FOLDER}/{file}" for name, file in _FILES.items()]
@@ -46,36 +48,37 @@ def agent_flags(job: str, values: Values, context: Values) -> list[str]:
 
 
 def variables() -> list[Manifest]:
-    """What `holdfast` shows when it calls, as variables."""
+    """The environment variables with the certificate for calls of `holdfast`."""
     return [{"name": f"HOLDFAST_TLS_{name.upper()}", "value": f"{FOLDER}/{f}"} for name, f in _FILES.items()]
 
 
 def mount(secret: str) -> list[Manifest]:
-    """Where the files of a secret are in a container; nothing without one."""
+    """Where a secret's files are in a container; [] without a secret."""
     return [{"name": "tls", "mountPath": FOLDER, "readOnly": True}] if secret else []
 
 
 def agent_mounts(job: str, values: Values, context: Values) -> list[Manifest]:
-    """Where the agent finds its certificate, and the deny list."""
+    """Where the agent finds its certificate and the deny list."""
     denied = [{"name": "denied", "mountPath": DENIED, "readOnly": True}] if context["tls"]["denyMap"] else []
     return [*mount(secret_of(job, "agent", values, context)), *denied]
 
 
 def agent_volumes(job: str, values: Values, context: Values) -> list[Manifest]:
-    """The volumes of these."""
+    """The volumes for `agent_mounts`."""
     name = context["tls"]["denyMap"]
     denied = [{"name": "denied", "configMap": {"name": name, "defaultMode": _MODE}}] if name else []
     return [*_agent_volume(job, values, context), *denied]
 
 
 def secret_volume(secret: str) -> list[Manifest]:
-    """The volume of a secret; nothing without one."""
+    """The volume of a secret; [] without one."""
     held = {"secretName": secret, "defaultMode": _MODE}
     return [{"name": "tls", "secret": held}] if secret else []
 
 
 def _agent_volume(job: str, values: Values, context: Values) -> list[Manifest]:
-    """The agents' certificate: each its own by the CSI driver, or the secret that they share."""
+    """The volume of the agents' certificate: one per pod from the CSI driver, or the secret that they
+    share."""
     tls = context["tls"]
     if not tls["csiDriver"] or values["tls"]["agentSecret"]:
         return secret_volume(secret_of(job, "agent", values, context))
@@ -93,12 +96,13 @@ def _agent_volume(job: str, values: Values, context: Values) -> list[Manifest]:
 
 
 def _of(job: str, values: Values) -> str:
-    """Of whom a job's agents speak: nodes that stay serve every job."""
+    """The part of an agent's identity that limits it to its job; nodes that stay (StatefulSet) serve every
+    job."""
     return "" if values["kind"] == "StatefulSet" else f"?job={job}"
 
 
 def certificates(job: str, values: Values, context: Values) -> list[Manifest]:
-    """The specs of what cert-manager is to make, each with its name and whose it is (`component`)."""
+    """The specs of the certificates that cert-manager must make."""
     tls = context["tls"]
     if tls["from"] != "certManager":
         return []

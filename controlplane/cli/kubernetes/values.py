@@ -1,4 +1,4 @@
-"""Name the shapes of manifests and of the values they are rendered from."""
+"""Name the types of manifests and of the values that they are rendered from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Plain data as YAML: enough for manifests, without a dependency. What could be read otherwise is quoted."""
+"""Write plain data as YAML: enough for manifests, without a dependency.
+
+Whatever could be read as another type, or has special characters, is quoted as JSON, which is valid YAML."""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 def document(value: Any) -> str:
-    """One document, with its end of line."""
+    """One document, with a newline at its end."""
     return "\n".join(_lines(value)) + "\n"
 
 
 def documents(values: Iterable[Any]) -> str:
-    """Several, each after its `---`."""
+    """Several documents, each after its `---`."""
     return "".join(f"---\n{document(value)}" for value in values)
 
 

@@ -1,4 +1,7 @@
-"""One daemon of a local cluster, kept alive: started again at the same place when it dies, within bounds."""
+"""Keep one daemon of a local cluster alive: start it again when it dies, within bounds.
+
+A daemon has started when it has written its address file. It is restarted without limit after that; but when
+it dies STARTS_MAX times in a row before it was ready, it is given up, with the last lines of its log."""
 
 from __future__ import annotations
 
@@ -20,34 +23,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STARTS_MAX = 3
-"""Deaths in a row before being ready, after which it is given up."""
+"""How often in a row a daemon may die before it is ready."""
 _BACKOFF_S = (0.0, 0.25, 1.0, 2.0)
+"""The pause before each further start."""
 _LOOK_S = 0.02
 
 
 class ChildFailed(CliError):
-    """A daemon does not start. The message holds its last log lines."""
+    """A daemon does not start. The message has its last log lines."""
 
 
 @dataclass(slots=True)
 class Child:
-    """One daemon. `argv` is asked for at each start, so that a first start may learn what a second needs."""
+    """One daemon. `argv` is called at each start, because the first start may learn a port that the next must
+    use."""
 
     name: str
     argv: Callable[[], Sequence[str]]
     address_file: Path  # written by the daemon once it serves
     log: Path
-    show_output: bool = False  # its standard output is ours, not the log's
+    show_output: bool = False  # its standard output goes to ours instead of the log
     on_change: Callable[[], None] = lambda: None
     process: subprocess.Popen[bytes] | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     starts: int = 0
-    _log_from: int = 0  # where the last start's lines begin
+    _log_from: int = 0  # the offset in the log where the last start begins
     _stopping: bool = False
 
     @property
     def pid(self) -> int:
-        """Its process, 0 when it does not run."""
+        """The id of its process; 0 when it does not run."""
         return 0 if self.process is None else self.process.pid
 
     async def keep(self) -> None:
@@ -71,8 +76,10 @@ class Child:
                 raise ChildFailed(self._obituary(code))
 
     async def served(self, keeper: asyncio.Task[None], timeout_s: float) -> None:
-        """Returns once it serves, for the first time. Raises ChildFailed when it dies too often before, or is
-        not there in time; `keeper` is its `keep`."""
+        """Return once it serves for the first time.
+
+        `keeper`: the task of its `keep`. Raises ChildFailed when it dies too often before, or takes too
+        long."""
         ready = asyncio.create_task(self.ready.wait())
         try:
             await asyncio.wait([keeper, ready], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -84,7 +91,7 @@ class Child:
             raise ChildFailed(f"{self.name} does not serve within {timeout_s:g} s. {self._log_told()}")
 
     async def stop(self, grace_s: float) -> None:
-        """Ask it to end; SIGKILL after the grace."""
+        """Ask it to end, and kill it after `grace_s`."""
         self._stopping = True
         process = self.process
         if process is None:
@@ -119,20 +126,20 @@ class Child:
         self.ready.set()
 
     async def _wait(self) -> int:
-        """Its exit status."""
+        """Wait for its end, and return its exit status."""
         assert self.process is not None
         await wait_for_end(self.process.pid)
         return self.process.wait()
 
     def _note(self, text: str) -> None:
-        with suppress(FileNotFoundError), self.log.open("a") as log:  # somebody may have removed its folder
+        with suppress(FileNotFoundError), self.log.open("a") as log:  # somebody may have removed the folder
             log.write(f"holdfast run: {self.name} {text}\n")
 
     def _obituary(self, code: int) -> str:
         return f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. {self._log_told()}"
 
     def _log_told(self) -> str:
-        """What it said since its last start."""
+        """The last lines that it logged since its last start."""
         lines = last_lines(self.log, since=self._log_from)
         told = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
         return f"From {self.log}:{told}"
@@ -143,7 +150,7 @@ def _ending(code: int) -> str:
 
 
 def last_lines(path: Path, count: int = 8, since: int = 0) -> list[str]:
-    """The last lines of a text file, from byte `since` on; none when there is no such file."""
+    """The last lines of a text file, from byte `since` on; [] when there is no such file."""
     try:
         with path.open("rb") as file:
             file.seek(max(since, path.stat().st_size - 8192))

@@ -1,4 +1,8 @@
-"""The processes of a cluster on this machine: started in order, kept alive, ended without a trace."""
+"""Run the processes of a cluster on this machine: start them in order, keep them alive, leave no trace.
+
+As subreaper, this process inherits every orphan among its descendants, so `end` finds and kills all that was
+started, whatever has died in between. What even SIGKILL of this process leaves behind is found by the next
+run, through the card (`layout.sweep`)."""
 
 from __future__ import annotations
 
@@ -37,14 +41,14 @@ class ClusterPlan:
 
     nodes: int
     slots: int  # ranks per node
-    etcd: str = ""  # endpoints of an etcd of the user's own; "" starts a private one
+    etcd: str = ""  # endpoints of the user's own etcd; "": start a private one
     coordinator: dict[str, Any] = field(default_factory=dict)
     agent: dict[str, Any] = field(default_factory=dict)
-    log_dir: str = ""  # where ranks' logs shall stay
+    log_dir: str = ""  # the user's folder for the ranks' logs; "": they go with the run folder
 
 
 class LocalCluster:
-    """A private etcd, a coordinator, one agent per node."""
+    """A private etcd, a coordinator, and one agent per node."""
 
     def __init__(self, layout: Layout, plan: ClusterPlan) -> None:
         self.layout, self.plan = layout, plan
@@ -55,7 +59,7 @@ class LocalCluster:
         self._keepers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Returns when all daemons serve. Raises CliError with the last log lines of one that does not."""
+        """Return once all daemons serve. Raises CliError with the last log lines of one that does not."""
         self._keepers.append(asyncio.create_task(self._reap_orphans()))
         self._keepers.append(asyncio.create_task(self._watch_state()))
         if self.plan.etcd:
@@ -71,7 +75,7 @@ class LocalCluster:
         self._write_card()
 
     async def guard(self, work: Awaitable[T]) -> T:
-        """The result of `work`, unless a daemon fails for good before: then its ChildFailed."""
+        """The result of `work`. Raises ChildFailed when a daemon fails for good before that."""
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait([task, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
@@ -84,9 +88,10 @@ class LocalCluster:
             await asyncio.gather(task, return_exceptions=True)
 
     async def stop(self) -> list[int]:
-        """End everything that was started: orderly, then with SIGKILL. Returns what would not end.
+        """End everything that was started: in order, then with SIGKILL.
 
-        The coordinator first: it must not take the end of the ranks for failures to be mended."""
+        The coordinator goes first: it must not take the end of the ranks for failures and repair them.
+        Returns the processes that would not end."""
         await self._coordinator.stop(DAEMON_GRACE_S)
         await asyncio.gather(*[agent.stop(AGENT_GRACE_S) for agent in self._agents])
         await self._etcd.stop()
@@ -96,14 +101,15 @@ class LocalCluster:
         return self.end()
 
     def end(self) -> list[int]:
-        """SIGKILL whatever is left below us and remove its traces. Returns what would not end."""
+        """Kill all that is left below this process and remove its traces. Returns the processes that would
+        not end."""
         left = end_all_below(os.getpid())
         remove_traces(self.layout)
         removal.file(self.layout.card)
         return left
 
     async def _keep(self, child: Child) -> None:
-        """Start it and wait until it serves."""
+        """Start a daemon and wait until it serves."""
         keeper = asyncio.create_task(child.keep(), name=child.name)
         self._keepers.append(keeper)
         await child.served(keeper, START_TIMEOUT_S)
@@ -159,7 +165,7 @@ class LocalCluster:
         return str(document["listen"]), str(document["page"])
 
     def _place_logs(self, node: str) -> None:
-        """With a log folder of the user's, the node's logs are written there, and stay."""
+        """If the user gave a log folder, have the node's logs written there, where they stay."""
         if not self.plan.log_dir:
             return
         folder = self.layout.node_dir(node)
@@ -169,7 +175,9 @@ class LocalCluster:
         (folder / "logs").symlink_to(target)
 
     def _write_card(self) -> None:
-        """Tell tools and the next run who we are. Births tell a reused pid apart."""
+        """Describe the running cluster for tools and for the next run.
+
+        Each process is named with its start time, so that a pid that was used again is not taken for it."""
         children = [self._coordinator, *self._agents]
         pids = {child.name: child.pid for child in children} | {"etcd": self._etcd.pid}
         self.layout.write_card(
@@ -185,8 +193,9 @@ class LocalCluster:
         )
 
     async def _watch_state(self) -> None:
-        """Raise CliError when somebody removes our state folder: its etcd cannot go on without its data, and
-        nothing would be remembered."""
+        """Raise CliError when somebody removes the state folder.
+
+        The etcd in it cannot go on without its data, and nothing would be remembered."""
         lock = self.layout.state / "lock"
         while lock.exists():  # noqa: ASYNC110 -- a file has no event
             await asyncio.sleep(0.5)
@@ -196,7 +205,7 @@ class LocalCluster:
         )
 
     async def _reap_orphans(self) -> None:
-        """As subreaper we inherit what our daemons leave behind; zombies must not pile up."""
+        """Reap what our daemons leave behind: as subreaper we inherit it, and zombies must not pile up."""
         while True:
             await asyncio.sleep(0.5)
             ours = {child.pid for child in [self._coordinator, *self._agents]} | {self._etcd.pid}

@@ -1,4 +1,4 @@
-"""The private etcd of a local cluster, kept alive at its address and folder."""
+"""Keep the private etcd of a local cluster alive, at the same address and folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BACKOFF_S = (0.0, 0.5, 2.0)
 
 
 class KeptEtcd:
-    """Started once, started again whenever it dies. It dies with us."""
+    """An etcd that is started again whenever it dies, and that dies with this process."""
 
     def __init__(self, folder: Path, on_change: Callable[[], None]) -> None:
         self._server = PrivateEtcd(folder)
@@ -35,7 +35,7 @@ class KeptEtcd:
         return self._server.pid
 
     async def start(self) -> str:
-        """Start it and return its endpoint. Raises UnreachableError with the reason and the mend."""
+        """Start it and return its endpoint. Raises UnreachableError with the reason and a solution."""
         try:
             await self._server.start()
         except EtcdError as error:
@@ -51,7 +51,7 @@ class KeptEtcd:
             await self._revive()
 
     async def stop(self) -> None:
-        """End it; its data stay."""
+        """End it. Its data stay."""
         await self._server.stop()
 
     async def _revive(self) -> None:
@@ -68,9 +68,9 @@ class KeptEtcd:
 
 
 async def reach(endpoints: str) -> str:
-    """The endpoints of an etcd of the user's own, once it has answered.
+    """Return the endpoints of the user's own etcd, once it has answered.
 
-    Raises UsageError when these are none, UnreachableError when no etcd that will do answers there."""
+    Raises UsageError for impossible endpoints, UnreachableError when no usable etcd answers there."""
     try:
         target = Target.of(EtcdSettings(etcd=endpoints))
     except SettingsError as error:

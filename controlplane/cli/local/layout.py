@@ -1,4 +1,4 @@
-"""Where a local cluster keeps its things, who may use them, and what a killed run left there."""
+"""Define where a local cluster keeps its files, lock them for one run, and clear up after a killed run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from holdfast.pids import born
 
 NODE_NAMES = "n{}"
 ONCE = "once"
-"""The folder of states that go when their run ends."""
+"""The folder for states that are removed when their run ends."""
 STATE_FILES = re.compile(
     r"etcd|logs|lock|stacks|journal\.(jsonl|reigns)|(cluster|job)\.(json|part)|(coordinator|n[0-9]+)\.json[.\w]*"
 )
-"""What a state folder holds. One that a version before the marks has made holds nothing else."""
+"""The files of a state folder. A folder from a version without marks is ours when it has nothing else."""
 log = logging.getLogger(__name__)
 
 
 def state_root() -> Path:
-    """Where states lie unless a flag says otherwise."""
+    """The folder of all states, unless a flag names another."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "holdfast"
 
@@ -43,21 +43,22 @@ class Layout:
     state: Path
     run_root: Path
     shm_dir: Path
-    once: bool  # nothing will ever continue it: its state goes when it ends
+    once: bool  # no command will continue this job: its state is removed when it ends
 
     @property
     def cluster(self) -> str:
-        """Its name: the job's, made distinct by the state's path, so that two never share sockets."""
+        """The cluster's name: the job's, and a digest of the state's path, so that no two clusters share
+        sockets."""
         return f"{self.job[:56]}-{hashlib.blake2b(str(self.state).encode(), digest_size=3).hexdigest()}"
 
     @property
     def run_dir(self) -> Path:
-        """Sockets, pid files and logs of all its nodes."""
+        """The folder of sockets, pid files and logs of all its nodes."""
         return self.run_root / self.cluster
 
     @property
     def card(self) -> Path:
-        """The file that says which processes make up the running cluster, and where it listens."""
+        """The file that lists the processes of the running cluster, and where it listens."""
         return self.state / "cluster.json"
 
     def node_dir(self, node: str) -> Path:
@@ -65,15 +66,15 @@ class Layout:
         return self.run_dir / node
 
     def shm(self, node: str) -> Path:
-        """The folder in memory of one node."""
+        """The folder in shared memory of one node."""
         return self.shm_dir / f"holdfast-{os.getuid()}-{self.cluster}-{node}"
 
     def logs(self) -> Path:
-        """Where the daemons' own logs lie."""
+        """The folder of the daemons' own logs."""
         return self.state / "logs"
 
     def read_card(self) -> dict[str, Any]:
-        """What the card says; nothing when there is none, or a torn one."""
+        """The content of the card; {} when there is none, or an incomplete one."""
         try:
             card = json.loads(self.card.read_text())
         except (FileNotFoundError, ValueError):
@@ -81,14 +82,14 @@ class Layout:
         return card if isinstance(card, dict) else {}
 
     def write_card(self, card: dict[str, Any]) -> None:
-        """Replace the card, whole or not at all."""
+        """Replace the card, as a whole."""
         partial = self.card.with_suffix(".part")
         partial.write_text(json.dumps(card, indent=2))
         partial.replace(self.card)
 
 
 def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = "/dev/shm") -> Layout:
-    """The layout of a job's cluster; its state folder is made. Raises CliError when it cannot be."""
+    """The layout of a job's cluster. Creates its state folder; raises CliError when that is impossible."""
     state = Path(state_dir).absolute() if state_dir else state_root() / (ONCE if once else ".") / job
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,29 +105,29 @@ def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = 
 
 
 def layout_at(job: str, state: Path, *, once: bool = False, shm_dir: Path = Path("/dev/shm")) -> Layout:
-    """The layout of a job whose state is in this folder; touches nothing."""
+    """The layout of a job whose state is in this folder. Touches nothing."""
     return Layout(job, state, Path(f"/tmp/holdfast-{os.getuid()}"), shm_dir, once)
 
 
 def prune() -> None:
-    """Remove states of jobs that nothing will continue, where their run was killed."""
+    """Remove the states of killed runs whose jobs no command will continue."""
     for state in (state_root() / ONCE).glob("*/"):
         try:
             with (state / "lock").open("a+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                removal.claim(state, STATE_FILES)  # of a version before the marks, maybe
+                removal.claim(state, STATE_FILES)  # a version without marks may have made it
                 removal.tree(state)
         except (BlockingIOError, FileNotFoundError):
-            continue  # it runs; or it is just being made, or removed
-        except OSError as error:  # with files of others in it, or still written to
+            continue  # it runs, or is being created or removed at this moment
+        except OSError as error:  # it has files of others in it, or is still written to
             log.debug("%s stays: %s", state, error)
 
 
 class Lock:
-    """One run per state folder. Held until the process ends, however it ends."""
+    """Allows one run per state folder. Held until the process ends, however it ends."""
 
     def __init__(self, layout: Layout) -> None:
-        """Raises CliError when another run holds it, naming that run and the mend."""
+        """Raise CliError when another run holds it, naming that run and a solution."""
         self._file = open(layout.state / "lock", "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,7 +145,8 @@ class Lock:
 
 
 def sweep(layout: Layout) -> list[str]:
-    """Clear away what a killed run left: processes, sockets, shared memory. Says what it found."""
+    """Remove what a killed run left: processes, sockets, shared memory. Returns what was found, for
+    people."""
     found = []
     for name, (pid, birth) in layout.read_card().get("processes", {}).items():
         if birth and born(pid) == birth:
@@ -161,8 +163,10 @@ def sweep(layout: Layout) -> list[str]:
 
 
 def _launcher(path: Path) -> int:
-    """The pid in this file when that launcher still has it, else 0: pids are used again, and to whom this
-    one belongs now we must do no harm. A launcher is told its folder."""
+    """The pid in this file if that launcher still has it, else 0.
+
+    Pids are used again, and the process that has this one now may be another's. A launcher's command line has
+    its folder."""
     try:
         pid = int(path.read_text().split()[0])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -177,7 +181,7 @@ def _end(pid: int) -> None:
 
 
 def remove_traces(layout: Layout) -> None:
-    """Remove run folders and shared memory of every node of this cluster; what is not ours stays."""
+    """Remove run folders and shared memory of every node of this cluster. Files of others stay."""
     for folder in layout.run_dir.glob("*/"):
         _remove(folder, RUN_FILES)
     if layout.run_dir.is_dir():
@@ -188,12 +192,12 @@ def remove_traces(layout: Layout) -> None:
 
 
 def _remove(folder: Path, known: re.Pattern[str] | None) -> None:
-    """Remove a folder that has our mark, or that a daemon was killed in before it had."""
+    """Remove a folder that has our mark, or whose daemon was killed before it could set the mark."""
     try:
         if known is not None and not removal.claimed(folder):
             removal.claim(folder, known)
         removal.tree(folder)
-    except FileNotFoundError:  # whoever it belongs to was faster
+    except FileNotFoundError:  # its own process has removed it meanwhile
         return
     except OSError as error:
         log.warning("%s stays: %s", folder, error)

@@ -1,6 +1,9 @@
-"""The lives of a job: the same command continues one, --fresh begins the next under a name of its own.
+"""Choose between continuing a job and beginning it anew under another name.
 
-A checkpoint's id is never written twice, so a new life must not share the old one's names on storage."""
+The same command continues its job. --fresh begins the next "life": the id of a checkpoint is never written
+twice, so a new life must not share the old one's folder on storage, and gets the name `<job>-life<n>`. A job
+whose state folder was lost also begins a new life, unless --adopt is given: without etcd nobody can tell
+which of its checkpoints are good."""
 
 from __future__ import annotations
 
@@ -20,17 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What becomes of checkpoints that are there already: a new life beside them (`fresh`), or this one goes
-    on from them although nobody knows them (`adopt`); neither: it goes on when they are known."""
+    """What to do with checkpoints that exist already.
+
+    `fresh`: begin a new life beside them. `adopt`: continue from them although etcd does not know them.
+    Neither: continue if etcd knows them."""
 
     fresh: bool = False
     adopt: bool = False
 
 
 def current_life(layout: Layout, spec: JobSpec, beginning: Beginning, knows_nothing: bool) -> JobSpec:
-    """The spec under the name of its present life, or of the next. Raises CliError.
+    """The spec under the name of its current life, or of the next one. Raises CliError.
 
-    knows_nothing: what is not in our state folder's etcd is known nowhere."""
+    `knows_nothing`: no other etcd knows the job, so what our state folder's etcd has lost is lost."""
     life = int(_read(layout).get("life", 0)) + beginning.fresh
     lost = knows_nothing and not (layout.state / "etcd").exists()
     if lost and beginning.adopt:
@@ -43,7 +48,7 @@ def current_life(layout: Layout, spec: JobSpec, beginning: Beginning, knows_noth
 
 
 def passed_over(layout: Layout, asked: JobSpec, now: JobSpec, beginning: Beginning) -> str:
-    """What to tell people whose job begins anew beside checkpoints that nobody knows; "" otherwise."""
+    """A message for people whose job begins anew beside unknown checkpoints; "" otherwise."""
     if beginning.fresh or now.job == _named(asked.job, int(_read(layout).get("life", 0))):
         return ""
     return (
@@ -53,7 +58,7 @@ def passed_over(layout: Layout, asked: JobSpec, now: JobSpec, beginning: Beginni
 
 
 def remember(layout: Layout, spec: JobSpec) -> None:
-    """Write down the life and the settings that run now."""
+    """Record the life and the settings that run now."""
     path = layout.state / "job.json"
     partial = path.with_suffix(".part")
     life = spec.job.rpartition("-life")[2] if spec.job != layout.job else 0

@@ -1,4 +1,4 @@
-"""The processes below one of ours: found in /proc, reaped, and ended for certain."""
+"""Find the processes below one of ours in /proc, reap them, and end them for certain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """From now on, orphans among our descendants become our children. Raises OSError."""
+    """Make orphans among our descendants our children from now on. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         code = ctypes.get_errno()
@@ -27,13 +27,13 @@ def become_subreaper() -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it exists and is no zombie."""
+    """Whether it exists and is not a zombie."""
     found = fields(pid)
     return bool(found) and found[0] not in "ZX"
 
 
 def descendants(root: int) -> list[int]:
-    """All processes below `root`, parents before children; zombies too."""
+    """All processes below `root`, zombies included, parents before children."""
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (each := fields(int(name))):
@@ -55,16 +55,16 @@ def send(pid: int, number: int) -> bool:
 
 
 def reap(pids: Iterable[int]) -> None:
-    """Take the exit status of those of these children that ended."""
+    """Take the exit status of those among these children that have ended."""
     for pid in pids:
         try:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
-            continue  # somebody else's child, or reaped in between
+            continue  # another process's child, or reaped already
 
 
 def end_all_below(root: int, timeout_s: float = 10.0) -> list[int]:
-    """SIGKILL every descendant until none runs. Returns those stuck in the kernel."""
+    """Kill descendants until none runs. Returns those that the kernel still holds after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         alive = [pid for pid in descendants(root) if is_running(pid)]
@@ -78,7 +78,7 @@ def end_all_below(root: int, timeout_s: float = 10.0) -> list[int]:
 
 
 async def wait_for_end(pid: int) -> None:
-    """Returns when this process has ended; the kernel wakes us, its exit status is left to its parent."""
+    """Return when this process has ended. Its exit status is left to its parent."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -93,7 +93,7 @@ async def wait_for_end(pid: int) -> None:
 
 
 def children() -> list[int]:
-    """The processes whose parent we are, whichever of our threads that is."""
+    """Our child processes, whichever of our threads started them."""
     found = []
     for path in Path("/proc/self/task").glob("*/children"):
         found += [int(word) for word in path.read_text().split()]
@@ -101,7 +101,9 @@ def children() -> list[int]:
 
 
 def freeze_and_kill(root: int) -> None:
-    """SIGKILL `root` and everything below at one instant: stopped first, so that nobody reacts to a death."""
+    """Kill `root` and everything below it at one instant.
+
+    All are stopped first, so that none can react to the death of another."""
     family = [root, *descendants(root)]
     for pid in family:
         send(pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""`holdfast run`: a job on this machine, from the first check to the last trace removed."""
+"""`holdfast run`: run a job on this machine, from the first check until the last trace is removed."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGHUP:
 
 
 def say(text: str) -> None:
-    """One message of Holdfast's own; standard output belongs to the ranks."""
+    """Print a message of Holdfast's own to standard error. Standard output belongs to the ranks."""
     for line in text.splitlines():
         print(f"holdfast: {line}", file=sys.stderr, flush=True)
 
 
 def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beginning) -> int:
-    """Run the job to its end. The exit code; nothing that was started is left. Raises CliError."""
+    """Run the job to its end and return the exit code. Nothing that was started is left. Raises CliError."""
     lock = Lock(layout)
     prune()
     code = FAILED
@@ -65,7 +65,7 @@ def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beg
 
 
 def _leave(layout: Layout, keep_logs: bool) -> None:
-    """Nothing continues a job named for once only: its state goes; after a failure the logs stay."""
+    """Remove the state of a job that no command will continue. After a failure the logs stay."""
     if layout.once and keep_logs:
         _remove(layout.state / "etcd")
         say(f"the daemons' logs and the journal are in {layout.state}")
@@ -81,7 +81,7 @@ def _remove(folder: Path) -> None:
 
 
 def forget(layout: Layout) -> None:
-    """Let go of what an earlier run of this state folder knew. Checkpoints on storage stay."""
+    """Remove what earlier runs with this state folder left. Checkpoints on storage stay. Raises CliError."""
     try:
         removal.tree(layout.state / "etcd")
         for path in rotation.files(layout.state / "journal.jsonl"):
@@ -114,7 +114,7 @@ async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool 
 
 
 def _promise(spec: JobSpec) -> str:
-    """What the same command will find; nothing is promised that is not kept."""
+    """What the same command will find, for people. Promise nothing that is not kept."""
     if not spec.storage:
         return "Holdfast keeps none of its state without --storage: the same command begins anew"
     return "the same command goes on from the newest checkpoint, if one was committed"
@@ -126,7 +126,7 @@ async def _work(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[i
 
 
 async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[int, str]:
-    """See the job to its end: the exit code, and what is to be said of it."""
+    """Follow the job to its end. Returns the exit code, and the last message for people."""
     async with Admin(cluster.address, access=plain()) as admin:
         if adopt:
             await _adopt(admin, spec)
@@ -140,8 +140,10 @@ async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple
 
 
 async def _adopt(admin: Admin, spec: JobSpec) -> None:
-    """Have the coordinator know what lies on the storage. Manifests only are read here: a restore reads every
-    byte anyway, and falls back to an older one."""
+    """Make the checkpoints on the storage known to the coordinator.
+
+    Only manifests are read here: a restore verifies every byte anyway, and falls back to an older
+    checkpoint."""
     from controlplane.cli.checkpoint.adopting import on_storage
 
     records, refused = await asyncio.to_thread(on_storage, spec.storage, spec.mirror, spec.job)
@@ -153,8 +155,10 @@ async def _adopt(admin: Admin, spec: JobSpec) -> None:
 
 
 async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
-    """Submit. A job that goes on keeps its settings; when ours are others, it is taken up again with them.
-    Also when that was (wall clock, s): what the journal tells before is not of this run."""
+    """Submit the job, and return the answer and the wall clock time of the submission (s).
+
+    A running job keeps its settings; when the given ones differ, it is stopped and submitted again with the
+    new ones. Lines of the journal before that time are not about this run."""
     started = time.time()
     try:
         reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
@@ -169,14 +173,15 @@ async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.Submi
 
 
 class _Teller:
-    """Tells the journal's headlines, and each traceback once: where it does not end the job."""
+    """Prints the journal's headlines, and each traceback once, unless it ends the job (then `last_words` has
+    it)."""
 
     def __init__(self) -> None:
         self._traceback = ""
         self._told: set[str] = set()
 
     def hear(self, line: dict[str, Any]) -> None:
-        """One line of the journal."""
+        """Take one line of the journal."""
         self._traceback = traceback_of(line) or self._traceback
         sentence = tell(line)
         job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ENDINGS
@@ -192,7 +197,7 @@ class _Teller:
 
 
 class _Signals:
-    """The first signal asks for an orderly end, the second for an end at once."""
+    """Ends the run in order at the first signal, and at once at the second."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.name, self.code = "", OK
@@ -203,7 +208,7 @@ class _Signals:
             loop.add_signal_handler(number, self._on, number)
 
     async def wait(self) -> None:
-        """Returns after the first signal."""
+        """Return after the first signal."""
         await self._asked.wait()
 
     def _on(self, number: signal.Signals) -> None:

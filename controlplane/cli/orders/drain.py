@@ -40,7 +40,7 @@ def _drain_flags(parser: Parser) -> None:
 
 
 def drain(values: argparse.Namespace) -> int:
-    """Have a node's ranks moved at a step boundary. Exit code 1 when that cannot be."""
+    """Move a node's ranks elsewhere at a step boundary. Exit code 1 when that is impossible."""
     return asyncio.run(_drain(values))
 
 
@@ -70,12 +70,12 @@ def _cordon_flags(parser: Parser) -> None:
 
 
 def cordon(values: argparse.Namespace) -> int:
-    """Have a node take no new ranks."""
+    """Give a node no new ranks."""
     return asyncio.run(_cordon(values, on=True))
 
 
 def uncordon(values: argparse.Namespace) -> int:
-    """Have a node take ranks again."""
+    """Let a node take ranks again."""
     return asyncio.run(_cordon(values, on=False))
 
 

@@ -1,4 +1,4 @@
-"""Follows one job through a coordinator that may die and come back, until the job ends."""
+"""Follow one job until it ends, through a coordinator that may die and come back."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.3
 LOOK_S = 2.0
-"""How often the leader is asked whether the job is over."""
+"""The pause between two questions to the leader whether the job has ended."""
 JOURNAL_LAG_S = 1.0
+"""How long to wait for the journal's line about an end that the leader has reported."""
 ENDINGS = {"finished": OK, "failed": FAILED, "stopped": FAILED}
+"""The phases in which a job has ended, and the exit code for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,13 @@ class Ending:
 
     @property
     def code(self) -> int:
-        """The exit code that says so."""
+        """The exit code for this end."""
         return ENDINGS[self.phase]
 
 
 async def journal(admin: Admin, job: str, since_wall_s: float) -> AsyncIterator[dict[str, Any]]:
-    """The job's lines from a time on, across restarts of the coordinator; never ends by itself."""
+    """The lines about a job from a time on (wall clock, s), across restarts of the coordinator, without
+    end."""
     after = 0
     while True:
         try:
@@ -51,23 +54,23 @@ async def journal(admin: Admin, job: str, since_wall_s: float) -> AsyncIterator[
                 if entry["wall_s"] >= since_wall_s:
                     yield entry
         except UnreachableError:
-            pass  # it is being restarted; what it decided meanwhile is in its journal
+            pass  # the coordinator is restarting; its journal keeps what it decided meanwhile
         await asyncio.sleep(PAUSE_S)
 
 
 async def until_end(
     admin: Admin, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
 ) -> Ending:
-    """Wait for the job's end; `hear` gets each line of the journal on the way.
+    """Wait for the job's end; `hear` receives each line of the journal on the way.
 
-    The journal may not tell of it (a standby's, one begun later, a clock that differs): the leader is
-    asked as well."""
+    The journal may never show the end (a standby's, one that began later, a clock that differs), so the
+    leader is asked as well. The journal's answer is preferred, because it has the traceback."""
     told = asyncio.create_task(_told(admin, job, since_wall_s, hear))
     seen = asyncio.create_task(_seen(admin, job))
     try:
         await asyncio.wait([told, seen], return_when=asyncio.FIRST_COMPLETED)
         if not told.done():
-            await asyncio.wait([told], timeout=JOURNAL_LAG_S)  # it says more, and is hardly ever behind
+            await asyncio.wait([told], timeout=JOURNAL_LAG_S)  # it has the traceback, and is rarely behind
         return (told if told.done() else seen).result()
     finally:
         for task in (told, seen):
@@ -94,21 +97,21 @@ async def _seen(admin: Admin, job: str) -> Ending:
         try:
             status = await admin.status()
         except UnreachableError:
-            continue  # it is being restarted
+            continue  # the coordinator is restarting
         for row in status.jobs:
             if row.job == job and row.phase in ENDINGS:
                 return Ending(job, row.phase, row.reason)
 
 
 def traceback_of(line: dict[str, Any]) -> str:
-    """The traceback that a line of the journal brings, "" when none."""
+    """The traceback in a line of the journal; "" without one."""
     status = line["body"].get("status")
     failure = status.get("failure") if isinstance(status, dict) else line["body"].get("failure")
     return str(failure["traceback"]) if isinstance(failure, dict) else ""
 
 
 async def submitted(admin: Admin, spec: JobSpec, timeout_s: float) -> pb.SubmitReply:
-    """Submit, waiting for a leader for `timeout_s`. Raises UnreachableError, CliError."""
+    """Submit, and wait up to `timeout_s` for a leader. Raises UnreachableError, CliError."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -120,8 +123,10 @@ async def submitted(admin: Admin, spec: JobSpec, timeout_s: float) -> pb.SubmitR
 
 
 async def status_by(admin: Admin, ends: float) -> pb.StatusReply:
-    """What the leader sees; while there is none it is waited for, until `ends` (s, monotonic): whoever waits
-    for something must outlast a change of leaders. Raises UnreachableError then, CliError at once."""
+    """The state of the cluster; waits for a leader until `ends` (s, monotonic).
+
+    A command that waits must outlast a change of leaders. Raises UnreachableError after `ends`, CliError at
+    once."""
     while True:
         try:
             return await admin.status()
@@ -141,7 +146,7 @@ async def until_phase(admin: Admin, job: str, phase: str) -> None:
 
 
 def last_words(ending: Ending) -> str:
-    """What a person is told at the end of a job."""
+    """The message about the end of a job, for people."""
     if ending.phase == "finished":
         return (
             f"job {ending.job} finished: {ending.reason}" if ending.reason else f"job {ending.job} finished"

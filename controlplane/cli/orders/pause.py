@@ -1,4 +1,4 @@
-"""`holdfast pause` and `resume`: stop a job at a step boundary with its state in memory; continue it."""
+"""`holdfast pause` and `resume`: stop a job at a step boundary with its state in memory, or continue it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _flags(parser: Parser) -> None:
 
 
 def pause(values: argparse.Namespace) -> int:
-    """Have a job stop at a step boundary. Exit code 1 when it cannot be paused."""
+    """Stop a job at a step boundary. Exit code 1 when it cannot be paused."""
     return asyncio.run(_ask(values, on=True))
 
 
 def resume(values: argparse.Namespace) -> int:
-    """Have a paused job go on. Exit code 1 when there is none of this name."""
+    """Let a paused job go on. Exit code 1 when there is no job of this name."""
     return asyncio.run(_ask(values, on=False))
 
 
@@ -60,7 +60,7 @@ async def _ask(values: argparse.Namespace, *, on: bool) -> int:
 
 
 async def _until(admin: Admin, values: argparse.Namespace, phase: str) -> None:
-    """Return once the job is in this phase. Raises CliError when it ends, or does not get there in time."""
+    """Return once the job is in this phase. Raises CliError when it ends before, or takes too long."""
     ends = time.monotonic() + values.timeout_s
     while True:
         row = next((row for row in (await status_by(admin, ends)).jobs if row.job == values.job), None)

@@ -31,7 +31,7 @@ def _flags(parser: Parser) -> None:
 
 
 def quarantine(values: argparse.Namespace) -> int:
-    """Show nodes with a history, or forget that of one. Exit code 1 when there is no such node."""
+    """Show the nodes with a history of failures, or release one. Exit code 1 when there is no such node."""
     return asyncio.run(_quarantine(values))
 
 

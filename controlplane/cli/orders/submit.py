@@ -50,7 +50,7 @@ def _flags(parser: Parser) -> None:
 
 
 def submit(values: argparse.Namespace) -> int:
-    """Submit, and with --wait stay until the job ends."""
+    """Submit a job; with --wait stay until it ends."""
     if not values.command:
         raise UsageError(f"no script given: {USAGE}")
     print(said_in_vain(values), end="\n" if said_in_vain(values) else "", file=sys.stderr)

@@ -68,7 +68,7 @@ class Known:
 
 
 def told(known: Known, lines: Lines, shown: int) -> str:
-    """Return the text for people, with the newest `shown` incidents and events."""
+    """The text for people, with the newest `shown` incidents and events."""
     heads = [story.told(each).partition("\n")[0] for each in known.incidents[-shown:]]
     parts = [
         _facts(known.facts),
@@ -81,7 +81,8 @@ def told(known: Known, lines: Lines, shown: int) -> str:
 
 
 def as_data(known: Known, lines: Lines) -> dict[str, Any]:
-    """For programs: its fields by the names of the wire, what belongs to it, and its lines of the journal."""
+    """The same for programs: its fields by the names of the wire, what belongs to it, its lines of the
+    journal."""
     return {
         known.kind: message(known.row),
         "ranks": list(map(message, known.ranks)),
@@ -92,7 +93,7 @@ def as_data(known: Known, lines: Lines) -> dict[str, Any]:
 
 
 def job(name: str, status: pb.StatusReply, lines: Lines) -> Known:
-    """A job: where it stands, its ranks, its checkpoints, its incidents."""
+    """A job: its state, ranks, checkpoints and incidents."""
     row = _named(name, status.jobs, "job", "job")
     facts = [
         ("Job", row.job),
@@ -118,7 +119,7 @@ def job(name: str, status: pb.StatusReply, lines: Lines) -> Known:
 
 
 def node(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
-    """A node: its state, what runs there, what happened to it."""
+    """A node: its state, what runs there, and what happened to it."""
     row = _named(name, status.nodes, "node", "node")
     facts = [
         ("Node", row.node),
@@ -140,7 +141,7 @@ def node(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
 
 
 def checkpoint(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
-    """A checkpoint: what it holds, whether it is good, what became of it."""
+    """A checkpoint: what it holds, whether it is good, and what became of it."""
     owner, _, number = name.rpartition("/")
     rows = [each for each in status.checkpoints if owner in ("", each.job)]
     row = _named(number, rows, "id", "checkpoint")
@@ -169,7 +170,7 @@ KINDS: dict[str, Callable[[str, Any, Lines], Known]] = {"job": job, "node": node
 
 
 def _named(name: str, rows: Iterable[Any], field: str, kind: str) -> Any:
-    """The row of this name. Raises CliError, with the nearest name there is."""
+    """The row of this name. Raises CliError, with the nearest known name."""
     known = {str(getattr(row, field)): row for row in rows}
     if name not in known:
         raise CliError(f"no {kind} named {name}{nearest(name, known)} (see `holdfast get {kind}s`)")

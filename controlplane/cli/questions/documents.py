@@ -1,4 +1,4 @@
-"""Rows as a table, narrow or wide, and as JSON and YAML: what `get -o` prints. Pure."""
+"""Format rows as a table, narrow or wide, or as JSON or YAML: what `get -o` prints. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SHOWN = {
     "ranks": {"job", "rank", "role", "phase", "step", "node", "pid", "member", "generation"},
     "checkpoints": {"job", "id", "step", "kind", "bytes_total", "bytes_written", "bad", "published"},
 }
-"""Fields that the narrow table shows already."""
+"""Fields that the narrow table shows already, by table."""
 
 
 def shown(form: str, table: Table, status: pb.StatusReply) -> str:
-    """The table in this form of `-o`."""
+    """The table in this format of `-o`."""
     show = _PEOPLES.get(form)
     return show(table, status) if show is not None else data(form, as_json(table, status))
 

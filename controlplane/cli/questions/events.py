@@ -1,4 +1,4 @@
-"""`holdfast events`: the journal, from a coordinator or from its file."""
+"""`holdfast events`: print the journal, from a coordinator or from its file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _flags(parser: Parser) -> None:
 
 
 def events(values: argparse.Namespace) -> int:
-    """Print the journal, in words or as it is."""
+    """Print the journal, in words or as it is stored."""
     return asyncio.run(_events(values))
 
 
@@ -51,7 +51,7 @@ async def _events(values: argparse.Namespace) -> int:
 
 
 def show(text: str, values: argparse.Namespace) -> None:
-    """Print one line as the flags want it, or leave it out."""
+    """Print one line in the format that the flags ask for, or leave it out."""
     if values.output == JSON:
         print(text, flush=values.follow)
         return
@@ -63,7 +63,7 @@ def show(text: str, values: argparse.Namespace) -> None:
 
 
 def read_line(text: str) -> dict[str, Any]:
-    """A line of the journal. Raises CliError when it is none."""
+    """Parse a line of the journal. Raises CliError when it is not one."""
     try:
         line: dict[str, Any] = json.loads(text)
         line["type"], line["body"], line["wall_s"]

@@ -1,4 +1,4 @@
-"""The flag `-o table|wide|json|yaml` of every command that shows something, and what it prints."""
+"""Define the flag `-o table|wide|json|yaml` of every command that shows something, and write its formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FORMS = (TABLE, WIDE, JSON, YAML)
 
 
 def add_output(parser: Parser, about: str = "", *, json_flag: bool = False, former: str = "") -> None:
-    """Add the flag, with `json_flag` also `--json`. `former` is an old word for `table` that still works."""
+    """Add the flag; with `json_flag` also `--json`. `former`: an old word for `table` that is still
+    accepted."""
     words = "|".join(FORMS)
     known = one_of(*FORMS, former=(former,) if former else ())
     about = f"format of the output; {about}" if about else "format of the output"
@@ -30,18 +31,18 @@ def add_output(parser: Parser, about: str = "", *, json_flag: bool = False, form
 
 
 def for_programs(form: str) -> bool:
-    """Return whether this form is for programs: then the text for people need not be made."""
+    """Whether this format is for programs, so that no text for people need be made."""
     return form in _DATA
 
 
 def data(form: str, value: Any) -> str:
-    """Plain data for programs; "" when the form is one for people."""
+    """Plain data in this format; "" when the format is for people."""
     write = _DATA.get(form)
     return write(value).rstrip("\n") if write is not None else ""
 
 
 def part(form: str, value: Any) -> str:
-    """One of many that come one after another: a line of JSON, or a YAML document; "" for people's forms."""
+    """One of many items: as a line of JSON or a YAML document; "" when the format is for people."""
     if form == YAML:
         return f"---\n{document(value)}".rstrip("\n")
     return json.dumps(value, separators=(",", ":")) if form == JSON else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 HEALTH_MAX = 400
-"""Characters of a reason why the cluster is not well: it has a line of its own."""
+"""How many characters of a reason for bad health are shown, on a line of its own."""
 
 
 def add_coordinator(parser: Parser) -> None:
@@ -60,7 +60,7 @@ async def _get(values: argparse.Namespace) -> int:
 
 
 def _only(status: pb.StatusReply, job: str) -> None:
-    """Keep what belongs to this job. Raises CliError when there is none of the name."""
+    """Drop from the answer what is not of this job. Raises CliError when there is no such job."""
     known = [row.job for row in status.jobs]
     if job not in known:
         raise CliError(f"no job named {job}{nearest(job, known)} (see `holdfast get jobs`)")
@@ -84,7 +84,7 @@ def status(values: argparse.Namespace) -> int:
 
 async def _status(values: argparse.Namespace) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
-        # Home, then clear: only where a terminal reads it.
+        # Cursor home, then clear: only on a terminal.
         clear = ("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n") if values.watch else ""
         write = part if values.watch else data
         while True:
@@ -100,14 +100,14 @@ async def _status(values: argparse.Namespace) -> int:
 
 
 def as_data(reply: pb.StatusReply) -> dict[str, Any]:
-    """A whole answer for programs."""
+    """The whole answer for programs."""
     health = {"level": reply.health.level, "reasons": list(reply.health.reasons)}
     head = {"cluster": reply.cluster, "leader": reply.leader, "term": reply.term, "health": health}
     return head | {name: as_json(table, reply) for name, table in TABLES.items()}
 
 
 def overview(reply: pb.StatusReply, *, wide: bool = False) -> str:
-    """A whole answer as text; `wide`: every field of everything."""
+    """The whole answer as text. `wide`: every field of everything."""
     parts = [f"cluster {reply.cluster}, led by {reply.leader or 'nobody'}, term {reply.term}"]
     if reply.health.level:
         parts.append(health(reply))

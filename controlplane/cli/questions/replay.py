@@ -1,4 +1,7 @@
-"""`holdfast replay`: repeat a coordinator's decisions from its recording, step by step."""
+"""`holdfast replay`: repeat a coordinator's decisions from its recording, step by step.
+
+The core is deterministic, so the recorded events give the recorded effects, or the code has changed or has a
+bug."""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
 
 DIFFERS = 1
-"""The exit code when an invariant is broken, or the core decides otherwise than it did."""
+"""The exit code when an invariant is broken, or when a decision differs from the recorded one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def _flags(parser: Parser) -> None:
 
 
 def replay(values: argparse.Namespace) -> int:
-    """Run a recorded reign through the core. Exit code 1 where it stops before its end."""
+    """Run the recording of one leader term through the core. Exit code 1 where it stops before its end."""
     path = recording(Path(values.journal), values.term)
     wish = _Wish(values.output, values.all or values.output == WIDE, values.last)
     try:
@@ -73,7 +76,7 @@ def replay(values: argparse.Namespace) -> int:
 
 
 def recording(path: Path, term: int) -> Path:
-    """The file of the reign that is meant. Raises CliError."""
+    """The recording of a leader term (0: the newest). Raises CliError."""
     folder = path if path.is_dir() else folder_of(path)
     if not folder.is_dir():
         if path.is_file() and path.parent.suffix == ".reigns":
@@ -120,7 +123,7 @@ def _summary(steps: int, effects: int, problem: str | None, end: replaying.End) 
 
 
 def _show(step: Step, began: float, wish: _Wish) -> None:
-    """One step; one upon which nothing was decided only when it is asked for, or when it is the last."""
+    """Show one step. Steps without a decision are shown only on request, or among the last ones."""
     if not (step.effects or step.problem or wish.all or wish.last):
         return
     if for_programs(wish.form):
@@ -132,7 +135,7 @@ def _show(step: Step, began: float, wish: _Wish) -> None:
 
 
 def _text(kind: str, body: object) -> str:
-    """An event or an effect in words; the type stands before words that do not name it."""
+    """An event or effect in words, with its type in front when the words do not begin with it."""
     words = headline(tell({"type": kind, "body": body}).text)
     return words if words.startswith(kind) else f"{kind}: {words}"
 

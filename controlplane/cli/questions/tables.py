@@ -1,4 +1,4 @@
-"""The answer of a coordinator as rows, for tables and for JSON. Pure."""
+"""Turn the answer of a coordinator into rows, for tables and for JSON. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How one kind of thing is shown: the field of a status reply, and its columns."""
+    """How one kind of thing is shown: its field in a status reply, and its columns."""
 
     field: str
     columns: tuple[tuple[str, Callable[[Any], str]], ...]
@@ -60,7 +60,7 @@ def _text(value: str) -> str:
 
 
 def why(row: Any) -> str:
-    """A job's reason in a table: what is wrong with it, else why it is in its phase."""
+    """A job's reason for the table: what is wrong with it, else why it is in its phase."""
     return brief(row.troubles[0] if row.troubles else row.reason) or NOTHING
 
 
@@ -122,7 +122,7 @@ TABLES = {"jobs": JOBS, "nodes": NODES, "ranks": RANKS, "checkpoints": CHECKPOIN
 
 
 def plain(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under headings, columns aligned, a line for each row; reads well in a pipe too."""
+    """A table as text: aligned columns, one line for each row, so that it can be searched in a pipe."""
     everything = [list(headings), *([" ".join(cell.splitlines()) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in everything) for column in range(len(headings))]
     lines = [

@@ -29,13 +29,13 @@ BEHIND_SHOWN = 5
 
 
 class Rates:
-    """Steps per second of each job, from looks at them."""
+    """Computes each job's steps per second from one look to the next."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
 
     def look(self, now: float, status: pb.StatusReply) -> dict[str, float]:
-        """Steps per second since the look before; a job seen for the first time is not among them."""
+        """Steps per second since the previous look; without jobs that are seen for the first time."""
         rates = {}
         for row in status.jobs:
             before = self._seen.get(row.job)
@@ -86,7 +86,7 @@ async def _top(values: argparse.Namespace) -> int:
 
 
 def screen(status: pb.StatusReply, rates: dict[str, float], wide: bool = False) -> str:
-    """One picture of the cluster; `wide`: with everyone who is behind, not the last few."""
+    """One picture of the cluster. `wide`: with all ranks that make no progress, not the worst few."""
     most = len(status.ranks) if wide else BEHIND_SHOWN
     parts = [_head(status), _jobs(status, rates), _behind(status, most), _trouble(status)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -129,8 +129,9 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
 
 
 def _behind(status: pb.StatusReply, most: int) -> str:
-    """The ranks that make no progress, as their agents judge them. (That one is seen some steps behind says
-    nothing: each was looked at at another moment, and in step they are all the same.)"""
+    """The ranks that make no progress, as their agents judge them.
+
+    Steps are no measure: each rank was looked at at another moment, so ranks in step may seem apart."""
     behind = sorted((row for row in status.ranks if row.stalled_s > 0), key=lambda row: -row.stalled_s)
     rows = [
         [row.job, str(row.rank), row.node, row.phase, str(row.step), duration(row.stalled_s)]
@@ -141,7 +142,7 @@ def _behind(status: pb.StatusReply, most: int) -> str:
 
 
 def _trouble(status: pb.StatusReply) -> str:
-    """Nodes that are not as they should be."""
+    """The nodes that are not up, or not fully eligible."""
     rows = [
         [
             row.node,

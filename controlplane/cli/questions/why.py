@@ -37,7 +37,7 @@ def _flags(parser: Parser) -> None:
 
 
 def why(values: argparse.Namespace) -> int:
-    """Tell one incident, the newest unless named. Exit code 1 when there is none."""
+    """Explain one incident, the newest unless one is named. Exit code 1 when there is none."""
     found = story.stories(asyncio.run(lines_of(values)))
     if values.list:
         show(found, values.output)
@@ -48,7 +48,7 @@ def why(values: argparse.Namespace) -> int:
 
 
 async def lines_of(values: argparse.Namespace) -> list[dict[str, Any]]:
-    """The journal's lines, from its file or from a coordinator."""
+    """The lines of the journal, from its file or from a coordinator."""
     if values.journal:
         return from_file(values.journal)
     async with Admin(values.coordinator, access=access_of(values)) as admin:
@@ -56,7 +56,7 @@ async def lines_of(values: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def from_file(path: str) -> list[dict[str, Any]]:
-    """The lines of a journal, across its files; one that a crash tore off is left out. Raises CliError."""
+    """The lines of a journal, across its files, without a line that a crash cut off. Raises CliError."""
     try:
         with contextlib.closing(Reader(Path(path))) as reader:
             return [read_line(text) for text in reader.lines()]
@@ -85,7 +85,7 @@ def pick(found: list[story.Story], named: str, job: str) -> story.Story:
 
 
 def show(found: list[story.Story], form: str) -> None:
-    """All of them, shortly, or whole."""
+    """Show all incidents: one line each, or their full text."""
     if text := data(form, [story.as_json(each) for each in found]):
         print(text)
         return

@@ -1,1 +1,1 @@
-"""Judge failures: evidence to a verdict, whose doing it was, and which nodes and devices stay eligible."""
+"""Judge failures: evidence to a verdict, who caused it, and which nodes and devices stay eligible."""

@@ -1,4 +1,8 @@
-"""Who did not arrive: from where all ranks of a hung generation stand to those that the others wait for."""
+"""Find the ranks that a hung generation waits for, from the stack reports of all its ranks. Pure.
+
+Ranks that hang mostly wait for another one: in a collective that it has not entered, or for a step that it
+has not ended. Several methods look for a rank that is behind, the most certain one first. Each names few
+ranks or none: to blame the wrong rank costs a restart and leaves the hang in place."""
 
 from __future__ import annotations
 
@@ -11,23 +15,26 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import Collective, Standing
 
 FRAMES_TOLD = 3
+"""Stack frames that a sentence shows."""
 NAMED_MAX = 4
 """More ranks than this are counted in a sentence, not named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Ranks that did not arrive where the others wait, and how that shows; none: nobody is singled out."""
+    """The ranks that did not arrive where the others wait, and how that shows. No ranks: none can be
+    blamed."""
 
     ranks: tuple[int, ...]
     reason: str
 
 
 def find(standings: Sequence[Standing]) -> Finding:
-    """Name who holds up the others: by silence, else by collectives, by steps, by what each is doing.
+    """Find the ranks that hold up the others, by the first of these that finds any: silence, collectives,
+    steps, missing answers, open collectives, activity.
 
-    When more than half of them would be named, nobody is: then it may as well be the others. Silence is no
-    guess, and names as many as are silent."""
+    A method that names more than half of the ranks is passed over: it may as well be the others. Silence
+    is no guess and may name any number."""
     if len(standings) == 1:
         return Finding((standings[0].rank,), "it is the only rank")
     silent = _by_silence(standings)
@@ -41,8 +48,10 @@ def find(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_silence(standings: Sequence[Standing]) -> Finding:
-    """Its process lives, and nothing in it speaks: native code holds the interpreter's lock. Whoever seems to
-    be behind beside it may wait for it in a group of which it does not tell."""
+    """Find ranks whose processes live and do not answer: native code holds the interpreter's lock.
+
+    Other ranks may seem to be behind only because they wait for such a rank, in a group that it does not
+    report."""
     mute = [s for s in standings if s.silent_s > 0]
     if not mute:
         return Finding((), "")
@@ -51,14 +60,17 @@ def _by_silence(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_answers(standings: Sequence[Standing]) -> Finding:
-    """Says nothing of its groups, while the others do."""
+    """Find ranks that report no collectives, while others do."""
     mute = [s.rank for s in standings if not s.collectives]
     told = [s.rank for s in standings if s.collectives]
     return Finding(tuple(mute) if told else (), f"it does not answer, {_ranks(told)} in a collective")
 
 
 def _by_collectives(standings: Sequence[Standing]) -> Finding:
-    """Behind in some group, and not itself waiting for somebody in another one."""
+    """Find ranks that are behind in some group and do not themselves wait, in another group, for a third
+    rank.
+
+    In each group the ranks in the newest collective wait for those in older ones."""
     behind: dict[int, str] = {}
     waiting: set[int] = set()
     for group in _groups(standings):
@@ -87,6 +99,7 @@ def _operation(collective: Collective) -> str:
 
 
 def _by_steps(standings: Sequence[Standing]) -> Finding:
+    """Find ranks that are in an earlier step than the newest one."""
     newest = max(s.step for s in standings)
     late = [s for s in standings if s.step < newest]
     ahead = [s.rank for s in standings if s.step == newest]
@@ -95,7 +108,8 @@ def _by_steps(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_open_collectives(standings: Sequence[Standing]) -> Finding:
-    """Outside of any collective, while the others are within one."""
+    """Find ranks that are in no collective while others are inside one. Only when every rank reports how
+    many of its collectives have ended."""
     known = [s for s in standings if s.collectives and all(c.ended >= 0 for c in s.collectives)]
     if len(known) < len(standings):
         return Finding((), "")
@@ -106,7 +120,7 @@ def _by_open_collectives(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_activity(standings: Sequence[Standing]) -> Finding:
-    """The only one that does something else than all the others."""
+    """Find the rank that is the only one with its activity, while all others share another one."""
     doing: dict[str, list[int]] = {}
     for s in standings:
         doing.setdefault(s.activity, []).append(s.rank)

@@ -1,4 +1,7 @@
-"""Whose doing a failure is: the user's script's, the cluster's, or nobody's. Pure."""
+"""Say who caused a failure: the user's script, the cluster, or a plan. Pure.
+
+Operators are alerted to the cluster's failures. A failure of the script is for its author, and a planned
+change is no failure."""
 
 from __future__ import annotations
 
@@ -27,10 +30,11 @@ WHOSE: dict[Cause, str] = {
     Cause.RESIZED: PLAN,
     Cause.CUT: CLUSTER,
 }
-"""Operators are woken for the cluster's failures; the script's are for its author, and a plan is none."""
+"""Who is taken to have caused a failure of each cause, unless `whose` finds better evidence."""
 
 NOT_ALLOWED = "StorageNotAllowed"
-"""The exception of a launch that an agent refuses for the storage that a job names: its author's doing."""
+"""The exception of a launch that an agent refuses because of the storage that a job names: the author's
+mistake."""
 
 HARDWARE_WORDS = (
     "cuda error",
@@ -41,17 +45,20 @@ HARDWARE_WORDS = (
     "acceleratorerror",
     "nvlink",
 )
-"""An exception that speaks of these is the device's more than the script's."""
+"""An exception whose text has one of these is more likely the device's than the script's."""
 
 
 def of_hardware(cause: Cause, words: str) -> bool:
-    """Whether a device seems to be behind what a script says of its end."""
+    """Whether the text of a failure suggests that a device caused it, though the script raised it or
+    exited."""
     low = words.lower()
     return cause in (Cause.RAISED, Cause.EXITED) and any(word in low for word in HARDWARE_WORDS)
 
 
 def whose(failure: Failure) -> str:
-    """Whose doing this failure is taken to be. A process that ended without a code of its own was ended."""
+    """Who is taken to have caused this failure: script, cluster or plan.
+
+    A process that ended without an exit code was ended by somebody else."""
     if failure.exception == NOT_ALLOWED:
         return SCRIPT
     if of_hardware(failure.cause, f"{failure.exception} {failure.message}"):

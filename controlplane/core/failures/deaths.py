@@ -1,4 +1,4 @@
-"""Mark members dead, and have them killed: a death in a seat is evidence of a failure."""
+"""Mark members dead and have them killed. A death in a seat is evidence of a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 def mark_dead(m: ClusterState, job: Job, member: Member, failure: Failure) -> None:
-    """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
+    """Mark this member dead. If it has a seat, that is evidence of a failure; otherwise it is only
+    journaled.
+
+    Spares that die while their node lives are counted per node: a node where that happens too often gets
+    no more."""
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
     member.failure, member.died_at = failure, m.now
@@ -41,19 +45,19 @@ def mark_dead(m: ClusterState, job: Job, member: Member, failure: Failure) -> No
 
 
 def step_of(member: Member) -> int:
-    """The step it was last known to be in."""
+    """The step it was last reported in; NO_STEP when none was."""
     return member.status.step if member.status else NO_STEP
 
 
 def kill(m: ClusterState, job: Job, member: Member, reason: str) -> None:
-    """Have it killed, for as long as its agent says that it lives."""
+    """Order it killed, repeatedly for as long as its agent reports that it lives."""
     if member.alive:
         key = ("kill", member.node, member.name)
         m.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
 
 
 def is_over(job: Job, member: Member) -> bool:
-    """Whether its process has ended as it should, behind its function: it makes no difference what becomes of
-    its node."""
+    """Whether its process has ended as it should, after its function returned. What happens to its node no
+    longer matters to it."""
     ended = member.done and not member.dead and member.phase is MemberPhase.EXITED
     return ended and job.phase is JobPhase.LEAVING and job.seating.holds(member)

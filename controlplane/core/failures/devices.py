@@ -1,4 +1,4 @@
-"""Which places of a node may hold ranks: not those whose device is bad, or kills its ranks time and again."""
+"""Say which local ranks of a node may hold ranks: those whose device is neither unhealthy nor excluded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NUMBER = re.compile(r"[0-9]+$")
 
 
 def number(device: str) -> int | None:
-    """The local rank that a device belongs to (`gpu3`: 3); None when it is the node's (`memory`)."""
+    """The local rank that a device belongs to (`gpu3`: 3); None for a device of the whole node (`memory`)."""
     found = _NUMBER.search(device)
     return int(found.group()) if found else None
 
 
 def trouble(node: Node, place: int) -> str:
-    """Why this place of a node takes no ranks; "" when it does."""
+    """Why this local rank of a node takes no rank; "": it takes one."""
     for device, why in (*node.excluded.items(), *node.bad_devices.items()):
         if number(device) == place:
             return f"{device}: {why}"
@@ -33,6 +33,6 @@ def places(node: Node) -> tuple[int, ...]:
 
 
 def ailing(node: Node) -> str:
-    """Why a node as a whole takes no new seats: its memory, its disk; "" when it does."""
+    """Why a node as a whole takes no new ranks, such as its memory or disk; "": it takes them."""
     bad = [f"{device}: {why}" for device, why in node.bad_devices.items() if number(device) is None]
     return "; ".join(bad)

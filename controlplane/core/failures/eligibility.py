@@ -1,4 +1,8 @@
-"""Whether a node may take seats: held down for flapping, cut from its peers, quarantined (last choice)."""
+"""Say whether a node may take ranks: held down for flapping, cut from its peers, or quarantined.
+
+Flapping nodes would cost a job one recovery per return. So the first few returns within a window are free,
+and each further one holds the node down for twice as long, up to a limit. A quarantined node is the last
+choice: it is used when no other node is left."""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 HELD, CUT, LAST, OK = "held", "cut", "last choice", "ok"
+"""Eligibility as people see it; `marks.word` has the words for marked nodes."""
 
 
 def barred(m: ClusterState, node: Node) -> str:
-    """Why a node may not take new seats now; "" when it may."""
+    """Why a node may not take new ranks now; "": it may."""
     if node.cut:
         return node.cut
     if m.now < node.held_until:
@@ -24,13 +29,15 @@ def barred(m: ClusterState, node: Node) -> str:
 
 
 def last_choice(m: ClusterState, node: Node) -> bool:
-    """Whether a node is taken only when no other is left."""
+    """Whether a node is used only when no other is left."""
     return quarantine.quarantined(node.lemon, m.wall)
 
 
 def takes(m: ClusterState, job: Job, name: str) -> bool:
-    """Whether new members of a job may be put on a node: orders reach it, and it is not barred. Where a
-    living rank of the job sits, the job depends on the node anyhow."""
+    """Whether new members of a job may be put on a node: it is up and not barred.
+
+    A barred node is allowed while a living rank of the job runs there: the job depends on that node
+    anyway."""
     node = m.nodes.get(name)
     if node is None or not node.up:
         return False
@@ -40,7 +47,7 @@ def takes(m: ClusterState, job: Job, name: str) -> bool:
 
 
 def word(m: ClusterState, node: Node) -> tuple[str, str]:
-    """For people: one word, and why."""
+    """Eligibility for people: one word, and why."""
     if node.cut:
         return CUT, node.cut
     if m.now < node.held_until:
@@ -51,7 +58,10 @@ def word(m: ClusterState, node: Node) -> tuple[str, str]:
 
 
 def returned(m: ClusterState, node: Node) -> None:
-    """A node is back after a break. Each return too many within the window holds it down for longer."""
+    """A node is back after a break: count it, and hold the node down when there were too many.
+
+    The hold-down is `hold_s`, doubled with each return beyond `flaps_free` within the window, at most
+    `hold_max_s`."""
     s = m.settings
     node.returns = [at for at in node.returns if at > m.now - s.flap_window_s] + [m.now]
     beyond = len(node.returns) - s.flaps_free
@@ -61,7 +71,7 @@ def returned(m: ClusterState, node: Node) -> None:
 
 
 def hold(m: ClusterState, node: Node, hold_s: float, why: str) -> None:
-    """No new seats for a while."""
+    """Place no new ranks on the node for `hold_s`; a longer hold-down that is under way stays."""
     if m.now + hold_s <= node.held_until:
         return
     node.held_until, node.held_why = m.now + hold_s, why
@@ -71,7 +81,7 @@ def hold(m: ClusterState, node: Node, hold_s: float, why: str) -> None:
 
 
 def hold_over(m: ClusterState, name: str) -> None:
-    """The deadline of a hold-down: whoever waits for a node looks again."""
+    """The deadline of a hold-down: jobs that wait for a node look again."""
     node = m.nodes[name]
     if m.now < node.held_until:
         m.deadlines.sooner(("hold", name), node.held_until)

@@ -1,7 +1,8 @@
-"""A job that gets no further: stacks of all ranks are collected, who did not arrive is named and replaced.
+"""Resolve a hang: collect stack reports of all ranks, find the rank that the others wait for, replace it.
 
-Agents say when a rank is past its own deadline. That alone convicts nobody: most of such ranks wait for
-another one. Whom they wait for is replaced once it is past its own deadline, too: slow is not hung."""
+Agents report when a rank is past its own deadline. That alone convicts no rank: most of them wait for
+another one. The rank that they wait for is replaced once it is past its own deadline, too, because slow is
+not hung. If the same step hangs again, more is replaced each time: `_LEVELS`."""
 
 from __future__ import annotations
 
@@ -25,18 +26,20 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 STACKS_BYTES_MAX = 256 * 1024
-"""Of one node's answer."""
+"""Limit for the stacks in one node's answer."""
 
 STACKS_BYTES_ALL = 64 * 1024 * 1024
-"""Of all answers together: at many nodes each has less."""
+"""Limit for all answers together: with many nodes, each may send less."""
 
 STACKS_BYTES_MIN = 2048
+"""Each node may send this much, however many there are."""
 TRACE_CHARS = 6000
-"""Of the stacks that a failure carries into the reason of a job's end."""
+"""Limit for the stacks in a failure, which may become the reason of a job's end."""
 
 
 def tend(m: ClusterState, job: Job) -> None:
-    """Look at a generation in which a rank is past its deadline, until it is clear who is to blame."""
+    """Drive the inquiry into a generation in which a rank is past its deadline, until it is clear who is
+    to blame."""
     if not job.recovery.stalled and job.recovery.hang is None:
         return
     generation = job.generation
@@ -57,6 +60,7 @@ def tend(m: ClusterState, job: Job) -> None:
 
 
 def _stalled(job: Job, generation: Generation) -> tuple[str, ...]:
+    """Names of the seated members that train and are past their deadlines."""
     return tuple(mb.name for mb in job.seated() if mb.name in job.recovery.stalled and _runs(mb, generation))
 
 
@@ -71,7 +75,8 @@ def _runs(member: Member, generation: Generation) -> bool:
 
 
 def _ask(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
-    """Have all nodes say where their ranks stand. False: it is not time yet."""
+    """Order stack reports from all nodes. False: it is too early, or no further rank is late since the
+    last round."""
     if stalled == look.judged:
         return False
     if m.now < look.begin_at:
@@ -88,7 +93,7 @@ def _ask(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> boo
 
 
 def collected(m: ClusterState, event: ev.StacksCollected) -> None:
-    """A node says where its ranks stand."""
+    """Take the stack reports of one node."""
     job = m.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.round != event.round or event.round == 0:
         m.drop(NoteKind.STALE_STACKS, event.node, f"nobody waits for stacks of round {event.round}")
@@ -98,6 +103,9 @@ def collected(m: ClusterState, event: ev.StacksCollected) -> None:
 
 
 def _judge(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
+    """Blame the ranks that are waited for and past their deadlines; otherwise wait for a further round.
+
+    When no rank is behind the others, all must be past their deadlines before they are blamed together."""
     found = _standings(job, look)
     finding = arrivals.find(found)
     late = [s.rank for s in found if s.stalled]
@@ -110,8 +118,9 @@ def _judge(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> N
 
 
 def _standings(job: Job, look: Look) -> list[Standing]:
-    """Of every seat that has not done its work: as its node said, else as its status tells. Who was found
-    late after its node had answered is late, unless it has got on since."""
+    """Where each rank stands that has not finished: its stack report, else what its status shows.
+
+    A rank that became late after its node had answered counts as late, unless it has made a step since."""
     told = {s.member: s for ranks in look.answers.values() for s in ranks}
     found = []
     for member in job.seated():
@@ -131,7 +140,8 @@ def _from_status(member: Member) -> Standing:
 
 
 def _wait(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.Finding) -> None:
-    """Whoever the others wait for is within its own deadline (or nobody is behind, and not all are late)."""
+    """Wait: the rank that the others wait for is within its own deadline, or no rank is behind and not all
+    are late."""
     look.judged, look.round, look.begin_at = stalled, 0, m.now + m.settings.stall_settle_s
     whom = f"rank {finding.ranks[0]} is not past its own deadline yet" if finding.ranks else finding.reason
     m.note(NoteKind.STALLED, job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
@@ -161,7 +171,7 @@ def _blame(m: ClusterState, job: Job, found: Sequence[Standing], named: Sequence
 
 
 def _trace(found: Sequence[Standing], named: Sequence[int]) -> str:
-    """The stacks of who is blamed, or of one of all: enough to see it, short enough for a reason."""
+    """The stacks of up to four ranks that are blamed, or of any when none is; short enough for a reason."""
     shown = [s for s in found if s.rank in named] or list(found)
     parts = [f"rank {s.rank} ({s.member}), {arrivals.told(s)}:\n{s.stacks}" for s in shown[:4]]
     return "\n".join(part[: TRACE_CHARS // len(parts)] for part in parts)
@@ -186,6 +196,7 @@ _LEVELS: tuple[Callable[[Job, Sequence[int]], list[Member]], ...] = (
     lambda job, named: _their_nodes(job, named) or _all(job, named),
     _all,
 )
-"""Who is replaced when it hangs at this step for the first time, the second, ... Nobody: all re-form."""
+"""Who is replaced when this step hangs for the first time, the second, and so on. When no rank can be
+blamed, the first time replaces nobody: all ranks form again."""
 
 _AGAIN = ("", "again at this step", "again at this step: its node's ranks with it", "again: all ranks")

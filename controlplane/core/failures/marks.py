@@ -1,4 +1,4 @@
-"""What a node is marked with (cordons, drains, excluded devices), kept in etcd beside its state."""
+"""Keep a node's marks (cordon, drain, excluded devices) in etcd, in one record with its state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 DRAINED = "drained: "
-"""What the reason of a cordon begins with that a drain has left."""
+"""How the reason of a cordon begins that a drain has left behind."""
 
 
 def of(node: Node) -> NodeMarks:
-    """As etcd keeps them."""
+    """A node's marks as etcd keeps them. A drain that the node's own agent asked for ends with it and is
+    not kept."""
     devices, drain = tuple(sorted(node.excluded.items())), node.drain
     if drain is None or drain.own or drain.done:
         return NodeMarks(node.name, node.cordoned, devices)
@@ -27,21 +28,21 @@ def of(node: Node) -> NodeMarks:
 
 
 def record(m: ClusterState, node: Node) -> None:
-    """Have etcd hold a node's state and marks; overtaken ones are not written."""
+    """Write a node's state and marks to etcd, unless they have changed again by the time of the write."""
     state, reason, marks = node.shown, node.reason, of(node)
     effect = fx.StoreNode(node.name, state, reason, node.address, node.domain, marks)
     m.store(f"node/{node.name}", effect, wanted=lambda: node.shown == state and of(node) == marks)
 
 
 def word(node: Node) -> str:
-    """For people: drained, draining, cordoned; "" when it has no such mark."""
+    """The mark for people: drained, draining or cordoned; "": none."""
     if node.drain is not None:
         return "drained" if node.drain.done else "draining"
     return "cordoned" if node.cordoned else ""
 
 
 def reason(node: Node) -> str:
-    """For people: why it is marked, and which of its devices take no ranks."""
+    """Why it is marked, and which of its devices take no ranks, for people."""
     why = [node.drain.told or node.drain.reason] if node.drain is not None else []
     why += [node.cordoned] if node.cordoned and not why else []
     why += [f"{device} takes no ranks: {words}" for device, words in node.excluded.items()]
@@ -49,7 +50,7 @@ def reason(node: Node) -> str:
 
 
 def take(m: ClusterState, all_marks: Iterable[NodeMarks]) -> None:
-    """What a former leader has marked holds on."""
+    """Restore the marks that a former leader recorded. A marked node that is not known counts as lost."""
     for marks in all_marks:
         if not (marks.cordoned or marks.devices):
             continue
@@ -60,7 +61,8 @@ def take(m: ClusterState, all_marks: Iterable[NodeMarks]) -> None:
 
 
 def _drain(m: ClusterState, node: Node, marks: NodeMarks) -> None:
-    """People wait for it still. What sits there has time to speak to this leader first."""
+    """Resume a drain that people asked for. Its ranks get a node timeout, in which they can report to this
+    leader."""
     by = max(marks.drain_by_s - m.wall_s, m.now + m.settings.node_timeout_s)
     reason = marks.cordoned.removeprefix(DRAINED)
     node.drain = Drain(reason, by, False, marks.drain_forced, m.now, asked_by_s=marks.drain_by_s)

@@ -1,8 +1,9 @@
-"""Unlike evidence from both sides: when a collective breaks and nobody is dead, the nodes dial each other.
+"""Locate network failures: when a collective breaks and no rank is dead, the nodes dial each other.
 
-What each says of the others is put together by pure functions. Where two nodes do not reach each other, one
-of them has to go: the larger side stays, of equals the one that has rank 0, which is where all meet. The
-other is fenced and parks; it is asked again and again whether it reaches them, and is free when it does."""
+One side's report proves little, so both sides of each connection are compared, by pure functions. Where
+two nodes do not reach each other, one of them has to go: the larger side stays; of equals the one with
+rank 0, where all ranks meet. The other node is fenced and its ranks park. It is asked again and again
+whether it reaches its peers, and is eligible again when it does."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 ALL_UP_TO = 32
-"""So many nodes dial everybody; of more, each dials those at distances that are powers of two in the ring."""
+"""Up to so many nodes, each dials all others. In larger jobs it dials those at distances of a power of two
+along the ring of nodes, in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The connection between two nodes, as both tell of it. `kind`: cut, one-way, lossy."""
+    """The connection between two nodes, from both reports. `kind`: cut, one-way, lossy."""
 
     one: str
     other: str
@@ -40,7 +42,8 @@ class Line:
 
 
 def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[Line]:
-    """What is wrong between which two nodes. One that has not answered has said nothing."""
+    """The connections that are not sound, from what each node found. A node that has not answered proves
+    nothing."""
     found = []
     for one, other in _told_of(said, ring):
         there, back = said.get(one, {}).get(other), said.get(other, {}).get(one)
@@ -52,7 +55,8 @@ def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> l
 
 
 def _told_of(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[tuple[str, str]]:
-    """The pairs of which one has told, in the order of the ring: few beside all that there are."""
+    """The pairs of nodes of which at least one has reported, in ring order. Only these, not all pairs:
+    there are few."""
     place = {node: index for index, node in enumerate(ring)}
     pairs = {
         (min(place[one], place[other]), max(place[one], place[other])): None
@@ -64,6 +68,8 @@ def _told_of(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -
 
 
 def _kind(there: PeerSight | None, back: PeerSight | None) -> str:
+    """What is wrong with a connection: "" when no try failed, "lossy" when some tries of each side
+    succeeded, "cut" when none of either side did, "one-way" when none of one side did."""
     sights = [each for each in (there, back) if each is not None and each.tries]
     dead = [each for each in sights if each.failed == each.tries]
     if not any(each.failed for each in sights):
@@ -82,8 +88,10 @@ def _word(who: str, whom: str, sight: PeerSight | None) -> str:
 
 
 def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
-    """The nodes that have to go so that all others reach each other: the one with the most broken lines
-    first; of equals the last in the ring, so that the side of rank 0 stays."""
+    """The nodes that must go so that all others reach each other. Lossy connections do not count.
+
+    The node with the most dead connections goes first; of equals the last in the ring, so that the side of
+    rank 0 stays."""
     left = [(line.one, line.other) for line in bad if line.kind != "lossy"]
     place = {node: index for index, node in enumerate(ring)}
     gone: list[str] = []
@@ -95,11 +103,11 @@ def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
     return gone
 
 
-# ------------------------------------------------------------------ from the book
+# ------------------------------------------------------------------ with the cluster state
 
 
 def look(m: ClusterState, job: Job) -> None:
-    """A collective broke and nobody is dead: have the nodes dial each other."""
+    """A collective is broken and no rank is dead: have the nodes of the generation dial each other, once."""
     number = job.generation.number if job.generation else 0
     ring = [name for name in job.seat_nodes() if m.up(name) and m.nodes[name].peer]
     if len(ring) < 2 or (job.recovery.looks is not None and job.recovery.looks.generation == number):
@@ -112,6 +120,7 @@ def look(m: ClusterState, job: Job) -> None:
 
 
 def _dialled(ring: Sequence[str], index: int) -> list[str]:
+    """The peers that the node at `index` dials."""
     size = len(ring)
     if size <= ALL_UP_TO:
         return [name for name in ring if name != ring[index]]
@@ -121,7 +130,7 @@ def _dialled(ring: Sequence[str], index: int) -> list[str]:
 
 
 def looked(m: ClusterState, event: ev.PeersLooked) -> None:
-    """One node has dialled its peers."""
+    """Take one node's findings: for the job that asked, or for a node that was cut and is asked again."""
     sights = {sight.node: sight for sight in event.found}
     node = m.nodes[event.node]
     for job in m.jobs.values():
@@ -140,7 +149,7 @@ def looked(m: ClusterState, event: ev.PeersLooked) -> None:
 
 
 def cut_off(m: ClusterState, job: Job) -> bool:
-    """Once all have answered: fence whoever has to go. Returns whether somebody has."""
+    """Once all nodes have answered: fence those that must go. Returns whether any was."""
     if job.recovery.looks is None or not job.recovery.looks.complete:
         return False
     if (
@@ -161,7 +170,7 @@ def cut_off(m: ClusterState, job: Job) -> bool:
 
 
 def words(job: Job) -> str:
-    """What the nodes said of lines that are bad but not cut, to be added to a verdict's evidence."""
+    """Bad but not dead connections, as an addition to a verdict's evidence; "" when there is none."""
     if job.recovery.looks is None:
         return ""
     bad = lines(job.recovery.looks.said, job.recovery.looks.asked)
@@ -169,6 +178,7 @@ def words(job: Job) -> str:
 
 
 def _fence(m: ClusterState, job: Job, node: Node, bad: list[Line]) -> None:
+    """Mark a node as cut and all its ranks as dead: they must not continue beside their replacements."""
     evidence = " | ".join(f"{line.kind}: {line.words}" for line in bad)
     node.cut = f"it does not reach its peers: {evidence}"
     node.cut_from = tuple(line.other if line.one == node.name else line.one for line in bad)
@@ -183,7 +193,7 @@ def _fence(m: ClusterState, job: Job, node: Node, bad: list[Line]) -> None:
 
 
 def look_again(m: ClusterState, name: str) -> None:
-    """The deadline of a node that was cut: does it reach its peers now?"""
+    """The deadline of a node that was cut: have it dial its peers again."""
     node = m.nodes[name]
     if not node.cut:
         return

@@ -1,4 +1,7 @@
-"""Numbers gone wrong: which states are not trusted any more, which data is left out, and what is done."""
+"""Say which states are not trusted after numeric anomalies, and which data is skipped.
+
+A state is named by step and generation, so that "from this step on, of this generation and all before it"
+is all that has to be remembered, in etcd, too."""
 
 from __future__ import annotations
 
@@ -16,24 +19,26 @@ if TYPE_CHECKING:
 
 
 def speaks_against(job: Job, step: int, generation: int) -> bool:
-    """Whether some fault speaks against the state that this generation has after so many steps."""
+    """Whether some anomaly makes the state that this generation has after `step` steps untrusted."""
     return any(concerns(fault, step, generation) for fault in job.numbers.faults)
 
 
 def concerns(fault: Fault, step: int, generation: int) -> bool:
-    """Whether a fault speaks against the state that this generation has after so many steps."""
+    """Whether this anomaly makes the state that `generation` has after `step` steps untrusted."""
     return step >= fault.step and generation <= fault.generation
 
 
 def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:
-    """The copies that no fault speaks against. A state is proved by the step that ran well on it, so that of
-    the faulty step itself is not."""
+    """The copies that no anomaly makes untrusted.
+
+    A state is proven by a step that ran well on it. So the state with which the faulty step began is not
+    trusted either, although it was computed before."""
     return [copy for copy in copies if not speaks_against(job, copy.step, copy.born)]
 
 
 def skipping(job: Job, resume: Resume) -> Resume:
-    """The resume with the data that is left out from now on: what was so before, and by policy the batches
-    that led to the fault which this resume goes back behind."""
+    """The restore point with the data that is skipped from now on: as before and, by policy, the batches
+    that led to the anomaly which this restore goes back behind."""
     windows = job.numbers.skips
     broken = job.generation.number if job.generation else 0
     faults = [
@@ -52,7 +57,7 @@ def _told(windows: Sequence[Window]) -> str:
 
 
 def batch(step: int, windows: Sequence[Window]) -> int:
-    """Which batch of the endless order a step consumes, when these windows (ascending) are left out."""
+    """Which batch of the endless order a step consumes, when these windows (ascending) are skipped."""
     for window in windows:
         if step >= window.first:
             step += window.end - window.first
@@ -60,7 +65,7 @@ def batch(step: int, windows: Sequence[Window]) -> int:
 
 
 def merged(windows: Sequence[Window], new: Window) -> tuple[Window, ...]:
-    """Ascending windows that do not touch each other, the new one among them."""
+    """The windows with the new one among them: ascending, and joined where they touch."""
     found: list[Window] = []
     for window in sorted((*windows, new), key=lambda w: (w.first, w.end)):
         if found and window.first <= found[-1].end:
@@ -71,5 +76,5 @@ def merged(windows: Sequence[Window], new: Window) -> tuple[Window, ...]:
 
 
 def recall(job: Job, state: JobState) -> None:
-    """Take up what a former leader had put into etcd."""
+    """Take over what a former leader put into etcd."""
     job.numbers.faults, job.numbers.skips = state.faults, state.skips

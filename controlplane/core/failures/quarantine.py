@@ -1,6 +1,8 @@
-"""Lemon nodes: failures that began on a node are weighed, forgotten by half-lives, and kept in etcd.
+"""Quarantine faulty nodes: weigh the failures that begin on each node, and let the score decay.
 
-A node whose failures weigh too much is quarantined for a while: the last choice for seats and spares."""
+A node whose score exceeds `lemon_score` is the last choice for ranks and spares for a while. The history
+is in etcd, with Unix times, so that it outlives leaders and restarts. Only failures that began on a node
+count, not those that followed elsewhere."""
 
 from __future__ import annotations
 
@@ -23,28 +25,29 @@ if TYPE_CHECKING:
 WEIGHTS: dict[Cause, float] = {
     Cause.SIGNALED: 0.5,
     Cause.EXITED: 0.2,
-    Cause.RAISED: 0.0,  # the script's own doing, unless its words are a device's
+    Cause.RAISED: 0.0,  # the script's own failure, unless its text points to a device
     Cause.SILENT: 1.0,
     Cause.STUCK: 0.5,
     Cause.DEVICE: 2.0,
     Cause.NODE_LOST: 1.0,
     Cause.NODE_RESTARTED: 0.7,
-    Cause.BROKEN: 0.0,  # suspicion of nobody in particular
+    Cause.BROKEN: 0.0,  # suspects no node in particular
     Cause.LAUNCH_FAILED: 0.5,
     Cause.CUT: 1.0,
-    Cause.HUNG: 0.3,  # mostly the script's own doing
+    Cause.HUNG: 0.3,  # mostly the script's own failure
     Cause.FAULT: 0.0,
     Cause.RESIZED: 0.0,
 }
-"""How much one failure says about its node."""
+"""How much one failure of each cause says about its node; 0: nothing."""
 
 HARDWARE_WEIGHT = 1.0
+"""The weight of an exception or exit whose text points to a device."""
 FORGOTTEN = 0.01
-"""A score below this is none."""
+"""A score below this counts as 0."""
 
 
 def decayed(record: LemonRecord | None, wall_s: float, half_life_s: float) -> float:
-    """The score of a node at `wall_s`."""
+    """The score of a node at `wall_s` (Unix time): halved with each half-life since it was computed."""
     if record is None:
         return 0.0
     score: float = record.score * 2.0 ** (-max(0.0, wall_s - record.at_s) / half_life_s)
@@ -52,12 +55,12 @@ def decayed(record: LemonRecord | None, wall_s: float, half_life_s: float) -> fl
 
 
 def quarantined(record: LemonRecord | None, wall_s: float) -> bool:
-    """Whether a node is the last choice now."""
+    """Whether a node is quarantined at `wall_s`."""
     return record is not None and wall_s < record.until_s
 
 
 def weight(cause: Cause, message: str) -> float:
-    """What one failure weighs."""
+    """The weight of one failure with this text."""
     if blame.of_hardware(cause, message):
         return HARDWARE_WEIGHT
     if cause is Cause.LAUNCH_FAILED and message.startswith(blame.NOT_ALLOWED):
@@ -66,7 +69,7 @@ def weight(cause: Cause, message: str) -> float:
 
 
 def charged(record: LemonRecord, cause: Cause, weighs: float, wall_s: float, s: CoreSettings) -> LemonRecord:
-    """The history with one more failure; quarantined when it is too much."""
+    """The history with one more failure; with a quarantine from now on when the score exceeds the limit."""
     score = decayed(record, wall_s, s.lemon_half_life_s) + weighs
     causes = dict(record.causes)
     causes[cause.value] = causes.get(cause.value, 0) + 1
@@ -80,7 +83,7 @@ def charged(record: LemonRecord, cause: Cause, weighs: float, wall_s: float, s: 
 
 
 def charge(m: ClusterState, node: Node, cause: Cause, message: str) -> None:
-    """A failure began on this node."""
+    """Count a failure that began on this node."""
     weighs = weight(cause, message)
     if not weighs:
         return
@@ -93,7 +96,8 @@ def charge(m: ClusterState, node: Node, cause: Cause, message: str) -> None:
 
 
 def charge_judged(m: ClusterState, fresh: Sequence[Evidence]) -> None:
-    """The node on which a judged failure began. Losses of whole nodes are charged where they are seen."""
+    """Count the judged failure against the node where it began. Losses of whole nodes are counted where
+    they are detected."""
     first = verdicts.root(fresh)
     node = m.nodes.get(first.node)
     if node is not None and first.failure.cause not in verdicts.NODE_CAUSES:
@@ -101,7 +105,7 @@ def charge_judged(m: ClusterState, fresh: Sequence[Evidence]) -> None:
 
 
 def adopt(m: ClusterState, records: Sequence[LemonRecord]) -> None:
-    """What etcd holds of the nodes that are known here; of others when they join."""
+    """Take over the histories that etcd holds. Nodes that are not known yet get theirs when they join."""
     for record in records:
         m.histories[record.node] = record
         if record.node in m.nodes:
@@ -109,14 +113,14 @@ def adopt(m: ClusterState, records: Sequence[LemonRecord]) -> None:
 
 
 def take(m: ClusterState, node: Node) -> None:
-    """Give a node its history."""
+    """Give a node its history, and set the deadline of its quarantine."""
     node.lemon = node.lemon or m.histories.get(node.name)
     if node.lemon is not None and quarantined(node.lemon, m.wall):
         m.deadlines.sooner(("lemon", node.name), node.lemon.until_s - m.wall_s)
 
 
 def expired(m: ClusterState, name: str) -> None:
-    """The deadline of a quarantine."""
+    """The deadline of a quarantine: end it. The decayed score stays."""
     node = m.nodes[name]
     if node.lemon is None or not node.lemon.until_s:
         return
@@ -129,7 +133,7 @@ def expired(m: ClusterState, name: str) -> None:
 
 
 def release(m: ClusterState, event: ev.QuarantineReleased) -> None:
-    """A person says that the node is well."""
+    """A person declares the node sound: delete its history, end its quarantine and its hold-down."""
     node = m.nodes.get(event.node)
     if node is None or node.lemon is None:
         m.note(NoteKind.NOT_QUARANTINED, event.node, "it has no history of failures")
@@ -147,6 +151,7 @@ def _free(m: ClusterState, node: Node, why: str) -> None:
 
 
 def _put(m: ClusterState, node: Node, record: LemonRecord) -> None:
+    """Set a node's history and write it to etcd, unless a newer one replaces it before the write."""
     node.lemon = record
     m.histories[node.name] = record
     m.store(

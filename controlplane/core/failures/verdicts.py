@@ -1,4 +1,7 @@
-"""From evidence to a verdict: what failed, how far it reaches, and which failure came first."""
+"""Turn evidence into a verdict: what failed, how far it reaches, and which failure came first. Pure.
+
+One failure shows in many places: a dead rank breaks the collectives of all others. So all overlapping
+evidence becomes one verdict, with the cause of the failure from which the others followed."""
 
 from __future__ import annotations
 
@@ -12,23 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NODE_CAUSES = (Cause.NODE_LOST, Cause.NODE_RESTARTED, Cause.CUT)
-"""Causes that are about a node by their nature, however many ranks it holds."""
+"""Causes that concern a whole node by their nature, however many ranks it holds."""
 
 SUSPICIONS = (Cause.BROKEN, Cause.RESIZED)
-"""Causes that tell of trouble without a dead member."""
+"""Causes without a dead member."""
 
 EXCUSED = frozenset(Cause) - {Cause.HUNG, Cause.FAULT}
-"""Causes whose count begins anew once the job gets on. The others lie in the script or its data: a roll back
-behind them and a few good steps say nothing."""
+"""Causes whose count of repeats starts anew once the job makes progress. The others lie in the script or
+its data: after a rollback to an earlier step, a few good steps prove nothing."""
 
 
 def root(evidence: Sequence[Evidence]) -> Evidence:
-    """The failure that the others followed from: the earliest injury; a death before a suspicion."""
+    """The failure that the others followed from: the earliest; but a death before a suspicion."""
     return min(evidence, key=lambda e: (e.failure.cause in SUSPICIONS, e.injured_at, e.heard_at, e.rank))
 
 
 def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) -> Verdict:
-    """One verdict over overlapping evidence. `seats` is the layout that was hit."""
+    """One verdict from all evidence of an incident. `seats`: the seats when it happened."""
     first = root(evidence)
     hit = {e.rank: e for e in sorted(evidence, key=lambda e: e.rank) if e.member and e.rank != NO_RANK}
     nodes = tuple(dict.fromkeys(e.node for e in hit.values()))
@@ -46,17 +49,23 @@ def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) ->
 
 
 def repeat_key(failure: Failure, *, behind: bool = False) -> str:
-    """What counts as the same failure again: the same exception (or cause) at the same step. `behind`: behind
-    the training, where nothing excuses it: a job that gets there again has not got on."""
+    """The name under which a failure is counted, to recognise it when it happens again: exception (or
+    cause) @ step.
+
+    `behind`: it happened after the training, where progress does not reset the count: reaching that place
+    again is no progress."""
     return f"{'behind ' if behind else ''}{failure.exception or failure.cause}@{failure.step}"
 
 
 def is_exception(key: str) -> bool:
-    """Whether a repeat key names an exception of the user's script, or what else progress does not excuse."""
+    """Whether a repeat key names something that progress does not excuse: mostly an exception of the
+    user's script."""
     return key.rpartition("@")[0] not in EXCUSED
 
 
 def _scope(first: Evidence, hit: dict[int, Evidence], seats: Sequence[Placement]) -> Scope:
+    """The extent: of the whole job if no rank, or every rank on several nodes, was hit; else by cause and
+    by how many ranks of each node were hit."""
     if not hit:
         return Scope.JOB
     nodes = dict.fromkeys(e.node for e in hit.values())

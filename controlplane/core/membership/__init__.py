@@ -1,1 +1,1 @@
-"""Track nodes and members: what agents report, checked against what is known, and who is lost."""
+"""Track nodes and members: what agents report, checked against what is known, and which nodes are lost."""

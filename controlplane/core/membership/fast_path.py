@@ -1,8 +1,9 @@
-"""Whether news of one member can move its job at all. A job of ten thousand ranks waits for its last one: as
-long as somebody is known who is waited for, what the others say is put into the book, and nothing more.
+"""Skip a job's full evaluation for news of one member that cannot change anything.
 
-The one who is waited for is looked at again, not counted: a wrong guess costs a look, never a decision.
-Deadlines, deaths, nodes and orders always bring a whole look (`Cluster` drives the job on)."""
+A job of ten thousand ranks mostly waits for its last one. While some other rank is known that the job
+still waits for, a report is recorded and nothing more. That rank is looked at again each time, not
+counted: a wrong guess costs a further look, never a decision. Deadlines, deaths, nodes and answers to
+orders always lead to a full evaluation (`Cluster` drives the job)."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 _COMING = (*ASKED, MemberPhase.STARTING)
+"""Phases before the barrier."""
 
 
 def still(m: ClusterState, job: Job, member: Member, old: MemberStatus | None) -> bool:
-    """After a new status of this member (`old`: the one before): whether nothing follows from it."""
+    """Whether nothing follows from this member's new status. `old`: its status before."""
     look = _LOOKS.get(job.phase)
     if (
         look is None
@@ -41,13 +43,17 @@ def still(m: ClusterState, job: Job, member: Member, old: MemberStatus | None) -
 
 
 def still_started(m: ClusterState, job: Job) -> bool:
-    """After a member's first step: whether others are waited for before the incident can be closed."""
+    """Whether nothing follows from a member's first step: others must still complete theirs."""
     return waiting.quiet(job) and (
         job.recovery.incident is None or waiting.is_waited_for(job, "started", _unstarted(job))
     )
 
 
 def _launching(_m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+    """While launching: others have not come to the barrier, or, without the SDK, do not run yet.
+
+    When the last rank is reported for the first time, spares may be launched: that needs a full
+    evaluation."""
     if (
         before is MemberPhase.LAUNCHED
         and job.spec.spares_per_node
@@ -72,6 +78,8 @@ def _unlaunched(member: Member) -> bool:
 
 
 def _stopping(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+    """While stopping: the member is where it was, in a generation or on its way to the barrier, or it has
+    come to the barrier while others have not."""
     if member.phase in _COMING:
         return before in _COMING
     if member.phase in IN_GENERATION:
@@ -84,6 +92,7 @@ def _stopping(m: ClusterState, job: Job, member: Member, before: MemberPhase) ->
 
 
 def _behind(m: ClusterState, job: Job, member: Member) -> bool:
+    """Whether this member has to come to the barrier, or to stay there for certain."""
     if member.failure is not None:
         return False
     phase = member.phase
@@ -93,10 +102,12 @@ def _behind(m: ClusterState, job: Job, member: Member) -> bool:
 
 
 def _storing(_m: ClusterState, _job: Job, member: Member, before: MemberPhase) -> bool:
+    """While storing: the member's phase has not changed."""
     return member.phase is before
 
 
 def _forming(_m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+    """While forming: others do not train in the generation yet."""
     generation = job.generation
     if generation is None or not generation.store:
         return False
@@ -115,11 +126,13 @@ def _forming(_m: ClusterState, job: Job, member: Member, before: MemberPhase) ->
 
 
 def _of(job: Job, member: Member) -> bool:
-    """It is in the job's generation."""
+    """Whether it is in the job's generation."""
     return job.generation is not None and member.generation == job.generation.number
 
 
 def _running(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+    """While running: it trains on, its snapshots release nothing, and an open incident waits for other
+    ranks."""
     generation = job.generation
     if generation is None or not generation.store or not _of(job, member) or before is not member.phase:
         return False
@@ -132,7 +145,7 @@ def _running(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> 
 
 
 def _unstarted(job: Job) -> Callable[[Member], bool]:
-    """Whom the end of an incident waits for."""
+    """A test for members that the end of an incident waits for."""
     number = job.generation.number if job.generation else 0
     first = job.generation.resume.step if job.generation else NO_STEP
 
@@ -145,6 +158,7 @@ def _unstarted(job: Job) -> Callable[[Member], bool]:
 
 
 def _leaving(_m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+    """While leaving: other ranks have not ended their scripts."""
     if member.phase is not MemberPhase.EXITED or before is MemberPhase.READY:
         return False
     return waiting.is_waited_for(job, "leaving", lambda mb: mb.phase is MemberPhase.FINISHED)
@@ -159,4 +173,5 @@ _LOOKS: dict[JobPhase, Callable[[ClusterState, Job, Member, MemberPhase], bool]]
     JobPhase.RUNNING: _running,
     JobPhase.LEAVING: _leaving,
 }
-"""Phases that are not here are looked at whole, whatever comes."""
+"""For each phase, whether nothing follows. In phases without an entry, every report leads to a full
+evaluation."""

@@ -1,8 +1,10 @@
-"""The mass-loss brake: when too many nodes fall silent at once, we suspect ourselves before them.
+"""Guard against mass failures: when too many nodes fall silent at once, doubt ourselves before them.
 
-More than `mass_loss_ratio` of the nodes gone within one node timeout: no node is given up, each silent one is
-asked directly, and the judgement is made when the answers are in, or after `brake_max_s`. Clusters of fewer
-than `mass_loss_least` nodes know no mass loss: of three nodes one is a third already."""
+When more than `mass_loss_ratio` of the nodes fall silent within one node timeout, the coordinator's own
+network is the likelier cause. Then no node is given up. Each silent one is probed directly, and judged
+when all answers are in, or after `brake_max_s`. Nodes that gave no answer are lost together, in one step,
+so that they become one verdict. Clusters of fewer than `mass_loss_least` nodes have no guard: one of three
+is a third already."""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
 
 
 def heard_at(node: Node) -> float:
-    """When a node was last known to live, by its own word or by its answer to a probe."""
+    """When (s) a node was last known to live: by a message of its own, or by its answer to a probe."""
     return max(node.heard_at, node.proved_at)
 
 
 def brakes(m: ClusterState, node: Node) -> bool:
-    """A node's time is over: whether it is too early to give it up."""
+    """A node's timeout is over: whether the guard keeps it from being lost. Turns the guard on when it
+    must."""
     if node.free_to_go:
         return False
     if m.brake is None:
@@ -42,6 +45,7 @@ def brakes(m: ClusterState, node: Node) -> bool:
 
 
 def _ask(m: ClusterState, brake: Brake, node: Node) -> None:
+    """Have the guard wait for this node, and probe it."""
     if node.name not in brake.waits:
         brake.waits[node.name] = "" if node.peer else "it has left no address to ask it at"
         _probe(m, node)
@@ -53,11 +57,13 @@ def _probe(m: ClusterState, node: Node) -> None:
 
 
 def _silent(m: ClusterState, node: Node) -> bool:
+    """Whether it is suspect, or was not heard for half the timeout. Half: nodes that fell silent together
+    do not reach their timeouts together, since each had last sent a heartbeat at another moment."""
     return node.state == "suspect" or m.now - heard_at(node) >= m.settings.node_timeout_s / 2
 
 
 def _mass_loss(m: ClusterState) -> str:
-    """Why we suspect ourselves; "" when the loss is an ordinary one."""
+    """Why this looks like a fault of our own; "" for an ordinary loss."""
     within = m.now - m.settings.node_timeout_s
     wanted = [node for node in m.nodes.values() if not node.free_to_go]
     there = [node for node in wanted if node.state != "lost" or node.lost_at > within]
@@ -68,7 +74,7 @@ def _mass_loss(m: ClusterState) -> str:
 
 
 def answered(m: ClusterState, event: ev.ProbeAnswered) -> None:
-    """A probe came back."""
+    """Take the answer to a probe."""
     node = m.nodes.get(event.node)
     if node is None or node.incarnation != event.incarnation or m.brake is None:
         m.drop(NoteKind.STALE_PROBE, event.node, "nobody waits for this answer")
@@ -85,21 +91,23 @@ def answered(m: ClusterState, event: ev.ProbeAnswered) -> None:
 
 
 def spoke(m: ClusterState, node: Node) -> None:
-    """A node that was waited for is there."""
+    """A node was heard: the guard does not wait for it any more."""
     if m.brake is not None and m.brake.waits.pop(node.name, None) is not None:
         m.deadlines.sooner(("node", node.name), heard_at(node) + m.settings.node_timeout_s)
         _perhaps_over(m)
 
 
 def _perhaps_over(m: ClusterState) -> None:
-    """Every answer is in: judge in this step, so that what was lost together is one verdict."""
+    """When every answer is in, judge in this step, so that what was lost together becomes one verdict."""
     if m.brake is not None and all(m.brake.waits.values()):
         m.deadlines.sooner(("brake", ""), m.now)
 
 
 def due(m: ClusterState) -> list[tuple[Node, str]]:
-    """The deadline of the brake: ask again, or let go. Returns the nodes that are to be given up, with what
-    their silence was answered by."""
+    """The deadline of the guard: probe again, or end it.
+
+    Returns the nodes to be given up, each with the answer to its probe. A node without a probe address is
+    waited for until `brake_max_s`."""
     brake = m.brake
     if brake is None:
         return []

@@ -1,4 +1,8 @@
-"""What agents say of members becomes what the book knows; a death becomes evidence."""
+"""Record what agents report of members, and turn deaths into evidence.
+
+Reports and heartbeats carry whole statuses, in any order and more than once. Only the newest of a member
+counts (`seen_seq`); what follows is decided by driving its job (`touch`), except where `fast_path` shows
+that nothing does."""
 
 from __future__ import annotations
 
@@ -33,17 +37,19 @@ if TYPE_CHECKING:
 
 
 _SHOWS_STEP = (MemberPhase.RUNNING, MemberPhase.RAISED, MemberPhase.EXITED)
-"""Phases in which a member's step is that of the training: so many steps are complete."""
+"""Phases in which `step` is a step of the training: all steps before it are complete."""
 
 _AT_BARRIER = (MemberPhase.READY, *IN_GENERATION)
-"""Phases in which a script has come to the barrier, or has left it with others."""
+"""Phases of a script that is at the barrier, or has left it with others."""
 
 _PHASES = ("form", "restore", "first_step")
-"""What a member tells the time of when it has completed its first step."""
+"""Phases that a member reports with its first step, in the order of MemberStarted's fields."""
 
 
 def observe(m: ClusterState, node: str, status: MemberStatus, seq: int) -> None:
-    """Take one status, unless a newer one of that member is known."""
+    """Take one status of a member, unless a newer one is known.
+
+    A status that cannot be true is refused; a member that is not known is added as a spare."""
     job = m.jobs.get(status.job)
     if job is None:
         m.drop(
@@ -79,7 +85,7 @@ def observe(m: ClusterState, node: str, status: MemberStatus, seq: int) -> None:
 
 
 def _see_step(m: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
-    """How far the job is, as one of its ranks shows."""
+    """Record how far the job is, as one of its ranks shows."""
     if step > job.restore.known_step and phase in _SHOWS_STEP:
         job.restore.known_step = step
     if step > job.restore.newest_step:  # noqa: PLR1730 - of every rank in every beat
@@ -89,15 +95,17 @@ def _see_step(m: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
 
 
 def _impossible(m: ClusterState, job: Job, node: str, status: MemberStatus, reason: str) -> None:
-    """A status that cannot be of this job changes nothing in the book. If there is such a process, it is of
-    another life of the job (etcd was lost), and its own node is told to end it."""
+    """Refuse a status that cannot belong to this job.
+
+    If such a process exists, it belongs to a former job of this name (etcd was lost), and its node must
+    end it."""
     m.drop(plausible.REFUSED, node, f"its status of {status.member:.80} is not followed: {reason}")
     if status.phase is not MemberPhase.EXITED and job.members.get(status.member) is None:
         m.order(job, ("kill", node, status.member), fx.Kill(node, job.name, status.member, reason))
 
 
 def _take(m: ClusterState, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
-    """What is new in a status."""
+    """Act on what is new in a status."""
     plain = not job.elastic
     member.kept = _slots(status)
     if old is not None and old.shard and not status.shard:
@@ -118,7 +126,7 @@ def _take(m: ClusterState, job: Job, member: Member, old: MemberStatus | None, s
 
 
 def started(m: ClusterState, event: ev.MemberStarted) -> None:
-    """A member completed its first step in a generation."""
+    """A member has completed its first step in a generation."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or job.generation is None:
@@ -145,7 +153,7 @@ def started(m: ClusterState, event: ev.MemberStarted) -> None:
 
 
 def order_failed(m: ClusterState, event: ev.OrderFailed) -> None:
-    """An agent could not carry out an order: for the job that is the end of the member."""
+    """An agent could not carry out an order. For the job, its member has died."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.dead or member.node != event.node:
@@ -159,7 +167,7 @@ def order_failed(m: ClusterState, event: ev.OrderFailed) -> None:
 
 
 def _spoil(job: Job, member: Member, failure: Failure) -> None:
-    """A snapshot in memory that its reader could not put in place is not chosen again."""
+    """Do not choose a snapshot again that its reader could not restore."""
     resume = job.generation.resume if job.generation and job.phase is JobPhase.FORMING else None
     if resume is None or failure.cause is not Cause.STUCK:
         return
@@ -171,7 +179,7 @@ def _spoil(job: Job, member: Member, failure: Failure) -> None:
 
 
 def forget(m: ClusterState, job: Job, member: Member) -> None:
-    """Nothing is left of it, its snapshot included."""
+    """Its process and its arena are gone: drop its status, and the member, too, unless it has a seat."""
     member.status, member.kept = None, ()
     job.changed(member)
     if not job.seating.holds(member):
@@ -180,7 +188,7 @@ def forget(m: ClusterState, job: Job, member: Member) -> None:
 
 
 def _adopt(m: ClusterState, job: Job, node: str, status: MemberStatus) -> Member:
-    """A member that this leader did not launch: its predecessor did. It may serve as a spare."""
+    """Add a member that this leader did not launch: a former leader did. It may serve as a spare."""
     member = Member(status.member, job.name, node, Role.SPARE, adopted=True)
     job.add(member)
     if status.phase not in GONE:
@@ -189,7 +197,8 @@ def _adopt(m: ClusterState, job: Job, node: str, status: MemberStatus) -> Member
 
 
 def _revive(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
-    """A node that was given up is back, and this member with it, before its seat was given away."""
+    """The node was given up and is back, and this member with it, before another one took its seat: it is
+    alive."""
     lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
     if not lost or status.phase in GONE or job.recovery.relaunch or job.ended:
         return
@@ -203,7 +212,7 @@ def _revive(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> 
 
 
 def _same(old: MemberStatus, new: MemberStatus) -> bool:
-    """Whether nothing that counts is another now, its phase apart."""
+    """Whether nothing that matters has changed, apart from the phase."""
     return (
         old.generation == new.generation
         and old.held_step == new.held_step
@@ -237,11 +246,13 @@ def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
 
 
 def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
-    """Whether more than its snapshots is another now, its phase apart."""
+    """Whether anything has changed that the rank index depends on, apart from the phase."""
     return old.generation != new.generation or old.failure != new.failure or old.no_room != new.no_room
 
 
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:
+    """Record what a status says about the job: whether it uses the SDK, how far it is, what is stalled,
+    which shard."""
     phase = status.phase
     if status.stalled_s > 0 and not member.dead:
         job.recovery.stalled[status.member] = None
@@ -261,8 +272,9 @@ def _learn(job: Job, member: Member, status: MemberStatus) -> None:
 
 
 def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
-    """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
-    it has built nothing yet."""
+    """Record the shard id that a rank has reported in a generation.
+
+    "all" never replaces another id: a script reports "all", too, as long as it has not built its state."""
     rank, word = member.rank, status.shard
     if job.restore.shards.get(rank) and word == WHOLE_STATE:
         return
@@ -276,6 +288,7 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
 
 
 def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
+    """A member's script has ended: rightly, or as a failure."""
     if member.dead:
         return
     if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
@@ -285,7 +298,7 @@ def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) 
     failure = status.failure or Failure(Cause.EXITED, "it is gone, and its agent does not say why")
     if failure.exit_code == 0:
         failure = dataclasses.replace(failure, message="left early, with exit code 0 before the job's end")
-    if job.phase is JobPhase.LEAVING and status.held_step > NO_STEP:  # its board shows a step that it was in
+    if job.phase is JobPhase.LEAVING and status.held_step > NO_STEP:  # `step` still shows its last one
         failure = dataclasses.replace(failure, step=status.held_step)
     if member.rank == NO_RANK and job.ended:
         member.failure = failure
@@ -295,7 +308,8 @@ def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) 
 
 
 def _left_before(m: ClusterState, job: Job) -> None:
-    """The script uses the SDK after all: who exited before a word of it has not done its work."""
+    """The script uses the SDK after all: members that exited before that was known have not finished their
+    work."""
     for member in job.seated():
         if member.status is not None and member.phase is MemberPhase.EXITED and not member.dead:
             member.done = False
@@ -303,7 +317,8 @@ def _left_before(m: ClusterState, job: Job) -> None:
 
 
 def _judge_seatless(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
-    """Without a seat nobody is in a generation: what a former leader left there has missed its own end."""
+    """A member without a seat must not be in a generation. It missed the end of one under a former leader:
+    it is dead."""
     if member.dead or job.generation is None or job.ended:
         return
     plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
@@ -312,13 +327,16 @@ def _judge_seatless(m: ClusterState, job: Job, member: Member, status: MemberSta
 
 
 def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
+    """Whether its exit is no failure: it was clean, and it had finished, or nothing more is expected of
+    it."""
     clean = status.failure is None or status.failure.exit_code == 0
     return clean and (member.done or job.ended or not job.elastic or job.phase is JobPhase.LEAVING)
 
 
 def kill_zombies(m: ClusterState, job: Job) -> None:
-    """A member judged dead whose agent says that it lives is killed: nobody trains past its verdict.
-    One whose script raised has a while to end by itself, so that its exit code is known."""
+    """Kill members that were judged dead and still live: no rank trains on after its verdict.
+
+    One whose script raised has a while to end by itself, so that its exit code becomes known."""
     if job.ended:
         return
     for member in sorted(job.zombies.values(), key=lambda zombie: zombie.number):

@@ -1,4 +1,8 @@
-"""Nodes come, beat, break, and are lost; what their agents say of members becomes what the book knows."""
+"""Track nodes: they join, send heartbeats, break, and are lost.
+
+Only the agent with the node's current incarnation is listened to. A broken stream makes a node suspect;
+only silence for `node_timeout_s` makes it lost, and `mass_failure` may hold that up. A new stream means
+that orders sent on the old one may never have arrived, so all of them are sent again."""
 
 from __future__ import annotations
 
@@ -22,12 +26,12 @@ if TYPE_CHECKING:
 
 NS = 1e9
 AHEAD_MAX_S = 86_400.0
-"""So far a node's clock may go ahead of ours. An agent's incarnation is the time of its start: whichever came
-from a later one would be the newest for so long."""
+"""How far a node's clock may be ahead of ours. An incarnation is the time (ns) at which its agent started,
+and a newer one always wins: one from the far future would bar all later agents of the node."""
 
 
 def joined(m: ClusterState, event: ev.NodeJoined) -> None:
-    """An agent said hello: take it in, unless its name is another's or it comes from the past."""
+    """Accept an agent's hello, or refuse it with the reason."""
     node = m.nodes.setdefault(event.node, Node(event.node))
     refusal = _refusal(m, node, event)
     if refusal:
@@ -41,15 +45,15 @@ def joined(m: ClusterState, event: ev.NodeJoined) -> None:
             member.seen_seq = -1
     was, away_s = node.state, m.now - node.heard_at
     again = event.incarnation != node.incarnation and node.free_to_go
-    planned = node.replaced or node.drain is not None  # that it went away was no surprise
+    planned = node.replaced or node.drain is not None  # it was expected to go away
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
     node.version, node.jobs = event.holdfast_version, event.jobs
-    node.bad_devices = {}  # its agent tells of those after its hello
+    node.bad_devices = {}  # its agent reports them after its hello
     if was != "up" or new_launcher:
         node.up_since = m.now
-    if new_launcher or again:  # `again`: it went, and is here with the same launcher
+    if new_launcher or again:  # `again`: it was drained and left, and is back with the same launcher
         draining.new_life(m, node)
     if new_launcher:
         replacement.new_life(m, node)
@@ -72,7 +76,8 @@ def joined(m: ClusterState, event: ev.NodeJoined) -> None:
 
 
 def _back(m: ClusterState, node: Node, was: str) -> None:
-    """It is there: for whoever waited, and as one more return if it had broken."""
+    """A node is here that was not: end the guard's wait for it, and count a return if its stream had
+    broken."""
     quarantine.take(m, node)
     mass_failure.spoke(m, node)
     if was in ("suspect", "lost"):
@@ -81,8 +86,10 @@ def _back(m: ClusterState, node: Node, was: str) -> None:
 
 
 def _refusal(m: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
-    """Why a hello is not taken, and whether a later one may be. A node that came back faster than its end
-    was noticed, or with a clock set back, looks like another of its name: that passes."""
+    """Why a hello is refused, and whether a later one may be accepted; None: it is accepted.
+
+    A node that came back before its end was noticed, or with its clock set back, looks like a second node
+    of its name. That passes, so it may try again."""
     other = node.launcher not in ("", event.launcher)
     if node.up and other and m.now - node.heard_at < m.settings.conflict_s:
         return (
@@ -103,7 +110,7 @@ def _refusal(m: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bo
 
 
 def _of_the_future(m: ClusterState, event: ev.NodeJoined) -> str:
-    """Why an incarnation, the time in ns at which its agent began, would bar all agents to come."""
+    """Why an incarnation is too far in the future to be accepted; "": it is not."""
     ahead_s = event.incarnation / NS - m.wall
     if not m.wall_s or ahead_s <= AHEAD_MAX_S:
         return ""
@@ -114,7 +121,7 @@ def _of_the_future(m: ClusterState, event: ev.NodeJoined) -> str:
 
 
 def beat(m: ClusterState, event: ev.NodeBeat) -> None:
-    """A heartbeat carries the agent's whole view."""
+    """Take a heartbeat, with the agent's whole view of its members."""
     node = _heard(m, event.node, event.incarnation, "beat")
     if node is None:
         return
@@ -127,7 +134,7 @@ def beat(m: ClusterState, event: ev.NodeBeat) -> None:
 
 
 def heard(m: ClusterState, event: ev.NodesHeard) -> None:
-    """Beats that bring nothing new."""
+    """Take heartbeats that bring nothing new."""
     for name, incarnation in event.nodes:
         node = m.nodes.get(name)
         if node is not None and node.incarnation == incarnation and node.state == "up":
@@ -138,7 +145,7 @@ def heard(m: ClusterState, event: ev.NodesHeard) -> None:
 
 
 def report(m: ClusterState, event: ev.MemberReport) -> None:
-    """One member changed."""
+    """Take the new status of one member."""
     node = _heard(m, event.node, event.incarnation, "report")
     if node is not None:
         node.top = max(node.top, event.seq)
@@ -146,7 +153,7 @@ def report(m: ClusterState, event: ev.MemberReport) -> None:
 
 
 def broken(m: ClusterState, event: ev.NodeBroken) -> None:
-    """The stream broke: suspicion, and a deadline."""
+    """A stream broke: the node becomes suspect, and is lost when its timeout is over."""
     node = m.nodes.get(event.node)
     if node is None or event.incarnation != node.incarnation or not node.up:
         m.drop(NoteKind.STALE_BROKEN, event.node, f"incarnation {event.incarnation} has no stream here")
@@ -158,7 +165,7 @@ def broken(m: ClusterState, event: ev.NodeBroken) -> None:
 
 
 def device(m: ClusterState, event: ev.DeviceReport) -> None:
-    """A device went bad, or well again: noted, shown, and kept for placing."""
+    """A device became unhealthy, or healthy again: record it, for placement and for people."""
     node = _heard(m, event.node, event.incarnation, "device report")
     if node is None:
         return
@@ -173,14 +180,15 @@ def device(m: ClusterState, event: ev.DeviceReport) -> None:
 
 
 def expect(m: ClusterState, name: str) -> None:
-    """A node that etcd names has its grace to report before anything is judged."""
+    """Expect a node that etcd names: it has one timeout to report before anything is judged."""
     node = m.nodes.setdefault(name, Node(name))
     node.heard_at = m.now
     _listen(m, node)
 
 
 def deadline(m: ClusterState, name: str) -> None:
-    """The deadline of a node is here: silent for so long, it is lost."""
+    """The timeout of a node: if it was silent for so long, it is lost, unless the mass-failure guard
+    holds."""
     node = m.nodes[name]
     if node.state == "lost":
         return
@@ -191,7 +199,7 @@ def deadline(m: ClusterState, name: str) -> None:
 
 
 def brake_due(m: ClusterState, _name: str) -> None:
-    """The answers to the probes are in, or the time is over: those that gave none are lost, together."""
+    """The deadline of the mass-failure guard: nodes without an answer are lost, all in one step."""
     gone = mass_failure.due(m)
     for node, answer in gone:
         _lose(m, node, answer)
@@ -204,7 +212,7 @@ def _lose(m: ClusterState, node: Node, answer: str) -> None:
     node.reason = f"{why}; asked directly: {answer}" if answer else why
     m.note(NoteKind.NODE_LOST, name, f"not heard of for {silent_s:.1f} s")
     m.ask_health()
-    # what is lost with a third of the cluster, or goes away as planned, is not the node's own fault
+    # A node lost in a mass failure, or after its drain, is not at fault itself.
     if not (answer or node.free_to_go):
         quarantine.charge(m, node, Cause.NODE_LOST, "")
     marks.record(m, node)
@@ -216,11 +224,13 @@ def _lose(m: ClusterState, node: Node, answer: str) -> None:
 
 
 def known(m: ClusterState, name: str, incarnation: int, what: str) -> bool:
-    """Whether a message is from the agent that speaks for this node now; a stale one is dropped."""
+    """Whether a message is from the node's current agent. Otherwise it is dropped."""
     return _heard(m, name, incarnation, what) is not None
 
 
 def _heard(m: ClusterState, name: str, incarnation: int, what: str) -> Node | None:
+    """The node, if this incarnation is its current agent: it lives, and is up from now on. Else None, and
+    the message is dropped."""
     node = m.nodes.get(name)
     if node is None or node.incarnation != incarnation or node.state == "expected":
         m.drop(
@@ -228,14 +238,14 @@ def _heard(m: ClusterState, name: str, incarnation: int, what: str) -> Node | No
             name,
             f"a {what} of incarnation {incarnation}, which is not the one here",
         )
-        if node is None:  # it was forgotten while its stream stood, and does not know
+        if node is None:  # its record was deleted while its stream was up: it must say hello again
             m.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
         return None
     node.heard_at = m.now
     if not node.up:
         was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
         _back(m, node, was)
-        if was == "lost":  # etcd has it so: the next leader would not wait for it
+        if was == "lost":  # etcd has it as lost, and the next leader would not wait for it
             marks.record(m, node)
         m.note(NoteKind.NODE_HEARD_AGAIN, name, "its agent speaks")
         _listen(m, node)
@@ -247,11 +257,13 @@ def _heard(m: ClusterState, name: str, incarnation: int, what: str) -> Node | No
 
 
 def _listen(m: ClusterState, node: Node) -> None:
+    """Set the node's deadline."""
     m.deadlines.sooner(("node", node.name), mass_failure.heard_at(node) + m.settings.node_timeout_s)
 
 
 def _forget_orders(m: ClusterState, node: Node) -> None:
-    """Its stream is new: what was said on the old one may never have arrived."""
+    """The node's stream is new: what was sent on the old one may never have arrived, so all of it is sent
+    again."""
     for _, member in m.members_of(node.name):
         member.stop_by = m.now + m.settings.stop_timeout_s
     m.streams += 1
@@ -268,6 +280,9 @@ def _whole_view(
     seq: int,
     missing: Failure | None = None,
 ) -> None:
+    """Take all statuses of a hello or heartbeat. Members of the node that it does not list are missing.
+
+    Members whose status this version cannot read (`unread`) count as listed: they live."""
     listed = {status.member for status in event.members}.union(event.unread)
     for status in event.members:
         members.observe(m, node.name, status, seq)
@@ -278,15 +293,16 @@ def _whole_view(
 
 
 def _missing(m: ClusterState, job: Job, member: Member, seq: int, failure: Failure) -> None:
-    """A member that its agent does not list: an order under way, a ghost, or a loss."""
+    """A member is missing from its agent's list: its order is still under way, or it is a remnant, or it
+    is lost."""
     if member.launch is not None and member.status is None:
         return
     if member.seen_seq > seq:
         return
     if deaths.is_over(job, member):
-        member.kept = ()  # what its node remembered of it is gone
+        member.kept = ()  # its arena is gone
         return
-    if member.status is None and member.rank == NO_RANK:  # of a former life, and over
+    if member.status is None and member.rank == NO_RANK:  # it was of a former run of the job, and has ended
         members.forget(m, job, member)
         return
     if not member.dead and not (member.done and job.ended):

@@ -1,8 +1,9 @@
-"""What an agent says, held against what sits there: the node, member, generation and step of every word.
+"""Check every message of an agent against what is known: node, member, generation and step that it names.
 
-One row per word; a word without a row is an error. What does not fit is dropped by name, counted, told in
-the journal, and changes nothing. A word that is merely late fits: it names what has been, and its handler
-says that it is over. Statuses are checked one by one (`status`): one does not take a whole beat with it."""
+One row per kind of message; a kind without a row raises KeyError. A message that cannot be true is
+dropped, counted and journaled, and changes nothing. One that is merely late passes here: it names what was
+true, and its handler drops it. The statuses in a heartbeat are checked one by one (`status`), so that one
+bad status does not discard the others."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState
 
 REFUSED = NoteKind.REFUSED_WORD
-"""The kind under which such words are counted and told."""
+"""The kind under which refused messages are counted and journaled."""
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """How one thing that a word names is checked. `reason` says why it does not fit, "" when it does; None:
-    its handler does it, as `how` says."""
+    """How one thing that a message names is checked.
+
+    `reason` returns why it cannot be true, "" when it can. None: the handler checks it, as `how` says."""
 
     how: str
     reason: Callable[[ClusterState, Any], str] | None = None
@@ -32,7 +34,7 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One word, as people are told of it. None: it names no such thing."""
+    """One kind of message. `word` is its name for people. None: it names no such thing."""
 
     word: str
     node: By
@@ -42,8 +44,8 @@ class Row:
 
 
 def fits(m: ClusterState, event: Any) -> bool:
-    """Whether a word of the agent that speaks for its node now may be acted upon; one that may not is counted
-    and told."""
+    """Whether a message of the node's current agent may be acted upon. Otherwise it is dropped and
+    counted."""
     row = ROWS[type(event)]
     for by in (row.node, row.member, row.generation, row.step):
         reason = by.reason(m, event) if by is not None and by.reason is not None else ""
@@ -57,7 +59,8 @@ def fits(m: ClusterState, event: Any) -> bool:
 
 
 def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[ClusterState, Any], str]:
-    """The node is one of those that were asked for it; where nobody is, its handler says so."""
+    """Make a check that the node was asked for this. Where no node was asked, the handler drops the
+    message."""
 
     def check(m: ClusterState, event: Any) -> str:
         job = m.jobs.get(event.record.job if hasattr(event, "record") else event.job)
@@ -70,12 +73,14 @@ def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Cluster
 
 
 def _errand(job: Any, event: Any) -> tuple[str, ...]:
+    """The nodes that were asked to finalize, mirror or publish this checkpoint."""
     name = event.record.id if hasattr(event, "record") else event.checkpoint
     saving = job.checkpoints.savings.get(name)
     return () if saving is None else (saving.node, *saving.nodes_before)
 
 
 def _collects(job: Any, _event: Any) -> tuple[str, ...]:
+    """The node that was asked to delete old checkpoints."""
     return (
         (job.checkpoints.collecting.node,)
         if job.checkpoints.collecting is not None and job.checkpoints.collecting.node
@@ -84,10 +89,12 @@ def _collects(job: Any, _event: Any) -> tuple[str, ...]:
 
 
 def _reads_again(job: Any, _event: Any) -> tuple[str, ...]:
+    """The node that was asked to scrub."""
     return (job.checkpoints.scrubbing[1],) if job.checkpoints.scrubbing is not None else ()
 
 
 def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
+    """The nodes that were asked for stack reports."""
     return job.seat_nodes() if job.recovery.hang is not None else ()
 
 
@@ -95,12 +102,13 @@ def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
 
 
 def _lives_there(m: ClusterState, event: Any) -> str:
-    """The member is of this job, and lives on the node that speaks of it."""
+    """Check that the member belongs to this job and lives on the node that reports it."""
     job = m.jobs.get(event.job)
     return "" if job is None else _stranger(job, event.member, event.node)
 
 
 def _stranger(job: Any, name: str, node: str) -> str:
+    """Why this member does not live on this node; "": it does."""
     member = job.members.get(name)
     if member is not None and member.node == node:
         return ""
@@ -109,7 +117,8 @@ def _stranger(job: Any, name: str, node: str) -> str:
 
 
 def _took_part(m: ClusterState, event: Any) -> str:
-    """The same, and it has a seat in the generation of now when it speaks of that one."""
+    """Check the same, and if the message is about the current generation, that the member has a seat in
+    it."""
     job = m.jobs.get(event.job)
     reason = _lives_there(m, event)
     if reason or job is None or job.generation is None or event.generation != job.generation.number:
@@ -120,7 +129,7 @@ def _took_part(m: ClusterState, event: Any) -> str:
 
 
 def _or_unknown(check: Callable[[ClusterState, Any], str]) -> Callable[[ClusterState, Any], str]:
-    """The same; whoever is not in the book any more is late, and its handler says so."""
+    """Make the same check pass for an unknown member: its message is late, and its handler drops it."""
 
     def ask(m: ClusterState, event: Any) -> str:
         job = m.jobs.get(event.job)
@@ -130,6 +139,7 @@ def _or_unknown(check: Callable[[ClusterState, Any], str]) -> Callable[[ClusterS
 
 
 def _holds_the_shard(m: ClusterState, event: ev.PartPersisted) -> str:
+    """Check that the member held the checkpoint's state on that node when the checkpoint began."""
     job, part = m.jobs.get(event.part.job), event.part
     saving = job.checkpoints.savings.get(part.checkpoint) if job is not None else None
     if saving is None or any((h.member, h.node) == (part.member, event.node) for h in saving.holders):
@@ -138,7 +148,8 @@ def _holds_the_shard(m: ClusterState, event: ev.PartPersisted) -> str:
 
 
 def _ranks_of_its_own(m: ClusterState, event: ev.StacksCollected) -> str:
-    """Each rank that it tells of lives there, and is the rank that it is told as."""
+    """Check that each rank in the report lives on that node and has the rank number that it is reported
+    with."""
     job = m.jobs.get(event.job)
     for stood in event.ranks if job is not None and job.recovery.hang is not None else ():
         if reason := _stranger(job, stood.member, event.node):
@@ -152,6 +163,7 @@ def _ranks_of_its_own(m: ClusterState, event: ev.StacksCollected) -> str:
 
 
 def _was_given(m: ClusterState, event: Any) -> str:
+    """Check that the job has given this number to a generation."""
     job = m.jobs.get(event.job)
     if job is None or event.generation <= job.generations.number:
         return ""
@@ -159,6 +171,7 @@ def _was_given(m: ClusterState, event: Any) -> str:
 
 
 def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
+    """Check that it is the generation whose hang is being inquired into."""
     job = m.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.generation == event.generation:
         return ""
@@ -166,7 +179,8 @@ def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
 
 
 def _from_its_start(m: ClusterState, event: Any) -> str:
-    """No rank of the generation of now is in a step before that with which it began."""
+    """Check that the step, if it is of the current generation, is not before the one with which that
+    began."""
     job = m.jobs.get(event.job)
     if job is None or job.generation is None or event.generation != job.generation.number:
         return ""
@@ -180,7 +194,7 @@ def _from_its_start(m: ClusterState, event: Any) -> str:
 
 
 def status(m: ClusterState, job: Any, told: Any) -> str:
-    """Why this status of a member cannot be; "" when it can. Asked of every rank in every beat."""
+    """Why this status of a member cannot be true; "": it can. Runs for every rank in every heartbeat."""
     top = job.generations.number
     if (
         told.generation > top
@@ -194,7 +208,8 @@ def status(m: ClusterState, job: Any, told: Any) -> str:
 
 
 def _invented(m: ClusterState, name: str) -> str:
-    """A name that nobody has been given yet would stand in the way of whoever is."""
+    """Why this name cannot exist yet: its number was not given out, and a later member would get the same
+    name."""
     number = name.rpartition(".")[2]
     if not (number.isascii() and number.isdigit()):
         return ""

@@ -1,9 +1,9 @@
-"""Nodes that are gone for good, or will not do any more: replaced where a platform can, and forgotten.
+"""Have unusable nodes replaced, where a platform can, and forget nodes that are gone for good.
 
-Off unless `replace_nodes` or `forget_after_s` say so. A node is never replaced while a rank sits on it, while
-people have marked it (a drain, a cordon: they decide), or while we are suspect ourselves (mass loss). The
-shell carries a replacement out and says what became of it; the fresh node has another name, or another
-launcher."""
+Off unless `replace_nodes` or `forget_after_s` is set. A node is never replaced while a rank sits on it,
+while it is marked by people (drain or cordon: they decide), or while the mass-failure guard is on. The
+daemon carries a replacement out and reports the result; the fresh node has another name, or the same name
+and another launcher."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState
 
 LOOK_S = 5.0
+"""How often (s) all nodes are checked."""
 HOUR_S = 3600.0
 
 
 def begin(m: ClusterState) -> None:
-    """Look from now on, if that is wanted at all."""
+    """Set the deadline of the next check, if the settings ask for any."""
     if m.settings.replace_nodes or m.settings.forget_after_s:
         m.deadlines.sooner(("replace", ""), m.now + LOOK_S)
 
 
 def recall(m: ClusterState, places: Iterable[NodePlace]) -> None:
-    """What a former leader knew: nodes that it had lost and not forgotten are replaced, or forgotten, by
-    this one; of those that are waited for, where they were. A replacement that is asked for twice finds no
-    pod, or another one at another address, and lets it be."""
+    """Take over what a former leader recorded: its lost nodes are replaced or forgotten by this one.
+
+    Of nodes that are expected back, the address and failure domain are restored. A replacement that was
+    asked for twice does no harm: the platform finds no such pod, or one at another address, and leaves it
+    alone."""
     if not (m.settings.replace_nodes or m.settings.forget_after_s):
         return
     for place in places:
@@ -45,14 +48,14 @@ def recall(m: ClusterState, places: Iterable[NodePlace]) -> None:
             node = m.nodes[place.node] = Node(place.node, state="lost")
         if node is not None and node.drain is None and place.state == LEFT:
             node.drain = Drain(place.reason, m.now, own=True, asked_at=m.now, done=True, in_order=True)
-        if node is not None and node.state == "lost":  # not of now: no part of a mass loss
+        if node is not None and node.state == "lost":  # lost too long ago to be part of a mass failure
             node.reason, node.lost_at = place.reason, m.now - m.settings.node_timeout_s
         if node is not None and node.state in ("lost", "expected"):
             node.address, node.domain = place.address, place.domain
 
 
 def due(m: ClusterState) -> None:
-    """Look at every node."""
+    """Check every node."""
     for node in list(m.nodes.values()):
         if _forgettable(m, node):
             _forget(m, node)
@@ -62,6 +65,7 @@ def due(m: ClusterState) -> None:
 
 
 def _look(m: ClusterState, node: Node) -> None:
+    """Ask for the replacement of a node that has been unusable for `replace_after_s`."""
     why = _why(m, node)
     if not why:
         node.unfit_since = -1.0
@@ -80,7 +84,7 @@ def _look(m: ClusterState, node: Node) -> None:
 
 
 def _why(m: ClusterState, node: Node) -> str:
-    """Why a node should be replaced; "" when it need not, or when that is for people to say."""
+    """Why a node should be replaced; "": it need not be, or people decide about it."""
     if node.cordoned or node.drain is not None or m.now < node.held_until or node.cut:
         return ""
     if node.state == "lost":
@@ -96,7 +100,7 @@ def _why(m: ClusterState, node: Node) -> str:
 
 
 def _in_use(m: ClusterState, node: Node) -> bool:
-    """Whether a job has ranks there, or is about to."""
+    """Whether a job has ranks there, or will after a planned change."""
     planned = [job.places.resize for job in m.jobs.values() if job.places.resize is not None]
     return bool(draining.jobs_on(m, node.name)) or any(
         spot.node == node.name for resize in planned for spot in resize.spots
@@ -104,7 +108,7 @@ def _in_use(m: ClusterState, node: Node) -> bool:
 
 
 def _may(m: ClusterState, node: Node, why: str) -> bool:
-    """Whether one more may be replaced now. What forbids it is told once."""
+    """Whether one more node may be replaced now. What forbids it is journaled once."""
     m.replaced = [at for at in m.replaced if at > m.now - HOUR_S]
     held = m.paused or (m.brake.reason if m.brake else "")
     if not held and len(m.replaced) >= m.settings.replace_per_hour:
@@ -117,7 +121,8 @@ def _may(m: ClusterState, node: Node, why: str) -> bool:
 
 
 def replaced(m: ClusterState, event: ev.NodeReplaced) -> None:
-    """What became of it. One that failed is tried again later; people are told meanwhile."""
+    """Take the result of a replacement. A failed one is tried again after `replace_retry_s`; people see
+    why meanwhile."""
     node = m.nodes.get(event.node)
     if node is None or node.incarnation != event.incarnation:
         m.drop(NoteKind.STALE_REPLACEMENT, event.node, "no replacement of this life of it was asked for")
@@ -130,7 +135,7 @@ def replaced(m: ClusterState, event: ev.NodeReplaced) -> None:
 
 
 def _forgettable(m: ClusterState, node: Node) -> bool:
-    """Lost, needed by nobody, and not expected back."""
+    """Whether it is lost, no job needs it, and it is not expected back."""
     if node.state != "lost" or node.cordoned or m.members_of(node.name) or _in_use(m, node):
         return False
     if m.brake is not None or any(job.recovery.incident is not None for job in m.jobs.values()):
@@ -143,7 +148,8 @@ def _forgettable(m: ClusterState, node: Node) -> bool:
 
 
 def _forget(m: ClusterState, node: Node) -> None:
-    """Its record goes, in the book and in etcd; its history with it, when another has taken its place."""
+    """Delete a node's record here and in etcd; its history of failures, too, if another machine has taken
+    its place."""
     del m.nodes[node.name]
     for kind in ("node", "drain", "hold", "lemon", "cut"):
         m.deadlines.clear((kind, node.name))
@@ -157,8 +163,8 @@ def _forget(m: ClusterState, node: Node) -> None:
 
 
 def new_life(m: ClusterState, node: Node) -> None:
-    """A node of this name is back with another launcher. Where it was replaced it is another machine: what
-    was held against the former one is not held against it."""
+    """A node of this name is back with another launcher. If it was replaced, it is another machine:
+    nothing that was recorded against the former one applies to it."""
     if not node.replaced:
         return
     node.excluded, node.deaths, node.bad_devices, node.returns = {}, {}, {}, []

@@ -1,1 +1,1 @@
-"""Say which nodes could take a job's ranks, choose among them, and watch processes that do not start."""
+"""Place ranks: which nodes could take a job's ranks, which do, and processes that do not start."""

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 
 def rooms(m: ClusterState, job: Job) -> list[formation.Room]:
-    """Every connected node: whether another live job sits on it, or is about to, and what else bars it."""
+    """Every connected node as this job finds it: its capacity, whether another live job uses it, what else
+    bars it."""
     return _rooms(m, job, frozenset())
 
 
 def others(m: ClusterState, job: Job) -> list[formation.Room]:
-    """The rooms in which the job has no seat."""
+    """The same without the nodes where the job has seats."""
     return _rooms(m, job, frozenset(job.seat_nodes()))
 
 
@@ -46,7 +47,10 @@ def _room(m: ClusterState, job: Job, node: Node, idle: bool, version: str) -> fo
 
 
 def barred(m: ClusterState, node: Node, version: str = "") -> str:
-    """Why a connected node takes no new seats; "" when it does."""
+    """Why a connected node takes no new ranks; "": it takes them.
+
+    `version`: the version of Holdfast on the job's nodes; a node with another one is barred. "": any will
+    do."""
     if node.drain is not None:
         return "drained" if node.drain.done else "is being drained"
     if node.cordoned:
@@ -57,7 +61,7 @@ def barred(m: ClusterState, node: Node, version: str = "") -> str:
 
 
 def _version(m: ClusterState, job: Job) -> str:
-    """The software version of a job's nodes: those it sits on, else the commonest one."""
+    """The version of Holdfast on a job's nodes: on those with its seats, else the most common one."""
     sat_on = [m.nodes[name] for name in job.seat_nodes() if name in m.nodes and m.nodes[name].version]
     found: dict[str, int] = {}
     for node in sat_on or m.nodes.values():
@@ -67,6 +71,7 @@ def _version(m: ClusterState, job: Job) -> str:
 
 
 def _of_others(m: ClusterState, job: Job) -> dict[str, None]:
+    """The nodes that other live jobs use, or will use after a planned change."""
     taken: dict[str, None] = {}
     for other in m.jobs.values():
         if other is job or other.ended:
@@ -78,12 +83,14 @@ def _of_others(m: ClusterState, job: Job) -> dict[str, None]:
 
 
 def taken(m: ClusterState, job: Job, name: str) -> bool:
-    """Whether another live job sits on this node, or is about to."""
+    """Whether another live job uses this node, or will after a planned change."""
     return name in _of_others(m, job)
 
 
 def serves(m: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
-    """Whether so many ranks of a job may be started on a node that it sits on already."""
+    """Whether so many ranks of a job may be started on a node where it has seats already.
+
+    A node that is being drained may still serve until its deadline: the job leaves it at a step boundary."""
     node = m.nodes.get(name)
     if node is None or not eligibility.takes(m, job, name) or len(devices.places(node)) < ranks:
         return False
@@ -91,7 +98,7 @@ def serves(m: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
 
 
 def lacking_without(m: ClusterState, job: Job, name: str) -> str:
-    """Why a job cannot go on without this node; "" when it can."""
+    """Why a job could not continue without this node, and what to do; "": it could."""
     left = [node for node in job.seat_nodes() if node != name and m.up(node)]
     spare = formation.fitting(job.spec, [room for room in others(m, job) if room.node != name])
     if spare and len(left) + 1 >= formation.least(job.spec):
@@ -107,5 +114,5 @@ def lacking_without(m: ClusterState, job: Job, name: str) -> str:
 
 
 def domains(m: ClusterState, nodes: Iterable[str]) -> dict[str, str]:
-    """What fails together with each of these nodes."""
+    """The failure domain of each of these nodes."""
     return {name: m.nodes[name].domain or name for name in nodes}

@@ -1,4 +1,4 @@
-"""Exclude a device on which ranks die again and again, where its rank has another place."""
+"""Exclude a device on which ranks die again and again, if its rank has another place."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 BLAMED = (Cause.SIGNALED, Cause.SILENT, Cause.STUCK, Cause.DEVICE)
-"""Deaths that a device may be at fault for. An exception, or an exit, is the script's."""
+"""Causes for which a device may be at fault. An exception or an exit is the script's."""
 
 
 def count_deaths(m: ClusterState, job: Job, evidence: Sequence[Evidence]) -> None:
-    """Remember where ranks died. A device that stands out from all others of the job is excluded, when there
-    is another place for its rank: else it is the best there is."""
+    """Record where ranks died, and exclude a device that stands out from all others of the job.
+
+    It stands out when no other device saw more than one death: else the job or the cluster is the cause.
+    Without another place for its rank it stays in use: a device that often fails is better than none."""
     for each in evidence:
         node, seat = m.nodes.get(each.node), _local_rank(job, each)
         if node is None or seat is None or each.failure.cause not in BLAMED:
@@ -35,12 +37,15 @@ def count_deaths(m: ClusterState, job: Job, evidence: Sequence[Evidence]) -> Non
 
 
 def _local_rank(job: Job, each: Evidence) -> int | None:
+    """The local rank that this evidence is about; None when it is about no rank, or one that has moved
+    since."""
     if not each.member or not 0 <= each.rank < len(job.seats) or job.seats[each.rank].node != each.node:
         return None
     return job.seats[each.rank].local_rank
 
 
 def _stands_out(m: ClusterState, job: Job, node: Node, seat: int) -> bool:
+    """Whether no other device of the job's nodes saw more than one death."""
     for name in job.seat_nodes():
         other = m.nodes.get(name)
         for place, deaths in other.deaths.items() if other else ():

@@ -1,4 +1,4 @@
-"""Who sits where: pure functions from a spec and the nodes at hand to seats."""
+"""Choose seats: pure functions from a job's spec and the nodes at hand."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A connected node as a job may find it. `idle`: no other live job sits on it. `barred`: why it takes no
-    seats though it is connected; `last`: only when there is no other."""
+    """A connected node as one job finds it."""
 
     node: str
     slots: int
-    idle: bool
-    barred: str = ""
-    places: tuple[int, ...] | None = None  # local ranks that can be taken; None: all
-    last: bool = False
-    up_since: float = 0.0  # s
+    idle: bool  # no other live job uses it
+    barred: str = ""  # why it takes no ranks though it is connected; "": it takes them
+    places: tuple[int, ...] | None = None  # local ranks that can be used; None: all
+    last: bool = False  # last choice: used only when no other is left
+    up_since: float = 0.0  # since when (s) its stream is up
 
     @property
     def free(self) -> tuple[int, ...]:
-        """The local ranks that can be taken."""
+        """The local ranks that can be used."""
         return tuple(range(self.slots)) if self.places is None else self.places
 
     def takes(self, ranks: int) -> bool:
@@ -37,7 +36,7 @@ class Room:
 
 
 def impossible(spec: JobSpec) -> str:
-    """Why no cluster could run this spec, with the mend; "" when one could."""
+    """Why no cluster could run this spec, and what to change; "": one could."""
     checks = (
         (not spec.argv, "no script is named: give one"),
         (spec.nproc_per_node < 1, f"--nproc-per-node {spec.nproc_per_node} is not possible: give 1 or more"),
@@ -76,24 +75,25 @@ def impossible(spec: JobSpec) -> str:
 
 
 def usable(spec: JobSpec, nodes: int) -> int:
-    """The most of so many nodes that the job can use: whole replicas, within its range; 0 when too few."""
+    """The most of `nodes` nodes that the job can use: whole replicas of the model, within its range; 0:
+    too few."""
     whole = min(nodes, spec.nnodes_max) // spec.replica_nodes * spec.replica_nodes
     return whole if whole >= spec.nnodes_min else 0
 
 
 def least(spec: JobSpec) -> int:
-    """The fewest nodes that the job can use."""
+    """The fewest nodes that the job can use: its minimum, rounded up to whole replicas of the model."""
     return -(-spec.nnodes_min // spec.replica_nodes) * spec.replica_nodes
 
 
 def fitting(spec: JobSpec, rooms: Sequence[Room]) -> list[str]:
-    """The nodes that could take a share of the job now, by name; those of last choice last."""
+    """The nodes that could take a node's share of the job now, by name; those of last choice last."""
     found = [room for room in rooms if room.takes(spec.nproc_per_node)]
     return [room.node for room in sorted(found, key=lambda room: (room.last, room.node))]
 
 
 def shortage(spec: JobSpec, rooms: Sequence[Room], wanted: int) -> str:
-    """Why the job cannot be placed yet, in a sentence with the mend."""
+    """Why the job cannot be placed yet, in a sentence that says what to do."""
     fit = len(fitting(spec, rooms))
     small = sorted(f"{r.node} ({len(r.free)})" for r in rooms if len(r.free) < spec.nproc_per_node)
     able = [r for r in rooms if len(r.free) >= spec.nproc_per_node]
@@ -112,7 +112,10 @@ def shortage(spec: JobSpec, rooms: Sequence[Room], wanted: int) -> str:
 def layout(
     spec: JobSpec, nodes: Sequence[str], members: Sequence[str], rooms: Sequence[Room] = ()
 ) -> tuple[Placement, ...]:
-    """Seats in the order of `nodes`: rank = node index * nproc + index on its node. One name per seat."""
+    """Seats in the order of `nodes`: rank = node index * nproc + index on its node.
+
+    `members` has one name per seat. `rooms` says which local ranks of a node can be used; without it, the
+    first ones are. ValueError when the number of members is not that of the seats."""
     per = spec.nproc_per_node
     if len(members) != len(nodes) * per:
         raise ValueError(f"{len(members)} members for {len(nodes)} nodes of {per}")
@@ -125,13 +128,15 @@ def layout(
 
 
 def spread(node: str, free: Sequence[int], ranks: int) -> list[Spot]:
-    """The first places of a node."""
+    """The first `ranks` usable places of a node."""
     return [Spot(node, place) for place in list(free)[:ranks]]
 
 
 def whole_replicas(nodes: Sequence[str], replica_nodes: int, gone: Collection[str]) -> list[str]:
-    """The nodes of the replicas that can be had without those that are gone, in their order. A hole is
-    filled with the same place of another broken replica: what is held there is held by the whole job."""
+    """The nodes of the replicas of the model that remain without those that are gone, in their order.
+
+    A gap in one broken replica is filled with the node at the same position of another broken one, later
+    in the order: equal positions hold equal shards. So as many replicas as possible stay whole."""
     gone = frozenset(gone)
     rows = [list(nodes[at : at + replica_nodes]) for at in range(0, len(nodes), replica_nodes)]
     broken = [row for row in rows if not gone.isdisjoint(row)]

@@ -1,4 +1,4 @@
-"""Processes that do not come: a launcher does not start them, or the order to was lost with a leader."""
+"""Notice processes that do not start: the launcher does not act, or the order was lost with a leader."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 def orphaned(member: Member) -> bool:
-    """Whether it waits for an order to run its script that a former leader may never have got through."""
+    """Whether it waits for its script, and the order for that was a former leader's, which may have been
+    lost."""
     return member.launch is None and member.status is not None and member.phase in ASKED
 
 
 def watch(m: ClusterState, job: Job, member: Member) -> None:
-    """A process that was ordered must be seen within the launch timeout. The time of a node that is away
-    does not count, nor does that of a warm interpreter, which is there."""
+    """Judge a process dead that its launcher has not started within `launch_timeout_s`.
+
+    The time during which its node is away does not count, and a warm interpreter has been started already."""
     limit_s = m.settings.launch_timeout_s
     if not m.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
         member.launch_by = 0.0
@@ -41,8 +43,11 @@ def watch(m: ClusterState, job: Job, member: Member) -> None:
 
 
 def _waits(m: ClusterState, job: Job, member: Member) -> bool:
-    """Whether its node says what is in the way, and tries again by itself: that is told, and waited for. A
-    job that never came to its barrier ends instead: somebody looks on as it begins."""
+    """Whether its node has reported what prevents the start, and will retry by itself: then it is waited
+    for.
+
+    A job that has never come to its barrier fails instead: it has only just been submitted, and somebody
+    is there to correct it."""
     why = member.status.no_room if member.status is not None else ""
     told, member.waits_for = member.waits_for, why
     if not why:

@@ -1,4 +1,4 @@
-"""What the layout asks of a job's nodes: how many hold one replica of the model, and which of them."""
+"""Derive from a job's declared layout how many nodes hold one replica of the model, and which ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.model import JobSpec
 
-_NAMED = 8  # nodes that a sentence names; more are counted
+_NAMED = 8  # a sentence names so many nodes at most, and counts the others
 
 
 def impossible(spec: JobSpec) -> str:
-    """Why the layout cannot be laid over the job's nodes, naming the divisor that fails; "" when it can."""
+    """Why the layout does not fit the job's nodes, naming the sizes that do not divide; "": it fits."""
     sizes = {
         "--tensor-parallel": spec.tensor_parallel,
         "--pipeline-parallel": spec.pipeline_parallel,
@@ -27,7 +27,7 @@ def impossible(spec: JobSpec) -> str:
             return f"{flag} {size} is not possible: give 1 or more"
     per, ranks = spec.nproc_per_node, spec.replica_ranks
     if per < 1 or spec.replica_nodes < 1 or ranks == 1:
-        return ""  # said elsewhere, or nothing to say
+        return ""  # reported by `formation.impossible`, or no layout to check
     if per % spec.tensor_parallel:
         return (
             f"--nproc-per-node {per} is not divisible by --tensor-parallel {spec.tensor_parallel}: "
@@ -45,15 +45,17 @@ def impossible(spec: JobSpec) -> str:
 
 
 def nodes_of(spec: JobSpec) -> int:
-    """How many nodes one replica of the job's layout takes: as many as are named where there is none."""
+    """How many nodes one replica of the model takes; `replica_nodes` when no layout is declared."""
     if spec.replica_ranks == 1:
         return spec.replica_nodes
     return max(spec.replica_ranks // max(spec.nproc_per_node, 1), 1)
 
 
 def arrange(nodes: Sequence[str], replica_nodes: int, domains: Mapping[str, str]) -> list[str]:
-    """The nodes in the order of their ranks, whole replicas one after the other: the same place of all
-    replicas is dealt to one failure domain after the other. As they come where no domain has two of them."""
+    """The nodes in rank order, one whole replica after the other.
+
+    Nodes at the same position of different replicas hold the same shards, so they are spread over the
+    failure domains in turn. The given order stays where no domain has two of the nodes."""
     copies = len(nodes) // replica_nodes
     if replica_nodes == 1 or len({domains[node] for node in nodes}) == len(nodes):
         return list(nodes)
@@ -63,7 +65,7 @@ def arrange(nodes: Sequence[str], replica_nodes: int, domains: Mapping[str, str]
 
 
 def told(spec: JobSpec, nodes: int) -> str:
-    """The layout over so many nodes, for people: `tp 2 x pp 4 x dp 3`; "" where there is none."""
+    """The layout over so many nodes, for people: `tp 2 x pp 4 x dp 3`; "": none is declared."""
     if spec.replica_ranks == 1:
         return ""
     sizes = {"tp": spec.tensor_parallel, "pp": spec.pipeline_parallel, "cp": spec.context_parallel}
@@ -72,8 +74,9 @@ def told(spec: JobSpec, nodes: int) -> str:
 
 
 def shrunk(spec: JobSpec, before: int, left: int, aside: Sequence[str] = ()) -> str:
-    """The layout over the nodes that are left of those before, what it was, and why it is this one, for
-    people. `aside`: nodes that live, and wait because their replica is not whole."""
+    """The layout over the `left` nodes, the one over the `before` nodes, and why, for people.
+
+    `aside`: nodes that live, and wait because their replica is not whole."""
     ranks = spec.replica_ranks
     if ranks == 1 and spec.replica_nodes > 1:
         ranks = spec.replica_nodes * spec.nproc_per_node

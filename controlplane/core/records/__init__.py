@@ -1,1 +1,1 @@
-"""Define the frozen records and fixed words that everything else in the core speaks in."""
+"""Define the frozen records that the core speaks in: events, effects, what etcd keeps, fixed words."""

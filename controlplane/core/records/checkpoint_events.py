@@ -1,4 +1,4 @@
-"""What can happen to snapshots and checkpoints: the part of `events` that is about them."""
+"""Define the events about snapshots and checkpoints: part of `events`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.core.records.model import WHOLE_STATE, CheckpointPart, Checkpo
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReady:
-    """A member's slot is READY with the state of `step` completed steps."""
+    """A slot of a member's arena is READY with the state after `step` steps."""
 
     node: str
     incarnation: int
@@ -22,8 +22,9 @@ class SnapshotReady:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotVouched:
-    """The agent of a rank says what the snapshot of `step` hashes to: said before any other node has a copy
-    of it, and said again to each new leader."""
+    """The agent of a rank states the digest of the snapshot of `step`.
+
+    Sent before any other node gets a replica of it, and again to each new leader."""
 
     node: str
     incarnation: int
@@ -31,12 +32,12 @@ class SnapshotVouched:
     job: str
     generation: int
     step: int
-    digest: str
+    digest: str  # blake3, hex
 
 
 @dataclass(frozen=True, slots=True)
 class PartPersisted:
-    """One writer's share of the checkpoint in flight is durable."""
+    """One writer's share of a checkpoint in flight is durable."""
 
     node: str
     incarnation: int
@@ -45,7 +46,8 @@ class PartPersisted:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """A snapshot's chunks and its manifest's content are durable; the manifest is not yet visible."""
+    """The chunks of a checkpoint and the content of its manifest are durable; the manifest is not visible
+    yet."""
 
     node: str
     incarnation: int
@@ -54,7 +56,7 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class PersistFailed:
-    """A snapshot could not be made durable."""
+    """A share could not be made durable, or the checkpoint not finalized."""
 
     node: str
     incarnation: int
@@ -65,7 +67,7 @@ class PersistFailed:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A checkpoint's manifest is visible on storage (or could not be made so: reason not "")."""
+    """A checkpoint's manifest is visible on storage; reason not "": it could not be made so."""
 
     node: str
     incarnation: int
@@ -76,7 +78,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """The job's second storage holds the checkpoint too (or could not be made to: reason not "")."""
+    """The job's second storage has the checkpoint, too; reason not "": it could not be copied."""
 
     node: str
     incarnation: int
@@ -87,7 +89,7 @@ class Mirrored:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What retention no longer wants is off the storage (or is not: reason not "")."""
+    """Old checkpoints were deleted from storage; reason not "": not all of them."""
 
     node: str
     incarnation: int
@@ -99,9 +101,10 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """A checkpoint was read again in the background, `repaired` chunks written anew (or it is bad).
+    """A checkpoint was read again in the background and `repaired` chunks were written anew.
 
-    `corrupt`: the checkpoint itself is at fault and could not be repaired."""
+    `corrupt`: the checkpoint itself is damaged and could not be repaired. Reason not "" without `corrupt`:
+    the read failed for another cause."""
 
     node: str
     incarnation: int
@@ -114,7 +117,8 @@ class Scrubbed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAsked:
-    """A script wants the state after `step` steps made durable now; `request` names the asking."""
+    """A script wants the state after `step` steps made durable now. `request` identifies the request, so
+    that repeating it does no harm."""
 
     node: str
     incarnation: int
@@ -127,7 +131,7 @@ class CheckpointAsked:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsFound:
-    """Someone read these whole checkpoints off a storage: take up what etcd does not know, by rule."""
+    """Somebody read these whole checkpoints from a storage: adopt those that etcd does not have."""
 
     job: str
     records: tuple[CheckpointRecord, ...]
@@ -135,7 +139,8 @@ class CheckpointsFound:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A peer's copy is in the arena of `member` and READY (or not: reason not "")."""
+    """A replica from another node is READY in the arena of `member`; reason not "": it could not be
+    fetched."""
 
     node: str
     incarnation: int
@@ -144,14 +149,14 @@ class Fetched:
     source: str  # the member whose snapshot it is
     step: int
     reason: str = ""
-    altered: bool = False  # what came is not what the agent of its rank vouched for
+    altered: bool = False  # the bytes do not match the digest that the agent of its rank vouched for
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint was fetched and verified into the arena of `member` (or not: reason not "").
+    """A checkpoint is loaded and verified in the arena of `member`; reason not "": it could not be loaded.
 
-    `corrupt`: the checkpoint itself is at fault, not the way to it (storage away, no memory)."""
+    `corrupt`: the checkpoint itself is damaged; otherwise the way to it failed (storage away, no memory)."""
 
     node: str
     incarnation: int
@@ -160,6 +165,6 @@ class Loaded:
     member: str
     reason: str = ""
     corrupt: bool = False
-    shard: str = WHOLE_STATE  # what was asked for, as in the order
+    shard: str = WHOLE_STATE  # this and the next two as in the order
     share: int = 0
     shares: int = 1

@@ -1,4 +1,4 @@
-"""Define a copy of a shard's state, as restore points are chosen from."""
+"""Define one known copy of a shard's state: restore points are chosen from these."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from controlplane.core.records.model import WHOLE_STATE, Tier
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One shard of the state after `step` steps, where rank `rank` can get at it.
+    """One shard of the state after `step` steps, at a place that rank `rank` can read.
 
-    `born`: the generation that computed it; shards of one step and birth are one state."""
+    Shards of equal step and equal `born` belong to one state and may be combined; others may not."""
 
     tier: Tier
     step: int
-    rank: int
+    rank: int  # of the coming generation: it holds the copy, or would read it
     shard: str = WHOLE_STATE
-    member: str = ""  # MEMORY: in whose arena; PEER: whose snapshot it is
-    checkpoint: str = ""
-    born: int = 0
-    node: str = ""  # PEER: who keeps it
-    generation: int = 0  # PEER: what it is labelled with there
-    arena: str = ""  # PEER, CHECKPOINT: the member in whose arena it is already
-    digest: str = ""  # CHECKPOINT: of its manifest; PEER: of its bytes, as far as somebody vouches for them
+    member: str = ""  # MEMORY: whose arena; PEER: whose snapshot
+    checkpoint: str = ""  # CHECKPOINT: its id
+    born: int = 0  # origin generation: the generation that computed the state
+    node: str = ""  # PEER: the node that holds the replica
+    generation: int = 0  # PEER: the generation that its holder labels it with
+    arena: str = ""  # PEER, CHECKPOINT: the member whose arena it is in already; "": not fetched yet
+    # CHECKPOINT: of its manifest. PEER: of its bytes, where somebody vouches for them; "": nobody does.
+    digest: str = ""
     doubted: bool = False  # PEER: nobody vouches for it
-    hearsay: bool = False  # PEER: only those who keep it say what its rank's agent vouched for
+    hearsay: bool = False  # PEER: only its holders say which digest its rank's agent vouched for

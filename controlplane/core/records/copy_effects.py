@@ -1,4 +1,4 @@
-"""What the core asks its shell to do about copies of snapshots at other nodes."""
+"""Define the orders about replicas of snapshots in other nodes' memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replicate:
-    """Keep copying the released snapshots of these members to their partners; replaces earlier orders of
-    the job. No partners: stop."""
+    """Keep copying the released snapshots of these members to their replica holders.
+
+    It replaces earlier orders of the job. `partners` empty: stop copying."""
 
     node: str
     job: str
@@ -21,23 +22,23 @@ class Replicate:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Bring the copy of `source`'s snapshot that the agent at `address` keeps into the arena of `member`.
+    """Copy the replica of `source`'s snapshot from the agent at `address` into the arena of `member`.
     Answered by Fetched."""
 
     node: str
     member: str
     job: str
-    source: str
+    source: str  # the member whose snapshot it is
     step: int
     generation: int
     address: str
-    digest: str = ""  # what it must hash to; "": nobody has vouched for it
+    digest: str = ""  # what the bytes must hash to; "": nobody has vouched for them
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Let go of the copies of these members' snapshots that this node keeps: their ranks are gone, and newer
-    state is kept wherever it is to be."""
+    """Delete the replicas of these members' snapshots on this node: their ranks are gone, and newer state
+    has all the replicas that it should have."""
 
     node: str
     job: str

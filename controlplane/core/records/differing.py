@@ -1,4 +1,6 @@
-"""In what two submissions of one job differ, as a person is told it. No secret is in it."""
+"""Say how two submissions of one job differ, without showing secrets.
+
+Environment variables are listed by name only; arguments and URLs are masked (`holdfast.masking`)."""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _URLS = ("storage", "mirror")
 
 
 def differences(runs: JobSpec, given: JobSpec) -> str:
-    """Each setting that is another one, with both values; "" when there is none."""
+    """Each setting that differs, with both values; "" when the submissions are equal."""
     return "; ".join(
         _told(field.name, getattr(runs, field.name), getattr(given, field.name))
         for field in dataclasses.fields(runs)

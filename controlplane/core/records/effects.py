@@ -1,4 +1,7 @@
-"""What the core asks its shell to do. Orders to agents may be repeated: agents treat them as levels."""
+"""Define every effect: what the core asks its shell, the daemon, to do.
+
+Orders to agents are levels: an order may be repeated, and an agent that has carried it out changes nothing
+more. So the core repeats an order until it sees the result, and a lost message does no harm."""
 
 from __future__ import annotations
 
@@ -63,9 +66,9 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The node's hello is refused, with the reason and the mend; its stream ends.
+    """The node's hello is refused, with the reason and what to do; its stream ends.
 
-    `retry`: what stands in its way may pass by itself (the node's former life is not known to be over)."""
+    `retry`: the cause may pass by itself (the node's former agent may still be connected), so try again."""
 
     node: str
     incarnation: int
@@ -75,24 +78,24 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Have a member on this node: a warm interpreter, running the script unless `warm_only`."""
+    """Have this member on this node: a warm interpreter, which runs the script unless `warm_only`."""
 
     node: str
     member: str
     spec: JobSpec
     role: Role
-    warm_only: bool = False  # a spare of a job whose script is not known to use the SDK
+    warm_only: bool = False  # do not run the script yet: it is not known to use the SDK
     rank: int = NO_RANK
     local_rank: int = NO_RANK
-    generation: Generation | None = None  # names world size, nodes and master for the environment
+    generation: Generation | None = None  # its world size, nodes and master go into the environment
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """The generation is broken: its members on this node stop, keep their state and come to READY.
+    """The generation is broken: its members on this node stop, keep their state and come to the barrier.
 
-    `gentle`: it is whole, and to end at the next step boundary of each member; nothing is broken off.
-    `keep`: each then takes a snapshot of where it stands."""
+    `gentle`: nothing is broken; each member stops at its next step boundary. `keep`: each then takes a
+    snapshot."""
 
     node: str
     job: str
@@ -104,7 +107,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """etcd holds this generation: its members on this node build groups, restore, and go on."""
+    """etcd holds this generation: its members on this node build groups, restore their state and continue."""
 
     node: str
     generation: Generation
@@ -122,8 +125,8 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The job is over on this node: what still lives of it is ended after a moment, but for members that
-    finished well and are about to. `left`: it goes on elsewhere."""
+    """The job is over on this node: its ranks are told so, and processes still alive after a grace period
+    are killed. Members that have finished end by themselves. `left`: the job continues on other nodes."""
 
     node: str
     job: str
@@ -134,8 +137,8 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Every rank's function is over, its final state safe: members that have finished in this generation
-    return from it. What their scripts do behind it is theirs; the job is over when their processes are."""
+    """Let the members of this generation return from their elastic function: all have finished, and the
+    final state is safe. The job ends when their processes do."""
 
     node: str
     job: str
@@ -144,8 +147,10 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Snapshot `step` is READY on all ranks: older slots of the job may be overwritten. Snapshots up to
-    `void_step` besides it never will be: some rank skipped them, so they may be overwritten too."""
+    """Snapshot `step` is READY on all ranks: the job's older slots may be overwritten.
+
+    Newer snapshots up to `void_step` may be overwritten, too: some rank skipped them, so they can never be
+    whole."""
 
     node: str
     job: str
@@ -175,8 +180,8 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """All parts are durable: read them back, check that they cover every shard, and make the manifest's
-    content durable. Answered by Persisted or PersistFailed."""
+    """Finalize a checkpoint whose parts are all durable: read them back, check that they cover every
+    shard, make the manifest's content durable. Answered by Persisted or PersistFailed."""
 
     node: str
     spec: JobSpec
@@ -191,7 +196,8 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Copy what the second storage lacks of this checkpoint, then its manifest. Answered by Mirrored."""
+    """Copy to the second storage what it lacks of this checkpoint, the manifest last. Answered by
+    Mirrored."""
 
     node: str
     spec: JobSpec
@@ -200,18 +206,19 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Delete these checkpoints' manifests, then what no kept manifest names. Answered by Collected."""
+    """Delete these checkpoints: first their manifests, then chunks that no other manifest names. Answered
+    by Collected."""
 
     node: str
     spec: JobSpec
     remove: tuple[str, ...]  # ids
-    keep: tuple[str, ...]  # ids of every other checkpoint that the record knows
-    busy: tuple[str, ...]  # bases that a save in flight writes to: nothing of theirs is touched
+    keep: tuple[str, ...]  # ids of all other checkpoints that etcd knows
+    busy: tuple[str, ...]  # bases that a save in flight writes to: nothing of them is deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Read this checkpoint again, repair what has rotted. Answered by Scrubbed."""
+    """Read this checkpoint again and repair chunks that have rotted. Answered by Scrubbed."""
 
     node: str
     spec: JobSpec
@@ -220,7 +227,7 @@ class Scrub:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTold:
-    """What became of a checkpoint that a script asked for: committed, skipped or failed, and why."""
+    """The answer to a script's checkpoint request: committed, skipped or failed, and why."""
 
     node: str
     job: str
@@ -233,31 +240,32 @@ class CheckpointTold:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Tell the administrators. The same (kind, subject) again replaces what was told before."""
+    """Notify the administrators. A second alert of the same (kind, subject) replaces the first."""
 
     kind: str
     severity: str  # warning, critical
     subject: str
     reason: str
     resolved: bool = False
-    job: str = ""  # whose it is; "": nobody's in particular
+    job: str = ""  # the job it is about; "": no particular one
 
 
 @dataclass(frozen=True, slots=True)
 class CollectStacks:
-    """Say where the job's ranks on this node stand: steps, collectives, stacks. Answered by StacksCollected
-    with the same `round`."""
+    """Collect stack reports of the job's ranks on this node: steps, collectives, stacks. Answered by
+    StacksCollected with the same `round`."""
 
     node: str
     job: str
     generation: int
     round: int
-    bytes_max: int  # of the answer's stacks together
+    bytes_max: int  # limit for all stacks of the answer together
 
 
 @dataclass(frozen=True, slots=True)
 class StacksKept:
-    """For the journal's folder and people: where every rank stood when a job hung, and who was named."""
+    """Stack reports of a hung job, and the rank that was found to hold it up, for the journal's folder and
+    people."""
 
     job: str
     generation: int
@@ -268,7 +276,8 @@ class StacksKept:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """etcd holds the record: make the manifest visible, put-if-absent."""
+    """etcd holds the record: make the manifest visible under its name, unless a file of that name exists.
+    Answered by Published."""
 
     node: str
     spec: JobSpec
@@ -277,7 +286,8 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Fetch and verify a checkpoint's shard, or one share of its bytes, into the arena of `member`."""
+    """Load and verify a shard of a checkpoint, or one share of its bytes, into the arena of `member`.
+    Answered by Loaded."""
 
     node: str
     member: str
@@ -306,26 +316,28 @@ class IncidentChanged:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """For journal, metrics and people: a job's phase changed, and why."""
+    """For journal, metrics and people: a job's phase or reason changed."""
 
     state: JobState
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChanged:
-    """For journal, metrics and people: committed, failed, skipped or found bad, with the reason."""
+    """For journal, metrics and people: what happened to a checkpoint, and why."""
 
     job: str
     checkpoint: str
-    outcome: str  # started, provisional, committed, failed, skipped, bad; mirrored, unmirrored;
-    # repaired, collected; adopted, refused
+    # One of: started, provisional, committed, failed, skipped, bad, mirrored, unmirrored, repaired,
+    # collected, adopted, refused.
+    outcome: str
     reason: str
     record: CheckpointRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """For the journal: a decision that is none of the above (a stale message dropped, a node suspected)."""
+    """For the journal: a decision that no other effect shows, such as a dropped message or a suspected
+    node."""
 
     kind: NoteKind
     subject: str

@@ -1,4 +1,7 @@
-"""What can happen to the core. Every event is a frozen record; results of effects are events too."""
+"""Define every event that can happen to the core.
+
+Each is a frozen record. The results of effects come back as events, too. Every event of an agent carries
+the incarnation of that agent, so that messages of a former one can be told apart and dropped."""
 
 from __future__ import annotations
 
@@ -55,9 +58,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This process leads now, with fencing token `term`, and has read these records from etcd.
+    """This process leads now, with `term` as its fencing token, and has read these records from etcd.
 
-    Nodes named here get a grace period to report before anything is judged."""
+    The nodes named here get a grace period to report before anything is judged."""
 
     term: int
     nodes: tuple[str, ...] = ()
@@ -67,38 +70,39 @@ class Elected:
     checkpoints: tuple[CheckpointRecord, ...] = ()
     lemons: tuple[LemonRecord, ...] = ()
     marks: tuple[NodeMarks, ...] = ()
-    wall_s: float = 0.0  # Unix time of this event: what histories are dated by
-    places: tuple[NodePlace, ...] = ()  # every node that has a record, lost ones too
-    unread: tuple[Unread, ...] = ()  # what could not be taken up
+    wall_s: float = 0.0  # Unix time of this event; histories are dated by it
+    places: tuple[NodePlace, ...] = ()  # every node that has a record, also lost ones
+    unread: tuple[Unread, ...] = ()  # rows that could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """An agent said hello on a new stream. `incarnation` grows with every agent process of a node."""
+    """An agent opened a stream and introduced itself. `incarnation` is the time (ns) at which it started."""
 
     node: str
     incarnation: int
-    launcher: str  # incarnation of the node's launcher: same launcher, same rank processes
-    address: str  # host that peers use to reach this node's ranks
-    slots: int  # ranks it can hold
+    launcher: str  # incarnation of the node's launcher: the same launcher has the same rank processes
+    address: str  # host at which other nodes reach this node's ranks
+    slots: int  # how many ranks fit on it
     port: int  # a free port offered for a plain script's rendezvous
     members: tuple[MemberStatus, ...] = ()
     domain: str = ""  # failure domain (a rack, a power feed); "": the node is its own
     peer: str = ""  # host:port of its peer service; "": it has none
-    copies: tuple[PeerCopy, ...] = ()
-    process_timeout_s: float = 0.0  # the agent's own waits, to be held against ours; 0: not told
+    copies: tuple[PeerCopy, ...] = ()  # replicas that it keeps of other nodes' snapshots
+    process_timeout_s: float = 0.0  # the agent's own waits, checked against ours; 0: not sent
     fence_after_s: float = 0.0
     orphan_timeout_s: float = 0.0
-    holdfast_version: str = ""  # of its agent; "": not told
-    jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
-    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)  # members told in words unknown here
+    holdfast_version: str = ""  # of its agent; "": not sent
+    jobs: tuple[str, ...] = ()  # the jobs whose ranks it takes; (): any
+    # Members whose status this version cannot read.
+    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeBeat:
-    """A heartbeat: the agent's whole view of its members, so that a lost report does no harm.
+    """A heartbeat. It carries the agent's whole view, so that a lost report does no harm.
 
-    `seq` grows with every report and beat of one incarnation; older ones are dropped."""
+    `seq` grows with every report and heartbeat of one incarnation; older ones are dropped."""
 
     node: str
     incarnation: int
@@ -106,19 +110,21 @@ class NodeBeat:
     port: int
     members: tuple[MemberStatus, ...] = ()
     copies: tuple[PeerCopy, ...] = ()
-    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)  # members told in words unknown here
+    # Members whose status this version cannot read.
+    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)
 
 
 @dataclass(frozen=True, slots=True)
 class NodesHeard:
-    """Many nodes' beats as one digest: each of these agents (node, incarnation) spoke, with nothing new."""
+    """Heartbeats of many nodes in one event: each of these agents (node, incarnation) lives and has
+    nothing new."""
 
     nodes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
-    """One member changed. The same content as in a beat, sent at once."""
+    """The status of one member changed. A heartbeat would carry the same; this is sent at once."""
 
     node: str
     incarnation: int
@@ -128,7 +134,7 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeBroken:
-    """An agent's stream broke: suspicion, not yet a verdict."""
+    """An agent's stream broke: the node becomes suspect, nothing is lost yet."""
 
     node: str
     incarnation: int
@@ -148,11 +154,10 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class MemberStarted:
-    """A member reached its first committed step in a generation (the end of an incident for it).
+    """A member completed its first step in a generation: for it the incident is over.
 
-    Phases are durations in s on the member's own clock: form (groups built), restore (state in
-    place), first_step (first step completed). `inexact`: what of it is not as it would be had nothing
-    failed, "" when all is."""
+    Phases are in s on the member's own clock: form (build the groups), restore (put the state in place),
+    first_step. `inexact`: what differs from a run without failure; "": nothing."""
 
     node: str
     incarnation: int
@@ -168,7 +173,7 @@ class MemberStarted:
 
 @dataclass(frozen=True, slots=True)
 class OrderFailed:
-    """An agent refused or could not carry out an order about a member."""
+    """An agent refused an order about a member, or could not carry it out."""
 
     node: str
     incarnation: int
@@ -179,7 +184,7 @@ class OrderFailed:
 
 @dataclass(frozen=True, slots=True)
 class PeersLooked:
-    """What a node found when it dialled the peers it was told to (see LookAtPeers)."""
+    """What a node found when it dialled the peers of a LookAtPeers order."""
 
     node: str
     incarnation: int
@@ -189,7 +194,7 @@ class PeersLooked:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswered:
-    """The answer to a Probe: the node's agent took a connection, or why it did not."""
+    """The result of a Probe: whether the node's agent took a connection, else why not."""
 
     node: str
     incarnation: int
@@ -199,7 +204,7 @@ class ProbeAnswered:
 
 @dataclass(frozen=True, slots=True)
 class DcsChanged:
-    """etcd answers the leader's keepalives, or has ceased to."""
+    """etcd has begun, or ceased, to answer the leader's keepalives."""
 
     available: bool
     reason: str = ""
@@ -207,7 +212,7 @@ class DcsChanged:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineReleased:
-    """A person gives a node its good name back: its history is forgotten."""
+    """A person declares a node sound: its history of failures is deleted."""
 
     node: str
     reason: str
@@ -215,7 +220,8 @@ class QuarantineReleased:
 
 @dataclass(frozen=True, slots=True)
 class NodeLeaving:
-    """An agent was told to end: its node goes away in `deadline_s`. A drain that nobody can refuse."""
+    """An agent has been asked to end: its node goes away in `deadline_s`. Treated as a drain that cannot
+    be refused."""
 
     node: str
     incarnation: int
@@ -225,7 +231,7 @@ class NodeLeaving:
 
 @dataclass(frozen=True, slots=True)
 class NodeReplaced:
-    """What became of a ReplaceNode: the platform has taken the node away (`ok`), or why it has not."""
+    """The result of a ReplaceNode: `ok`: the platform has removed the node; else `reason` says why not."""
 
     node: str
     incarnation: int
@@ -235,7 +241,7 @@ class NodeReplaced:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """A person wants a node free of ranks. After `deadline_s` they are moved in any case; `force`: even
+    """A person wants a node free of ranks. After `deadline_s` they are moved in any case. `force`: even
     when that parks a job."""
 
     node: str
@@ -246,7 +252,7 @@ class DrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class CordonRequested:
-    """A person wants a node to take no new seats from now on (`on`), or to take them again."""
+    """A person wants a node to take no new ranks from now on (`on`), or to take them again."""
 
     node: str
     on: bool
@@ -255,7 +261,7 @@ class CordonRequested:
 
 @dataclass(frozen=True, slots=True)
 class StacksCollected:
-    """Where the ranks of a generation on this node stand (see CollectStacks)."""
+    """The stack reports of one node's ranks: the answer to CollectStacks."""
 
     node: str
     incarnation: int
@@ -267,7 +273,7 @@ class StacksCollected:
 
 @dataclass(frozen=True, slots=True)
 class UserFault:
-    """A script found its numbers wrong in `step`. `kind`: nan (NaN or Inf) or user (session.fault)."""
+    """A script found its numbers wrong in `step`. `kind`: nan (NaN or Inf), or user (`session.fault`)."""
 
     node: str
     incarnation: int
@@ -277,20 +283,20 @@ class UserFault:
     step: int
     kind: str
     reason: str
-    rollback: bool = True  # user: an older state is worth a try
+    rollback: bool = True  # kind user: the script thinks an older state may help
 
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A user submitted a job. A job of the same name that is not at its end goes on as it is; when its
-    settings are others, the submission is refused."""
+    """A user submitted a job. A job of that name that has not ended continues as it is; a submission with
+    other settings is refused then."""
 
     spec: JobSpec
 
 
 @dataclass(frozen=True, slots=True)
 class JobStopRequested:
-    """A user asks for a job to end."""
+    """A user wants a job to end."""
 
     job: str
     reason: str
@@ -298,7 +304,7 @@ class JobStopRequested:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequested:
-    """A person wants a job to stop at a step boundary and to hold its state (`on`), or to go on."""
+    """A person wants a job to stop at a step boundary and hold its state (`on`), or to resume."""
 
     job: str
     on: bool
@@ -315,14 +321,14 @@ class CheckpointWanted:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """etcd holds what the effect with this ticket asked for."""
+    """etcd holds the write with this ticket (see `stores.py`)."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """etcd does not hold it (unreachable, or this leader is fenced: `fenced`)."""
+    """etcd does not hold it: etcd was unreachable, or another leader has taken over (`fenced`)."""
 
     ticket: int
     reason: str
@@ -331,7 +337,7 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: look at the deadlines."""
+    """Time has passed: deadlines may be due."""
 
 
 Event = (

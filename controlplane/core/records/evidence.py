@@ -1,4 +1,4 @@
-"""Define evidence: one failure as the core heard of it."""
+"""Define evidence: one failure, and when the core learned of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from controlplane.core.records.model import NO_RANK, Failure
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One failure as the core heard of it at `heard_at` (s). `member` is "" when nobody is dead."""
+    """One failure that the core learned of at `heard_at` (s). `member` is "" when no member is dead."""
 
     heard_at: float
     failure: Failure
     member: str = ""
     node: str = ""
-    rank: int = NO_RANK
+    rank: int = NO_RANK  # NO_RANK: it is about the whole job
 
     @property
     def injured_at(self) -> float:
-        """When it is believed to have happened."""
+        """When (s) the failure is believed to have happened."""
         return self.heard_at - self.failure.age_s

@@ -1,4 +1,4 @@
-"""What the core asks its shell to do about nodes as such."""
+"""Define the orders about nodes as such."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """No rank sits on this node any more, and none will: its agent may end."""
+    """No rank is left on this node and none will be placed there: its agent may end."""
 
     node: str
     reason: str
@@ -22,14 +22,16 @@ class LookAtPeers:
     """Dial these peers now, several times each. Answered by PeersLooked with the same `round`."""
 
     node: str
-    job: str
+    job: str  # "": the question is about the node, not about a job
     round: int
     peers: tuple[PeerAddress, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask a silent node directly whether it lives. Answered by ProbeAnswered, by silence, or not at all."""
+    """Ask a silent node directly whether it lives.
+
+    Answered by ProbeAnswered; or by a heartbeat that arrives meanwhile; or not at all."""
 
     address: str  # host:port of its agent's peer service
     node: str
@@ -38,12 +40,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceNode:
-    """Have the platform take this node away and make a fresh one: no rank sits there. `gone`: nothing is
-    heard of it, so that it cannot be asked to end. Answered by NodeReplaced."""
+    """Have the platform remove this node, on which no rank sits, and start a fresh one. Answered by
+    NodeReplaced."""
 
-    address: str  # at which it was reached: another machine of its name has another
+    address: str  # where it was reached: tells it from another machine of the same name
     node: str
     incarnation: int
-    domain: str  # what it fails together with: its host, where it is a pod
+    domain: str  # its failure domain: the host, where the node is a pod
     reason: str
-    gone: bool
+    gone: bool  # it is silent, so it cannot be asked to end first

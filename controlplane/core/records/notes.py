@@ -1,4 +1,6 @@
-"""Name every kind of note that the core writes into the journal: a decision that no other effect tells."""
+"""Name every kind of note that the core writes into the journal.
+
+A note records a decision that no other effect shows."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from enum import StrEnum
 
 
 class NoteKind(StrEnum):
-    """What a `Note` is about. The values stand in journals and recordings, and stay as they are."""
+    """What a `Note` is about. Journals and recordings hold these values, so they never change."""
 
     ADOPTED = "adopted"
     BROKEN = "broken"
@@ -84,7 +86,7 @@ class NoteKind(StrEnum):
     UNREADABLE = "unreadable"
     WRITER_REPLACED = "writer_replaced"
 
-    # words of agents that came too late, or that name what is not here: counted as dropped
+    # Messages of agents that came too late, or that name something unknown here; counted as dropped.
     STALE_BEAT = "stale_beat"
     STALE_BROKEN = "stale_broken"
     STALE_COLLECTED = "stale_collected"
@@ -115,4 +117,4 @@ class NoteKind(StrEnum):
 
 
 DROPPED = frozenset(kind for kind in NoteKind if kind.startswith(("stale_", "stray")))
-"""Kinds of messages that were not followed."""
+"""Kinds of messages that were not acted upon."""

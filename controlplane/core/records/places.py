@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place for one rank."""
+    """A place for one rank: local rank `local_rank` on `node`. It names no member yet."""
 
     node: str
     local_rank: int

@@ -1,8 +1,8 @@
-"""Define what the core asks etcd to hold: one record per kind of write, each one transaction.
+"""Define every write to etcd: one record per kind, each one transaction.
 
-Every write compares the leader's term, so that a leader whose term is over changes nothing. The answer is the
-event Stored or StoreFailed with the write's ticket. `ticket` and `term` are set by the write queue
-(`ClusterState.store`); until then they are 0."""
+Every write compares the leader's term, so that a leader whose term is over changes nothing. The answer is
+the event Stored or StoreFailed with the write's ticket. The write queue (`ClusterState.store`) sets
+`ticket` and `term`; until then they are 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controlplane.core.records.model import (
 
 @dataclass(frozen=True, slots=True)
 class StoreJob:
-    """Put a job's state. `spec`, `generation`: put with it, all or nothing; None: left as they are."""
+    """Put a job's state. `spec` and `generation` are put in the same transaction; None: left as they are."""
 
     job: str
     state: JobState
@@ -42,17 +42,17 @@ class StoreCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ForgetCheckpoints:
-    """Delete the records of these checkpoints of a job, and name the newest good one that is left."""
+    """Delete the records of these checkpoints of a job, and name the newest good one among the others."""
 
     job: str
-    forget: tuple[str, ...]  # ids
+    forget: tuple[str, ...]  # ids of checkpoints
     ticket: int = 0
     term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StoreNode:
-    """Put a node's record: its state and why, where it is reached, and the marks that outlive a leader."""
+    """Put a node's record: its state and why, its address and failure domain, and its marks."""
 
     node: str
     state: str
@@ -66,10 +66,10 @@ class StoreNode:
 
 @dataclass(frozen=True, slots=True)
 class ForgetNode:
-    """Delete a node's record. Where another machine has taken its place, its history of failures goes too."""
+    """Delete a node's record; its history of failures, too, where another machine has taken its place."""
 
     node: str
-    history: LemonRecord | None = None  # one whose score is 0 is deleted; None: left as it is
+    history: LemonRecord | None = None  # with score 0: delete it; None: left as it is
     ticket: int = 0
     term: int = 0
 
@@ -86,3 +86,4 @@ class StoreHistory:
 Store = StoreJob | StoreCheckpoint | ForgetCheckpoints | StoreNode | ForgetNode | StoreHistory
 """Every write to etcd."""
 STORES = (StoreJob, StoreCheckpoint, ForgetCheckpoints, StoreNode, ForgetNode, StoreHistory)
+"""The same classes, for `isinstance` and for tables by class."""

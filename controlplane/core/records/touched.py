@@ -1,8 +1,10 @@
-"""Say which jobs an event touches: one line for every event of the core, and an error for one without a line.
+"""Say which jobs an event touches.
 
-Who may speak for some jobs only is heard about those only (`controlplane.daemon.server.permitted`). So a line
-names every job that is in the event, not only the one that its handler looks at. `()`: it is about a node,
-about etcd or about time, and says nothing of any job."""
+An agent whose certificate names some jobs may send events about those jobs only, and
+`controlplane.daemon.server.permitted` asks here which jobs an event is about. So an entry must name every
+job that appears in the event, not only the one that its handler reads. `()` means that the event is about
+a node, etcd or time. An event class without an entry raises KeyError, so that none is permitted by
+omission."""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def jobs(event: ev.Event) -> tuple[str, ...]:
-    """The jobs that an event touches, each once. Raises KeyError for an event that has no line."""
+    """The jobs that an event touches, each once. Raises KeyError for an event class without an entry."""
     return tuple(dict.fromkeys(TOUCHED[type(event)](event)))
 
 
@@ -112,3 +114,4 @@ TOUCHED: dict[type[Any], JobsOf] = {
     ev.StoreFailed: _none,
     ev.Tick: _none,
 }
+"""For each event class, the function that lists its jobs."""

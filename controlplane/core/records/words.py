@@ -1,56 +1,57 @@
-"""The fixed words of the house: phases, causes, strategies, tiers. What each means stands beside it."""
+"""Define the fixed vocabulary: phases, causes, strategies, tiers. Each value is explained beside it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 NO_STEP = -1
-"""Means: no state held, no step known."""
+"""No state is held, or no step is known."""
 
 NO_RANK = -1
-"""Means: not part of a generation (a spare, or a member not yet placed)."""
+"""Not a rank of a generation: a spare, or a member without a seat."""
 
 
 class MemberPhase(StrEnum):
-    """Where one member (one rank process, one life) stands, as its agent reports it."""
+    """Where one member stands, as its agent reports it. A member is one process; a restart is a new
+    member."""
 
-    LAUNCHED = "launched"  # ordered by the coordinator; the agent has not confirmed it yet
+    LAUNCHED = "launched"  # the coordinator has ordered it, its agent has not confirmed it yet
     WARM = "warm"  # an interpreter that has imported torch and waits for a script
-    STARTING = "starting"  # runs the script; the SDK has not spoken (a plain script stays here)
-    READY = "ready"  # the SDK waits at the barrier for a generation; `held_step` says with what state
-    FORMING = "forming"  # was told of a generation: builds groups, restores state
+    STARTING = "starting"  # runs the script, which has not called the SDK (a plain script stays here)
+    READY = "ready"  # waits at the barrier for a generation; `held_step` is its clean step
+    FORMING = "forming"  # was given a generation: builds its groups, restores its state
     RUNNING = "running"  # trains in `generation`
-    FINISHED = "finished"  # its train() returned; it waits for the others
-    RAISED = "raised"  # the script raised; the process is about to end
-    EXITED = "exited"  # the process is gone
+    FINISHED = "finished"  # its elastic function has returned; it waits for the other ranks
+    RAISED = "raised"  # the script raised an exception; the process is about to end
+    EXITED = "exited"  # the process has ended
 
 
 ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
-"""Its script has been ordered, and does not run yet."""
+"""Phases in which a script has been ordered and does not run yet."""
 
 GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
-"""Its script is over."""
+"""Phases in which the script is over."""
 
 IN_GENERATION = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
-"""It has left the barrier with others."""
+"""Phases of a member that has left the barrier together with the other ranks."""
 
 
 class JobPhase(StrEnum):
-    """Where a job stands."""
+    """Where a job stands. `TRANSITIONS` says which phase may follow which."""
 
     PENDING = "pending"  # waits for nodes
-    LAUNCHING = "launching"  # members are starting; no process group yet
-    RUNNING = "running"
+    LAUNCHING = "launching"  # members are starting; no process group exists yet
+    RUNNING = "running"  # trains
     STOPPING = "stopping"  # a generation is broken: survivors stop, replacements start
-    LOADING = "loading"  # a checkpoint is being fetched and verified
-    STORING = "storing"  # the next generation is on its way into etcd
-    FORMING = "forming"  # members were told; groups and state are being built
-    LEAVING = "leaving"  # every rank's function has returned: their scripts run on behind it
-    PARKED = "parked"  # cannot go on by itself now; `reason` says what is missing
-    PAUSED = "paused"  # people want it so: every rank holds its state at the barrier
+    LOADING = "loading"  # the restore point is chosen; state is brought to the nodes that need it
+    STORING = "storing"  # the next generation is being written to etcd
+    FORMING = "forming"  # ranks have the generation: they build groups and restore state
+    LEAVING = "leaving"  # every rank's function has returned; what the scripts do afterwards still runs
+    PARKED = "parked"  # cannot continue now; `reason` says what is missing
+    PAUSED = "paused"  # people paused it: every rank holds its state at the barrier
     FINISHED = "finished"
-    FAILED = "failed"
-    STOPPED = "stopped"  # people ended it
+    FAILED = "failed"  # ended by a failure that no strategy could resolve
+    STOPPED = "stopped"  # ended by people
 
 
 _ENDS = (JobPhase.FAILED, JobPhase.STOPPED)
@@ -79,12 +80,14 @@ TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
     JobPhase.FAILED: frozenset(),
     JobPhase.STOPPED: frozenset(),
 }
-"""Which phase may follow which. A job that is submitted again after its end is a new `Job`; a new leader
-begins with what etcd holds. `ClusterState.set_phase` holds it."""
+"""Which phase may follow which. `ClusterState.set_phase` asserts it.
+
+Two changes are no transitions: a job that is submitted again after its end is a new `Job`, and a new
+leader starts from the phase that etcd holds."""
 
 
 class Role(StrEnum):
-    """What a launched process is for."""
+    """What a process was launched as."""
 
     RANK = "rank"
     SPARE = "spare"
@@ -96,61 +99,62 @@ class Scope(StrEnum):
     RANK = "rank"
     DEVICE = "device"
     NODE = "node"
-    JOB = "job"  # every rank at once
+    JOB = "job"  # every rank at once, or a failure without a dead rank
 
 
 class Cause(StrEnum):
     """Why something was judged dead or broken."""
 
     SIGNALED = "signaled"  # killed by a signal (SIGKILL, SIGSEGV, the OOM killer)
-    EXITED = "exited"  # ended by itself with a code other than 0, or too early with 0
-    RAISED = "raised"  # an exception left the user's script
-    SILENT = "silent"  # no beat within the process timeout (stopped, wedged, or its gate broken)
+    EXITED = "exited"  # ended with an exit code other than 0, or with 0 too early
+    RAISED = "raised"  # the user's script raised an exception
+    SILENT = "silent"  # no heartbeat within the process timeout (stopped, wedged), or never started
     STUCK = "stuck"  # did not stop, form or restore within its deadline
-    DEVICE = "device"  # a device sensor said so
-    NODE_LOST = "node_lost"  # the agent's stream broke and did not return in time
+    DEVICE = "device"  # a device sensor reported a fault
+    NODE_LOST = "node_lost"  # the agent fell silent, or its stream broke, and it did not return in time
     NODE_RESTARTED = "node_restarted"  # the node came back without its members
-    BROKEN = "broken"  # a collective failed here: suspicion of a peer, not of this member
+    BROKEN = "broken"  # a collective failed on this rank: it suspects a peer
     LAUNCH_FAILED = "launch_failed"  # the process could not be started at all
-    HUNG = "hung"  # beats, but gets no further: past its deadline, and the others wait for it
-    FAULT = "fault"  # the numbers are wrong: NaN or Inf, or the script says so
-    RESIZED = "resized"  # nothing failed: the job is to have other places
-    CUT = "cut"  # other nodes of the generation and this one do not reach each other
+    HUNG = "hung"  # sends heartbeats but makes no progress, and the other ranks wait for it
+    FAULT = "fault"  # a numeric anomaly: NaN or Inf, or the script reported wrong numbers
+    RESIZED = "resized"  # nothing failed: a planned change of the job's places
+    CUT = "cut"  # this node and other nodes of the generation do not reach each other
 
 
 class Strategy(StrEnum):
-    """How a job gets past a failure."""
+    """How an incident is resolved."""
 
-    SPARE = "spare"  # a warm spare takes the dead rank, survivors re-form in place
-    RESPAWN = "respawn"  # a new process is started in the same place, survivors wait for it
-    RELAUNCH = "relaunch"  # every rank is started again (scripts that know nothing of Holdfast)
-    AWAIT_NODE = "await_node"  # a node's ranks wait for a node with room; survivors hold their state
-    SHRINK = "shrink"  # the job goes on with fewer nodes; grows back when nodes are there
-    GROW = "grow"  # nodes that stand ready join at a step boundary
+    SPARE = "spare"  # warm spares take the ranks of the dead; survivors keep their processes
+    RESPAWN = "respawn"  # a new process starts in the same place; survivors wait for it
+    RELAUNCH = "relaunch"  # all ranks are started again (scripts without the SDK)
+    AWAIT_NODE = "await_node"  # a node's ranks wait for a node with capacity; survivors hold their state
+    SHRINK = "shrink"  # the job continues on fewer nodes, and grows again when there are more
+    GROW = "grow"  # connected, idle nodes join at a step boundary
     MOVE = "move"  # ranks change their places at a step boundary
-    PAUSE = "pause"  # every rank stops at a step boundary and holds its state, until people let them go on
-    REFORM = "reform"  # nobody died: the same members re-form (a broken connection)
-    ROLLBACK = "rollback"  # the state is not to be trusted: the same members go back to an older one
-    STOP = "stop"  # going on would loop or is not allowed: the job ends with the reason
+    PAUSE = "pause"  # every rank stops at a step boundary and holds its state until people resume
+    REFORM = "reform"  # no rank died: the same members form again (a broken connection)
+    ROLLBACK = "rollback"  # the state is not trusted: the same members go back to an older one
+    STOP = "stop"  # a retry would loop or is not allowed: the job ends with the reason
 
 
 class Tier(StrEnum):
     """Where the state of a generation's first step comes from, nearest first."""
 
-    FRESH = "fresh"  # nothing to restore: step 0 as the script built it
+    FRESH = "fresh"  # nothing to restore: step 0, as the script built it
     DONOR = "donor"  # a living rank
-    MEMORY = "memory"  # a snapshot in an agent's shared memory
-    PEER = "peer"  # a copy of a snapshot that another node's agent keeps
+    MEMORY = "memory"  # a snapshot in shared memory of the rank's own node
+    PEER = "peer"  # a replica of a snapshot in another node's memory
     CHECKPOINT = "checkpoint"  # a committed checkpoint on storage
 
 
 ON_NAN = ("rollback", "stop", "ignore")
-"""What JobSpec.on_nan may be."""
+"""The values that JobSpec.on_nan may have."""
 
 
 OFF_WIRE = {"wire": False}
-"""Metadata of a field that the shell fills, and no message carries. Such fields come last."""
+"""Metadata of a field that the receiving daemon fills and no message carries. Such fields come last in
+their record."""
 
 
 WHOLE_STATE = "all"
-"""The shard of replicated state: every rank holds all of it."""
+"""The shard id of replicated state: every rank holds all of it."""

@@ -1,8 +1,9 @@
-"""When a checkpoint is due: by steps, by seconds, or by what failures and checkpoints cost. Pure.
+"""Decide when a checkpoint is due: by steps, by seconds, or by what failures and checkpoints cost. Pure.
 
 `checkpoint_auto` follows J. W. Young, "A first order approximation to the optimum checkpoint interval"
 (CACM 17(9), 1974) and J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
-dumps" (FGCS 22(3), 2006): too seldom, and a failure costs much; too often, and the saving does."""
+dumps" (FGCS 22(3), 2006): with rare checkpoints a failure loses much work, with frequent ones the saving
+itself costs too much."""
 
 from __future__ import annotations
 
@@ -14,29 +15,30 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import JobSpec
 
 PRIOR_MTBF_S = 6 * 3600.0
-"""What is believed of a job that has shown nothing yet: one failure in so long (s), counted as one seen."""
+"""Mean time between failures (s) assumed of a job that has shown nothing yet. It weighs as one failure
+seen."""
 
 SLOWDOWN_SHARE = 0.05
-"""The part of an upload's time that training loses to it."""
+"""The share of an upload's time that training loses to it."""
 
 COST_MIN_S = 0.01
-"""A checkpoint costs so much (s) at least, known or not."""
+"""The least that a checkpoint is taken to cost (s), known or not: with cost 0 the interval would be 0."""
 
 CHANGE_TOLD = 0.1
-"""A choice that differs by less from the one told last is not told."""
+"""A new interval is journaled only when it differs by more than this share from the one journaled last."""
 
 
 @dataclass(slots=True)
 class Costs:
     """What a job's checkpoints were seen to cost, in s; 0 until seen."""
 
-    stall_s: float = 0.0  # a snapshot kept the ranks from training
-    upload_s: float = 0.0  # from the first order to the seal
+    stall_s: float = 0.0  # a snapshot kept the ranks from training for so long: a decaying maximum
+    upload_s: float = 0.0  # from the start of a checkpoint until it was finalized: a moving average
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An interval between the beginnings of two checkpoints, and what it follows from; all in s."""
+    """An interval between the starts of two checkpoints, and the numbers it follows from; all in s."""
 
     interval_s: float
     cost_s: float
@@ -45,7 +47,7 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """For the journal."""
+        """The choice in a sentence, for the journal."""
         return (
             f"a checkpoint every {self.interval_s:.1f} s: one costs {self.cost_s:.3f} s, an upload takes "
             f"{self.upload_s:.1f} s, a failure is expected every {self.mtbf_s:.0f} s"
@@ -61,7 +63,7 @@ class Last:
 
 
 def mtbf(incidents: int, watched_s: float) -> float:
-    """Mean time between failures (s) after so many of them in so long, the prior included."""
+    """Mean time between failures (s) after `incidents` failures in `watched_s`, the prior included."""
     return (PRIOR_MTBF_S + max(0.0, watched_s)) / (1 + incidents)
 
 
@@ -71,8 +73,9 @@ def young(cost_s: float, mtbf_s: float) -> float:
 
 
 def daly(cost_s: float, mtbf_s: float) -> float:
-    """Daly's interval of training (s) between two checkpoints: Young's with its higher order terms; the
-    MTBF itself where a checkpoint costs twice that or more."""
+    """Daly's interval of training (s) between two checkpoints: Young's with its higher-order terms.
+
+    The MTBF itself when a checkpoint costs twice the MTBF or more."""
     if cost_s >= 2.0 * mtbf_s:
         return mtbf_s
     ratio = cost_s / (2.0 * mtbf_s)
@@ -80,7 +83,8 @@ def daly(cost_s: float, mtbf_s: float) -> float:
 
 
 def choose(costs: Costs, incidents: int, watched_s: float) -> Choice:
-    """The interval for a job that has cost so much and failed so often; never shorter than an upload."""
+    """The interval for a job with these costs and `incidents` failures in `watched_s`; never shorter than
+    an upload."""
     cost_s = max(COST_MIN_S, costs.stall_s + SLOWDOWN_SHARE * costs.upload_s)
     mtbf_s = mtbf(incidents, watched_s)
     interval_s = max(costs.upload_s, daly(cost_s, mtbf_s))
@@ -88,13 +92,15 @@ def choose(costs: Costs, incidents: int, watched_s: float) -> Choice:
 
 
 def differs(new: Choice, told: Choice | None) -> bool:
-    """Whether people should hear of the new choice."""
+    """Whether the new choice is worth a line in the journal."""
     return told is None or abs(new.interval_s - told.interval_s) > CHANGE_TOLD * told.interval_s
 
 
 def due(spec: JobSpec, step: int, now: float, last: Last, choice: Choice | None) -> bool:
-    """Whether a snapshot of `step` is to be made durable now. By steps, a boundary must have been passed that
-    the last one did not pass; by time, so long must have gone by. With `checkpoint_auto` only time counts."""
+    """Whether a snapshot of `step` is to be made durable now.
+
+    By steps: a multiple of `checkpoint_every` was passed since the last one. By time: `checkpoint_every_s`
+    has gone by. With `checkpoint_auto` only the chosen interval counts."""
     if step <= last.step:
         return False
     if spec.checkpoint_auto:

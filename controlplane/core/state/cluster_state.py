@@ -1,4 +1,10 @@
-"""The state of one leader and its ways to speak: effects, orders that repeat, stores that queue."""
+"""Hold the state of one leader, and its only ways to act: effects, repeated orders, queued writes to etcd.
+
+- Effects are collected in one list, which `Cluster.step` returns.
+- `order` sends an order and repeats it for as long as a caller asks for it: messages may be lost.
+- `store` queues a write. Each queue has one write on its way at a time, so that records reach etcd in the
+  order in which they were decided, and a failed write is repeated with the same content.
+- `touch` marks a job; `Cluster.step` drives all marked jobs before it returns."""
 
 from __future__ import annotations
 
@@ -30,11 +36,14 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 MEMBERS_PER_TERM = 1_000_000
+"""Each leader term has so many member numbers of its own, so that two leaders never give out one name."""
 LEFT = "left"
-"""What people are told of a node that was ended in order. To the core it is lost, as any that is gone."""
+"""The state that people are shown of a node that was drained and then ended. To the core it is lost."""
 
 HEALTH_LAG_S = 0.1
+"""Changes within so long (s) are assessed together."""
 HEALTH_GAP_S = 1.0
+"""Least time (s) between two assessments of health."""
 
 
 @dataclass(slots=True)
@@ -46,10 +55,10 @@ class Drain:
     own: bool = False  # its agent asked for it: the node itself goes away
     force: bool = False  # even when that parks a job
     asked_at: float = 0.0  # s
-    done: bool = False
-    in_order: bool = False  # it was done while the node was there to hear of it
-    told: str = ""  # what stands in its way, as told last
-    asked_by_s: float = 0.0  # `by` as people asked for it, a Unix time
+    done: bool = False  # no rank is left on the node
+    in_order: bool = False  # it was done while the node was connected: its end is expected
+    told: str = ""  # what delays it, as journaled last
+    asked_by_s: float = 0.0  # `by` as people asked for it, a Unix time; 0: they did not
 
 
 @dataclass(slots=True)
@@ -59,76 +68,79 @@ class Node:
     name: str
     state: str = "expected"
     reason: str = ""
-    incarnation: int = 0
-    launcher: str = ""
-    address: str = ""
-    slots: int = 0
-    port: int = 0
-    seq: int = -1  # of its newest beat
-    top: int = -1  # of its newest beat or report
-    heard_at: float = 0.0
+    incarnation: int = 0  # of its agent; the messages of any other one are dropped
+    launcher: str = ""  # incarnation of its launcher: the same launcher has the same rank processes
+    address: str = ""  # host at which other nodes reach its ranks
+    slots: int = 0  # how many ranks fit on it
+    port: int = 0  # a free port that it offers for a plain script's rendezvous
+    seq: int = -1  # of its newest heartbeat
+    top: int = -1  # of its newest heartbeat or report
+    heard_at: float = 0.0  # when (s) its agent last sent anything
+    # Device -> why it is unhealthy, as the agent reports.
     bad_devices: dict[str, str] = field(default_factory=dict)
     domain: str = ""  # failure domain; never "" once it has joined
     peer: str = ""  # host:port of its peer service, "": none
-    copies: tuple[PeerCopy, ...] = ()  # snapshots of other nodes' members that it keeps
-    version: str = ""  # of its agent; "": not told
-    up_since: float = 0.0  # since when (s) its stream stands
-    cordoned: str = ""  # why it takes no new seats; ""
-    drain: Drain | None = None  # it is being freed of ranks, or has been
-    excluded: dict[str, str] = field(default_factory=dict)  # devices that killed ranks again and again
+    copies: tuple[PeerCopy, ...] = ()  # replicas that it keeps of other nodes' snapshots
+    version: str = ""  # of its agent; "": not sent
+    up_since: float = 0.0  # since when (s) its stream is up
+    cordoned: str = ""  # why it takes no new ranks; "": it takes them
+    drain: Drain | None = None  # it is being drained, or has been
+    excluded: dict[str, str] = field(default_factory=dict)  # device -> why: ranks died on it again and again
     deaths: dict[int, list[float]] = field(default_factory=dict)  # local rank -> when (s) ranks died there
-    proved_at: float = -1.0  # when (s) it last answered a probe
-    lost_at: float = -1.0  # when (s) it was given up
-    returns: list[float] = field(default_factory=list)  # when (s) it came back, within the window
-    held_until: float = 0.0  # it takes no seats before
+    proved_at: float = -1.0  # when (s) it last answered a probe; -1: never
+    lost_at: float = -1.0  # when (s) it was given up; -1: never
+    # When (s) it came back after a break, within the window.
+    returns: list[float] = field(default_factory=list)
+    held_until: float = 0.0  # hold-down: it takes no new ranks before (s)
     held_why: str = ""
-    cut: str = ""  # why it reaches none of its peers in a job; ""
-    cut_from: tuple[str, ...] = ()  # these
+    cut: str = ""  # why it counts as cut from its peers; "": it is not
+    cut_from: tuple[str, ...] = ()  # the peers that it did not reach
     lemon: LemonRecord | None = None  # its history of failures
-    unfit_since: float = -1.0  # since when (s) it should be replaced
-    replace_again_at: float = 0.0  # its replacement is not asked for (again) before, s
-    unreplaced: str = ""  # why it could not be replaced
-    replaced: bool = False  # the platform has taken it away
-    jobs: tuple[str, ...] = ()  # whose ranks and copies it takes; (): every job's
+    unfit_since: float = -1.0  # since when (s) it should be replaced; -1: it need not be
+    replace_again_at: float = 0.0  # no replacement is asked for before (s)
+    unreplaced: str = ""  # why it could not be replaced; "": nothing is known to prevent it
+    replaced: bool = False  # the platform has removed it
+    jobs: tuple[str, ...] = ()  # the jobs whose ranks and replicas it takes; (): any
 
     @property
     def free_to_go(self) -> bool:
-        """Drained, and no rank is left on it: that it falls silent now is no surprise."""
+        """Whether it is drained: no rank is left on it, so its silence is no failure."""
         return self.drain is not None and self.drain.done
 
     @property
     def shown(self) -> str:
-        """Its state as people see it: what was free to go, and went, is not lost."""
+        """Its state as people see it: a node that was drained and then ended has left, it is not lost."""
         left = self.drain is not None and self.drain.in_order and self.state in ("suspect", "lost")
         return LEFT if left else self.state
 
     @property
     def up(self) -> bool:
-        """Orders reach it."""
+        """Whether orders reach it."""
         return self.state == "up"
 
     def takes(self, job: str) -> bool:
-        """Whether ranks of this job may sit here, and copies of their snapshots lie here."""
+        """Whether ranks of this job may run here, and replicas of their snapshots be kept here."""
         return not self.jobs or job in self.jobs
 
     def copies_of(self, job: str) -> list[PeerCopy]:
-        """What it keeps for a job."""
+        """The replicas that it keeps for a job."""
         return [copy for copy in self.copies if copy.job == job]
 
 
 @dataclass(slots=True)
 class Pending:
-    """A Store on its way; `then` is called when etcd holds it."""
+    """A queued write. `then` is called once etcd holds it; it is dropped unsent when `wanted` returns
+    False."""
 
     effect: Store
     then: Callable[[], None] | None
     wanted: Callable[[], bool] | None
-    asked: bool = False  # the shell has it now
-    trouble: str = ""  # why etcd did not take it last time
+    asked: bool = False  # sent to etcd, and not answered yet
+    trouble: str = ""  # why etcd did not take it last time; "": it was not refused
 
 
 class ClusterState:
-    """The mutable whole. Decisions live in the modules that take it as an argument."""
+    """All that one leader remembers. Decisions are in the modules that take it as an argument (`m`)."""
 
     def __init__(self, settings: CoreSettings) -> None:
         self.settings = settings
@@ -137,73 +149,78 @@ class ClusterState:
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.deadlines = Deadlines()
-        self.counts: dict[str, int] = {}
-        self.incidents: list[Incident] = []
-        self.write_queues: dict[str, deque[Pending]] = {}
-        self.fenced = False
-        self.rounds = 0  # of dialling peers
-        self.streams = 0  # times that a node's stream began or was heard again
-        self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # of jobs that are not here
-        self.brake: Brake | None = None  # decisions to drop nodes are paused
-        self.histories: dict[str, LemonRecord] = {}  # of failures, by node
-        self.wall_s = 0.0  # Unix time of `now` 0
-        self.unread: tuple[Unread, ...] = ()  # what etcd holds and nobody can read
+        self.counts: dict[str, int] = {}  # dropped and refused messages by kind
+        self.incidents: list[Incident] = []  # closed ones of this term, oldest first
+        self.write_queues: dict[str, deque[Pending]] = {}  # by name, such as job/NAME; none is empty
+        self.fenced = False  # another leader has taken over: nothing is decided here any more
+        self.rounds = 0  # rounds so far in which nodes dialled their peers
+        self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition
+        self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # checkpoints of jobs not submitted here
+        self.brake: Brake | None = None  # the mass-failure guard, while it is on
+        self.histories: dict[str, LemonRecord] = {}  # failures by node, also of nodes that are not connected
+        self.wall_s = 0.0  # Unix time at `now` 0; 0: not known
+        self.unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
         self.dcs_trouble = ""  # why etcd does not answer; "": it does
-        self.findings: dict[tuple[str, str], Finding] = {}  # what is wrong with the cluster, as told
+        self.findings: dict[tuple[str, str], Finding] = {}  # by (kind, subject), as last assessed
         self.begun: list[float] = []  # when (s) incidents of the last hour began
-        self.health_at = -1.0  # when (s) it was last looked at
+        self.health_at = -1.0  # when (s) health was last assessed; -1: never
         self.replaced: list[float] = []  # when (s) nodes were replaced, within the last hour
-        self.paused = ""  # why nothing new is started; ""
-        self.dirty: dict[str, None] = {}  # jobs to look at before this step ends
-        self._tickets = 0
-        self._members = 0
-        self._lane_of: dict[int, str] = {}
+        self.paused = ""  # why nothing new is started; "": new jobs and ranks may start
+        self.dirty: dict[str, None] = {}  # jobs to be driven before this step ends
+        self._tickets = 0  # tickets of writes given out so far
+        self._members = 0  # members named so far by this leader
+        self._lane_of: dict[int, str] = {}  # ticket -> its write queue
         self._out: list[Effect] = []
 
     def emit(self, effect: Effect) -> None:
-        """Have the shell do this."""
+        """Have the shell carry out this effect."""
         self._out.append(effect)
 
     def take(self) -> list[Effect]:
-        """What was emitted since the last call."""
+        """Return the effects emitted since the last call."""
         out, self._out = self._out, []
         return out
 
     def note(self, kind: NoteKind, subject: str, reason: str) -> None:
-        """A line for the journal."""
+        """Write a line into the journal."""
         self.emit(fx.Note(kind, subject, reason))
 
     def drop(self, kind: NoteKind, subject: str, reason: str) -> None:
-        """A message that is not followed: counted and noted."""
+        """Count and journal a message that is not acted upon."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.note(kind, subject, reason)
 
     def touch(self, job: Job) -> None:
-        """Look at this job before the step ends."""
+        """Drive this job before the step ends."""
         self.dirty[job.name] = None
 
     def touch_all(self) -> None:
-        """Look at every job: it may wait for what has changed."""
+        """Drive every job before the step ends: it may wait for what has changed."""
         for job in self.jobs.values():
             self.touch(job)
 
     def nodes_changed(self) -> None:
-        """A node may be used that could not, or the other way round: for ranks, and for copies."""
+        """Note that the set of usable nodes has changed: every job looks again at nodes for ranks and for
+        replicas."""
         for job in self.jobs.values():
             job.replicas.replan = True
         self.touch_all()
 
     def wake(self, job: Job, at: float) -> None:
-        """Look at this job at `at`."""
+        """Drive this job at `at` (s), or earlier if it has an earlier deadline."""
         self.deadlines.sooner(("job", job.name), at)
 
     def up(self, node: str) -> bool:
-        """Orders reach this node."""
+        """Whether orders reach this node."""
         found = self.nodes.get(node)
         return found is not None and found.up
 
     def order(self, job: Job, key: tuple[str, ...], effect: Effect, every: float | None = None) -> None:
-        """Send an order to the node `key[1]`, and again every `every` s for as long as it is asked for."""
+        """Send an order to the node `key[1]`, and repeat it every `every` s for as long as callers ask for
+        it.
+
+        `every` is `settings.retry_s` when None. A node that is not up gets nothing: it is asked for again
+        when it returns."""
         if not self.up(key[1]):
             return
         every = self.settings.retry_s if every is None else every
@@ -217,7 +234,11 @@ class ClusterState:
     def order_each(
         self, job: Job, what: tuple[str, str], nodes: Iterable[str], make: Callable[[str], Effect]
     ) -> bool:
-        """One order for each of many nodes, repeated as `order` does. Whether all of them were told now."""
+        """Send one order to each of many nodes, repeated as by `order`. Return whether all that are up got
+        it now.
+
+        It goes through the delivery log once for all nodes, so that a generation of ten thousand nodes is
+        interrupted in one step."""
         every, now = self.settings.retry_s, self.now
         stale = now - max(every, self.settings.long_retry_s)
         up = [name for name in nodes if (node := self.nodes.get(name)) is not None and node.state == "up"]
@@ -228,13 +249,14 @@ class ClusterState:
         return len(told) == len(up)
 
     def new_member(self, job: str) -> str:
-        """A name never given before: the counter starts at the term's own range."""
+        """A member name that was never given before."""
         self._members += 1
         return f"{job}.{self.next_number - 1}"
 
     @property
     def next_number(self) -> int:
-        """Of the next new member: this leader and those before it have given those below."""
+        """The number of the next new member. All lower ones were given out by this leader or may have been
+        by others."""
         return self.term * MEMBERS_PER_TERM + self._members
 
     @property
@@ -243,11 +265,14 @@ class ClusterState:
         return self.wall_s + self.now
 
     def ask_health(self) -> None:
-        """Something that the cluster's health rests on has changed: look at it shortly."""
+        """Assess health shortly: something that it depends on has changed."""
         self.deadlines.sooner(("health", ""), max(self.now + HEALTH_LAG_S, self.health_at + HEALTH_GAP_S))
 
     def set_phase(self, job: Job, phase: JobPhase, reason: str) -> None:
-        """Change a job's phase, and say so: the only place, but for a leader's takeover from etcd."""
+        """Change a job's phase and reason, and emit JobChanged. AssertionError for a change not in
+        `TRANSITIONS`.
+
+        No other function changes the phase of a job, except a leader's takeover, which reads it from etcd."""
         if job.phase is not phase:
             if phase not in TRANSITIONS[job.phase]:
                 raise AssertionError(f"job {job.name} cannot go from {job.phase} to {phase}: {reason}")
@@ -263,8 +288,10 @@ class ClusterState:
         then: Callable[[], None] | None = None,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """Put records into etcd, one at a time per lane and in order; a failed one is tried again with the
-        same content, unless `wanted` says that it is of no use any more."""
+        """Queue a write to etcd. Writes of one queue (`lane`) go one at a time, in order.
+
+        A failed write is repeated with the same content, unless `wanted` returns False by then. `then`
+        runs once etcd holds it. Ticket and term are filled in here."""
         self._tickets += 1
         effect = dataclasses.replace(effect, ticket=self._tickets, term=self.term)
         self.write_queues.setdefault(lane, deque()).append(Pending(effect, then, wanted))
@@ -272,7 +299,8 @@ class ClusterState:
         self.pump(lane)
 
     def pump(self, lane: str) -> None:
-        """Ask for the first store of a lane, if it is not on its way."""
+        """Send the first write of a queue unless it is on its way; drop those that are not wanted any
+        more."""
         queue = self.write_queues.get(lane)
         while queue and not queue[0].asked:
             first = queue[0]
@@ -287,20 +315,20 @@ class ClusterState:
             self.write_queues.pop(lane, None)
 
     def stored_ok(self, ticket: int) -> None:
-        """etcd holds it: go on with what waited for it."""
+        """etcd holds the write of this ticket: continue with what waited for it."""
         lane = self._lane_of.pop(ticket, None)
         if lane is None:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         done = self.write_queues[lane].popleft()
-        if done.trouble:  # it was a finding of the cluster's health, which may have paused new launches
+        if done.trouble:  # the failed write was a finding of health, which may have paused new starts
             self.ask_health()
         if done.then is not None:
             done.then()
         self.pump(lane)
 
     def stored_not(self, ticket: int, reason: str) -> None:
-        """etcd does not hold it: again after a while."""
+        """etcd does not hold the write of this ticket: repeat it after `retry_s`."""
         lane = self._lane_of.get(ticket)
         if lane is None or not self.write_queues[lane][0].asked:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
@@ -311,13 +339,13 @@ class ClusterState:
         self.deadlines.sooner(("lane", lane), self.now + self.settings.retry_s)
 
     def in_flight(self, lane: str) -> bool:
-        """Whether a store of this lane waits for etcd."""
+        """Whether a write of this queue is not in etcd yet."""
         return lane in self.write_queues
 
     def trouble(self, lane: str) -> str:
-        """Why the first store of this lane is not in etcd yet; "" when nothing is known."""
+        """Why etcd did not take the first write of this queue; "": nothing is known."""
         return self.write_queues[lane][0].trouble if lane in self.write_queues else ""
 
     def members_of(self, node: str) -> list[tuple[Job, Member]]:
-        """Every member the book has on a node."""
+        """Every member known on a node, with its job."""
         return [(job, member) for job in self.jobs.values() for member in job.by_node.get(node, {}).values()]

@@ -1,4 +1,6 @@
-"""Define the parts of a job's state, by concern: plain mutable records with no decisions in them."""
+"""Define the parts of a job's state, one record per concern. Mutable records without decisions.
+
+Times are in s of the core's clock, unless a comment says otherwise."""
 
 from __future__ import annotations
 
@@ -31,175 +33,196 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Clock:
-    """When (s) an incident reached what: the ends of its phases."""
+    """When (s) an incident reached the ends of its phases."""
 
-    injured: float = 0.0  # believed time of the injury
-    heard: float = 0.0  # the core heard of it
-    judged: float = 0.0  # verdict and plan; orders to stop leave in the same step
-    stored: float = 0.0  # the generation that mends it is in etcd
+    injured: float = 0.0  # estimated time of the failure
+    heard: float = 0.0  # the core learned of it
+    judged: float = 0.0  # verdict and plan were made; orders to stop leave in the same step
+    stored: float = 0.0  # etcd holds the generation that resolves it; 0: not yet
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ends, while etcd is being told."""
+    """How a job ends, while that is being written to etcd."""
 
     phase: JobPhase
-    ok: bool
+    ok: bool  # it finished, and did not fail or get stopped
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What our own order put into a member's arena."""
+    """What a Load or Fetch order of ours put into a member's arena."""
 
-    order: tuple[str, ...]  # its key
+    order: tuple[str, ...]  # the key of the order: (kind, node, member, ...)
     tier: Tier
-    step: int
-    source: str = ""  # PEER: whose snapshot
-    keeper: str = ""  # PEER: the node that kept the copy
-    checkpoint: str = ""
+    step: int  # of the state
+    source: str = ""  # PEER: the member whose snapshot it is
+    keeper: str = ""  # PEER: the node that kept the replica
+    checkpoint: str = ""  # CHECKPOINT: its id
     doubted: bool = False  # PEER: nobody vouches for it
 
 
 @dataclass(slots=True)
 class Restoring:
-    """A resume that is being brought in place: `waits` are the orders not answered yet."""
+    """A restore point whose state is being brought to its readers. `waits`: orders not answered yet, by
+    key."""
 
     resume: Resume
     waits: dict[tuple[str, ...], tuple[Effect, Answer]]
-    keepers: tuple[str, ...] = ()  # nodes whose copies it needs
-    again_at: float = 0.0  # when the orders are looked at again
-    streams: int = -1  # of the machine, when they were
+    keepers: tuple[str, ...] = ()  # nodes whose replicas it needs
+    again_at: float = 0.0  # the orders are checked again then
+    streams: int = -1  # `ClusterState.streams` when they were sent: a new stream may need them again
 
 
 @dataclass(slots=True)
 class Generations:
-    """The generations of a job: which etcd holds, which is on its way, and how state is cut in them."""
+    """The generations of a job: which etcd holds, which is being written, and how state is cut into
+    shards."""
 
-    known: dict[int, None] = field(default_factory=dict)  # generation numbers that etcd holds or held
-    number: int = 0  # highest generation number given to any Store
-    formed: int = 0  # highest number stored, or on its way, with a store to meet at
-    storing: Generation | None = None  # on its way into etcd
-    lines: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> (step, born) of its start
-    roll: tuple[int, frozenset[str]] = (0, frozenset())  # (a generation, its members)
-    form_by: float = 0.0
-    launched_at: float = 0.0
-    cut_at: int = 0  # the generation in which the number of ranks changed last
-    cut_words: tuple[str, ...] = ()  # the shards of one replica, by rank, once they were seen to repeat
-    cut_words_told: tuple[str, ...] = ()  # as etcd was asked to keep them
-    onward: bool = False  # its ranks stand at the barrier of another elastic function than before
-    letting_go: tuple[int, str] = (0, "")  # (generation, why): once etcd knows, its ranks return from it
+    known: dict[int, None] = field(default_factory=dict)  # numbers that etcd holds or held
+    number: int = 0  # highest number given to any write, whether or not etcd took it
+    formed: int = 0  # highest number, stored or being stored, of a generation with a TCPStore
+    storing: Generation | None = None  # the generation being written to etcd
+    # Number -> (step, origin generation) from which that generation started.
+    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
+    roll: tuple[int, frozenset[str]] = (0, frozenset())  # cache: (a generation, its members)
+    form_by: float = 0.0  # ranks of the newest generation must train by then
+    launched_at: float = 0.0  # when its processes were started
+    cut_at: int = 0  # sharding epoch: state is cut the same way since this generation; 0: since the first
+    # Shard ids of one replica, by rank, once all replicas were seen to hold the same.
+    cut_words: tuple[str, ...] = ()
+    cut_words_told: tuple[str, ...] = ()  # `cut_words` as last written to etcd
+    onward: bool = False  # its ranks are at the barrier of a later elastic function
+    # (generation, why) whose ranks return from their function once etcd knows; 0: none.
+    letting_go: tuple[int, str] = (0, "")
 
 
 @dataclass(slots=True)
 class Recovery:
-    """Failures of a job: evidence, the open incident and its plan, and what was counted."""
+    """Failures of a job: evidence, the open incident and its plan, and counters."""
 
-    unjudged: list[Evidence] = field(default_factory=list)  # evidence not judged yet
-    evidence: list[Evidence] = field(default_factory=list)  # of the open incident
-    incident: Incident | None = None
-    planned: int = 0  # of its incidents: changes that people or a policy wanted, in which nothing failed
-    over: str = ""  # why it trains, when it does so after an incident
-    inexact: dict[str, None] = field(default_factory=dict)  # what is not as if nothing had failed
+    unjudged: list[Evidence] = field(default_factory=list)  # new evidence, not part of a verdict yet
+    evidence: list[Evidence] = field(default_factory=list)  # all evidence of the open incident
+    incident: Incident | None = None  # the open one; None: there is none
+    planned: int = 0  # how many of its incidents were planned changes, without a failure
+    over: str = ""  # the reason shown while it trains after an incident
+    inexact: dict[str, None] = field(default_factory=dict)  # what differs from a run without failures
     clock: Clock = field(default_factory=Clock)
-    relaunch: bool = False  # the open incident starts every rank again
-    stop_by: float = 0.0
-    interrupted: tuple[int, float] = (0, 0.0)  # (generation, since when) that was told to stop
-    halted: tuple[float, int, int] | None = None  # when (s) all were told to leave which generation, on how
-    # many streams since the leader began
+    relaunch: bool = False  # the open incident starts all ranks again
+    stop_by: float = 0.0  # survivors must be at the barrier by then
+    # (generation, since when) its members have been ordered to stop, not gently; 0: none.
+    interrupted: tuple[int, float] = (0, 0.0)
+    # (when, generation, ClusterState.streams) of the last Interrupt, if every node got it at once.
+    halted: tuple[float, int, int] | None = None
+    # Since when a collective is broken and no dead rank explains it; None: none is.
     broken_since: float | None = None
-    looks: Looks | None = None  # which nodes reach each other, while that is asked
-    incidents: int = 0
-    unfinished: int = 0  # the incident that was open when a former leader ended, until its ranks train on
+    looks: Looks | None = None  # the round in which its nodes dial each other
+    incidents: int = 0  # number of the newest incident
+    unfinished: int = 0  # the incident that a former leader left open, until all ranks train again; 0: none
+    # `verdicts.repeat_key` -> how often it happened.
     failures_seen: dict[str, int] = field(default_factory=dict)
-    counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # (failure, generation): ranks
-    spare_failures: dict[str, int] = field(default_factory=dict)  # by node
-    node_restarts: list[float] = field(default_factory=list)  # when (s) nodes came back without its ranks
-    phases: dict[str, float] = field(default_factory=dict)  # of the members' restart, slowest of each
-    returned: bool = False  # it is started again because of what befell it behind its function
-    stalled: dict[str, None] = field(default_factory=dict)  # members past their deadline, as agents say
-    hang: Look | None = None  # the look at where its ranks stand
-    hang_rounds: int = 0  # such looks begun so far
-    incidents_before: int = 0  # those before that
-    watched: dict[str, int] = field(default_factory=dict)  # the rank last found to be waited for, by what for
+    # (repeat key, generation) -> ranks that failed so.
+    counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    spare_failures: dict[str, int] = field(default_factory=dict)  # node -> spares that died there
+    # When, in the last hour, nodes came back without its ranks.
+    node_restarts: list[float] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)  # phase -> s, of the slowest member
+    returned: bool = False  # it is started again after a failure that came after its function had returned
+    # Members past their deadline, as their agents report.
+    stalled: dict[str, None] = field(default_factory=dict)
+    hang: Look | None = None  # the inquiry into who holds up the others
+    hang_rounds: int = 0  # rounds of stack reports ordered so far
+    # Incidents that say nothing about the time between failures: planned, or not seen by this leader.
+    incidents_before: int = 0
+    # Why ranks are waited for -> a rank last seen to be; see `waiting.is_waited_for`.
+    watched: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Restore:
     """Where a job's state can come from, and what is being brought in place."""
 
-    shards: dict[int, str] = field(default_factory=dict)  # rank -> what it holds in this layout
-    restoring: Restoring | None = None  # LOADING: what was chosen, and the orders that bring it in place
-    answered: dict[str, Answer] = field(default_factory=dict)  # member -> the newest such order that is done
-    fetch_tries: dict[tuple[str, int], int] = field(default_factory=dict)  # failed, by the key in `spoiled`
-    fetch_again_at: float = 0.0
-    load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
-    failed_sources: dict[tuple[str, int], str] = field(
-        default_factory=dict
-    )  # snapshots that would not restore,
-    # by (member, or member@node for a copy at a peer, step)
-    vouches: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)  # by member that this leader
-    # has heard: (generation, step) -> what its agent says that the snapshot hashes to
-    refuted: dict[tuple[str, str, int, int], None] = field(default_factory=dict)  # (node, member, generation,
-    # step): copies that are not believed, as was told
-    altered: dict[str, None] = field(default_factory=dict)  # copies that were not what was vouched for: told
-    # with the state that is chosen instead
-    known_step: int = NO_STEP  # newest step known to be completed anywhere
-    newest_step: int = NO_STEP  # that any member was seen in
+    # Rank -> shard id in this layout; "?RANK": some shard, its id is not known.
+    shards: dict[int, str] = field(default_factory=dict)
+    restoring: Restoring | None = None  # LOADING: the restore point chosen, and its orders
+    # What the last finished order put into a member's arena, by member.
+    answered: dict[str, Answer] = field(default_factory=dict)
+    # Failed fetches, by key in `failed_sources`.
+    fetch_tries: dict[tuple[str, int], int] = field(default_factory=dict)
+    fetch_again_at: float = 0.0  # failed fetches are tried again then
+    load_trouble: str = ""  # why the chosen checkpoint could not be loaded yet; "": nothing is known
+    # Why a snapshot could not be restored, so that it is not chosen again; by (member, or member@node for a
+    # replica; step).
+    failed_sources: dict[tuple[str, int], str] = field(default_factory=dict)
+    # Member whose agent has spoken to this leader -> (generation, step) -> digest that the agent vouches for.
+    vouches: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)
+    # (node, member, generation, step) of replicas that contradict their rank's agent; each is journaled once.
+    refuted: dict[tuple[str, str, int, int], None] = field(default_factory=dict)
+    # Fetched replicas that did not match their digest; named in the reason of the next restore point.
+    altered: dict[str, None] = field(default_factory=dict)
+    known_step: int = NO_STEP  # newest step that any rank is known to have completed
+    newest_step: int = NO_STEP  # newest step that any member was seen in
 
 
 @dataclass(slots=True)
 class Replicas:
-    """Copies of a job's snapshots on other nodes."""
+    """Replicas of a job's snapshots in the memory of other nodes."""
 
-    replan: bool = True  # partners are to be looked at again
-    partners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # shard -> nodes that keep copies
-    leftovers: bool = True  # nodes may keep copies of generations that are over
-    leftovers_at: int = NO_STEP  # the release at which that was looked at last
-    replicated: dict[str, tuple[Partner, ...]] = field(default_factory=dict)  # owner's node -> as ordered
-    alone: str = ""  # why some shard has too few copies
+    replan: bool = True  # the replica holders must be chosen again
+    # Nodes that hold its replicas, by shard id.
+    partners: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    leftovers: bool = True  # nodes may keep replicas of generations that are over
+    leftovers_at: int = NO_STEP  # `Snapshots.released` when that was last checked
+    replicated: dict[str, tuple[Partner, ...]] = field(default_factory=dict)  # owner's node -> its last order
+    alone: str = ""  # why some shard has too few replicas; "": none has
 
 
 @dataclass(slots=True)
 class Snapshots:
-    """Which snapshots a job's ranks hold, and which of them all hold."""
+    """Which snapshots a job's ranks hold, and which of them all ranks hold."""
 
-    held: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation
-    released: int = NO_STEP
-    retold: tuple[int, int] = (-1, -1)  # streams and seats as they were when all had been told of it
-    behind: int = NO_STEP  # newest snapshot up to where this generation begins: older slots may go, or no
-    # rank finds room
-    lapse_step: int = NO_STEP  # whoever shows this step may have found no room for a snapshot
-    paced: tuple[float, int] | None = None  # when (s), and in which step, the ranks' pace begins to be
-    # measured: the last release, or the generation's begin; None: neither in this leader's sight
-    voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
+    # Steps in the slots of each rank, of this generation.
+    held: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    released: int = NO_STEP  # newest step that all ranks hold, so that older slots may be overwritten
+    # (ClusterState.streams, Seating.version) when every node had last been sent that.
+    retold: tuple[int, int] = (-1, -1)
+    # Newest snapshot at or before the step with which this generation begins. Released before all ranks hold
+    # a newer one: otherwise both slots of a rank could stay occupied by steps of earlier generations.
+    behind: int = NO_STEP
+    lapse_step: int = NO_STEP  # a rank seen in this step may have found no free slot; look at the job then
+    # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
+    # None: this leader saw neither.
+    paced: tuple[float, int] | None = None
+    voided: int = NO_STEP  # unreleased snapshots up to this step will never be whole: some rank has none
 
 
 @dataclass(slots=True)
 class Checkpoints:
     """Checkpoints of a job: what etcd holds, what is in flight, and what is due."""
 
-    records: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
-    begun: int = 0  # step of the newest checkpoint begun
-    begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
-    skipped: int = 0  # step of the newest checkpoint that was due and skipped
-    skipped_at: float = -1.0
-    commits: int = 0  # checkpoints committed in this leader's sight
-    pulses: dict[str, Pulse] = field(default_factory=dict)  # what it owes while it trains
-    savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, in the order they began
-    asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # by (member, request)
+    records: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds, by id
+    begun: int = 0  # step of the newest checkpoint that was begun
+    begun_at: float = -1.0  # when that was; -1: none, and the job has not run
+    skipped: int = 0  # step of the newest checkpoint that was due and not begun
+    skipped_at: float = -1.0  # when that was; -1: never
+    commits: int = 0  # checkpoints committed under this leader
+    pulses: dict[str, Pulse] = field(default_factory=dict)  # how regularly they come, by duty
+    savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, oldest first
+    asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # requests by (member, request)
     costs: Costs = field(default_factory=Costs)
-    keeping: Keeping = field(default_factory=Keeping)
-    choice: Choice | None = None  # the interval that was chosen, and told, last
-    watched_at: float = 0.0  # since when (s) this leader has seen it run
-    collecting: Collecting | None = None
-    full_owed: bool = False  # a full checkpoint gives way to a collection: no further one before it
-    uncollected: tuple[str, ...] = ()  # marked, and could not be taken off the storage at the last try
-    collect_again_at: float = 0.0  # they are tried again then, or with the next ones that are to go
-    scrubbing: tuple[str, str] | None = None  # (checkpoint, node)
-    scrubbed_at: float = -1.0
-    final_by: float | None = None
-    final_tried: bool = False
+    keeping: Keeping = field(default_factory=Keeping)  # failures to keep the state
+    choice: Choice | None = None  # interval by Young/Daly, as journaled last
+    watched_at: float = 0.0  # since when this leader has seen it run
+    collecting: Collecting | None = None  # the deletion of old checkpoints under way
+    # A full checkpoint was put off for a collection: start no further collection before it.
+    full_owed: bool = False
+    uncollected: tuple[str, ...] = ()  # marked in etcd, but not deleted from storage at the last try
+    collect_again_at: float = 0.0  # those are retried then, or together with the next ones
+    scrubbing: tuple[str, str] | None = None  # (checkpoint, node that reads it)
+    scrubbed_at: float = -1.0  # when the last scrub ended; -1: never
+    final_by: float | None = None  # deadline of the checkpoint that the job's end waits for; None: not set
+    final_tried: bool = False  # that checkpoint was begun once already
     wanted_now: bool = False  # people wait for a checkpoint that has not begun
 
 
@@ -207,19 +230,20 @@ class Checkpoints:
 class Places:
     """Planned changes of a job's places, and what people want of it."""
 
-    resize: Resize | None = None  # a planned change of places under way
-    resize_at: float = 0.0  # no other one before (s)
-    leave_at: float = 0.0  # nor is a drained node left before (s): the state could not be made durable
-    unsaved: int = 0  # so often in a row
-    short_since: float | None = None  # since when (s) dead seats wait for a node
-    gathered_at: float | None = None  # since when the minimum of nodes is there
+    resize: Resize | None = None  # the planned change under way
+    resize_at: float = 0.0  # no other planned change before then
+    leave_at: float = 0.0  # nor is a drained node left before then: the state could not be made durable
+    unsaved: int = 0  # how often in a row that has happened
+    short_since: float | None = None  # since when dead seats wait for a node; None: none does
+    # Since when enough nodes are there for the job to start; None: they are not.
+    gathered_at: float | None = None
     pause: str = ""  # why people want it paused; "": they do not
 
 
 @dataclass(slots=True)
 class Numbers:
-    """What numeric anomalies have left behind: states not trusted, data left out."""
+    """What numeric anomalies have left behind: states that are not trusted, data that is skipped."""
 
     faults: tuple[Fault, ...] = ()  # states that are not trusted
-    skips: tuple[Window, ...] = ()  # data that is left out by policy
-    on_fault: str = "rollback"  # what is done about the newest fault
+    skips: tuple[Window, ...] = ()  # data that no rank trains on, by policy, ascending
+    on_fault: str = "rollback"  # what to do about the newest anomaly: rollback or stop

@@ -1,4 +1,7 @@
-"""Deadlines in lazy heaps: setting one costs a push, a changed one leaves a stale entry that is skipped."""
+"""Keep named deadlines in heaps, one heap per kind.
+
+Setting a deadline is one push. A deadline that is replaced or cleared leaves its old heap entry behind; an
+entry whose time is not the one in `_at` is stale, and is skipped when it comes to the top."""
 
 from __future__ import annotations
 
@@ -6,23 +9,23 @@ import heapq
 import math
 
 Key = tuple[str, str]
-"""What a deadline is for: a kind (job, node, lane) and a name."""
+"""What a deadline is for: its kind (such as job, node, lane) and a name."""
 
 Entry = tuple[float, int, Key]
-"""(s, in what order it was set, for what)."""
+"""(time in s, sequence number, key). The number orders entries of equal time by when they were set."""
 
 
 class Deadlines:
-    """Named points in time (s). One per key; the earliest wish wins until it is due or cleared."""
+    """Named points in time (s), one per key: the earliest time asked for holds until it is due or cleared."""
 
     def __init__(self) -> None:
-        self._at: dict[Key, float] = {}
-        self._heaps: dict[str, list[Entry]] = {}  # by kind
+        self._at: dict[Key, float] = {}  # the deadlines that hold
+        self._heaps: dict[str, list[Entry]] = {}  # by kind; with stale entries
         self._pushed = 0
-        self._none_before = math.inf  # nothing is due before (s)
+        self._none_before = math.inf  # no deadline is earlier (s): `due` returns at once before it
 
     def sooner(self, key: Key, at: float) -> None:
-        """Be woken for `key` at `at`, unless an earlier time is set already."""
+        """Set the deadline of `key` to `at`, unless it is earlier already."""
         if at < self._at.get(key, math.inf):
             self._at[key] = at
             self._pushed += 1
@@ -31,7 +34,7 @@ class Deadlines:
             heapq.heappush(self._heaps.setdefault(key[0], []), (at, self._pushed, key))
 
     def clear(self, key: Key) -> None:
-        """Forget the deadline of `key`, if there is one."""
+        """Remove the deadline of `key`, if there is one."""
         self._at.pop(key, None)
 
     def next(self) -> float:
@@ -39,7 +42,7 @@ class Deadlines:
         return self.next_but("")
 
     def next_but(self, kind: str) -> float:
-        """The earliest deadline of any other kind; infinity when there is none."""
+        """The earliest deadline of all kinds but `kind`; infinity when there is none."""
         soonest = math.inf
         for name, heap in self._heaps.items():
             if name != kind and (first := self._first(heap)) is not None and first[0] < soonest:
@@ -52,7 +55,7 @@ class Deadlines:
         return heap[0] if heap else None
 
     def due(self, now: float) -> list[Key]:
-        """The keys whose time has come, earliest first. They are cleared."""
+        """Remove and return the keys whose time has come, earliest first."""
         if now < self._none_before:
             return []
         found: list[Entry] = []

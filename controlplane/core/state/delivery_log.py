@@ -1,4 +1,7 @@
-"""What was sent, and when: by node, since all that was said on a node's old stream may never have arrived."""
+"""Remember which orders were sent to which node, and when.
+
+The log is kept by node: when a node's stream breaks, orders sent on it may never have arrived, and
+`forget` makes all of them be sent again."""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Key = tuple[str, ...]
-"""(kind, node, whatever else tells one order from another)."""
+"""(kind, node, whatever else tells this order from others)."""
 
 ROOM = 16
-"""So many entries of one node are kept before old ones are looked for."""
+"""A node's entries are kept without a search for old ones up to this number."""
 
 
 class DeliveryLog:
-    """When (s) each order left, by its key."""
+    """When (s) each order was sent, by its key."""
 
     __slots__ = ("_by_node",)
 
@@ -30,12 +33,15 @@ class DeliveryLog:
         return sum(map(len, self._by_node.values()))
 
     def at(self, key: Key) -> float:
-        """When it left; minus infinity when it did not."""
+        """When (s) it was sent; minus infinity when it was not."""
         here = self._by_node.get(key[1])
         return -math.inf if here is None else here.get(key, -math.inf)
 
     def put(self, key: Key, now: float, stale: float = -math.inf) -> None:
-        """It leaves now. What left before `stale` (s) would be sent again anyhow: it may be forgotten."""
+        """Record that it is sent now.
+
+        Entries from before `stale` (s) may be dropped: a repeated order of that age would be sent in any
+        case, so nothing is lost by it."""
         self._put(self._by_node.setdefault(key[1], {}), key, now, stale)
 
     @staticmethod
@@ -48,8 +54,11 @@ class DeliveryLog:
     def renew(
         self, what: tuple[str, str], nodes: Iterable[str], now: float, every_s: float, stale: float
     ) -> tuple[list[str], float]:
-        """Of many nodes that are told the same (kind, word): those to be told it now, again or for the first
-        time; and when (s) the one was told whose turn is next."""
+        """Record one order, (kind, argument), as sent to those of `nodes` where it is due: not sent for
+        `every_s`.
+
+        Return these nodes, and the earliest time (s) at which any of the nodes was sent it: the next
+        repetition is `every_s` later. `stale`: as for `put`."""
         (kind, word), told, first = what, [], math.inf
         for node in nodes:
             here = self._by_node.get(node)
@@ -66,9 +75,9 @@ class DeliveryLog:
         return told, first
 
     def drop(self, key: Key) -> None:
-        """As if it had not been sent."""
+        """Forget that this order was sent."""
         self._by_node.get(key[1], {}).pop(key, None)
 
     def forget(self, node: str) -> None:
-        """As if nothing had been sent to this node."""
+        """Forget everything that was sent to this node."""
         self._by_node.pop(node, None)

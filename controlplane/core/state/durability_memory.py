@@ -1,4 +1,4 @@
-"""What one leader remembers of how a job's state is kept. Plain mutable records; see `durability`."""
+"""Remember how well a job's state has been kept. Mutable records; `checkpoint/durability.py` judges them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Streak:
-    """Failures in a row: how many, since when (s), and why the newest one failed."""
+    """Failures in a row: how many, since when (s), and the reason of the newest."""
 
     times: int = 0
     since: float = 0.0
     reason: str = ""
 
     def failed(self, now: float, reason: str) -> None:
-        """One more."""
+        """Count one more failure; only the first line of the reason is kept."""
         self.since = self.since if self.times else now
         self.times, self.reason = self.times + 1, reason.partition("\n")[0]
 
     def over(self) -> None:
-        """One has succeeded."""
+        """End the streak: one has succeeded."""
         self.times, self.reason = 0, ""
 
 
 @dataclass(slots=True)
 class Keeping:
-    """What is known of how a job's state is kept, by this leader."""
+    """Failures to keep a job's state, as this leader has seen them."""
 
-    checkpoints: Streak = field(default_factory=Streak)
-    copies: Streak = field(default_factory=Streak)  # to the second storage, after the commit
-    roomless: Streak = field(default_factory=Streak)  # looks at a rank without memory for its snapshots
-    idle: bool = True
-    durable_from: float = 0.0  # since when (s) of training the next durable checkpoint is waited for
+    checkpoints: Streak = field(default_factory=Streak)  # checkpoints that were not committed
+    # Committed checkpoints that were not copied to the second storage.
+    copies: Streak = field(default_factory=Streak)
+    # Checks that found a rank without shared memory for snapshots.
+    roomless: Streak = field(default_factory=Streak)
+    idle: bool = True  # it was last seen in a phase without new state to keep
+    durable_from: float = 0.0  # when (s) it last committed a checkpoint, or began to train

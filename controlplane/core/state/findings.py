@@ -1,4 +1,4 @@
-"""Define what is wrong with the cluster as a whole."""
+"""Define what is wrong with the cluster as a whole: the mass-failure guard, and findings of health."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from enum import StrEnum
 
 @dataclass(slots=True)
 class Brake:
-    """While it is on. `waits`: silent nodes, and why they are believed gone; "" while nothing is known."""
+    """The mass-failure guard while it is on: since when (s), and why.
+
+    `waits`: each silent node, and the answer to its probe; "" while there is none."""
 
     since: float
     reason: str
@@ -16,7 +18,7 @@ class Brake:
 
 
 class Level(StrEnum):
-    """How the cluster is."""
+    """How healthy the cluster, or one job, is."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -29,7 +31,7 @@ class Finding:
 
     kind: str
     level: Level
-    subject: str
+    subject: str  # node, device, job or row; "": the cluster
     reason: str
-    job: str = ""  # whose it is; "": nobody's in particular
-    loud: bool = True  # administrators are told; what may pass by itself is shown and nothing more
+    job: str = ""  # the job it is about; "": no particular one
+    loud: bool = True  # administrators are alerted; otherwise it is only shown, since it may pass by itself

@@ -1,4 +1,4 @@
-"""Define what is being asked of a job's nodes: where their ranks stand, and which peers they reach."""
+"""Define what is being asked of a job's nodes: stack reports of their ranks, and which peers they reach."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Look:
-    """The look at a generation in which somebody is past its deadline."""
+    """The inquiry into a generation in which a rank is past its deadline; times in s."""
 
     generation: int
-    begin_at: float
-    round: int = 0  # of the orders that are out; 0: none
-    until: float = 0.0  # answers are waited for
-    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)  # by node
-    judged: tuple[str, ...] = ()  # who was past its deadline when it was last found that one waits on
+    begin_at: float  # stack reports are ordered then
+    round: int = 0  # of the orders that are out; 0: none is
+    until: float = 0.0  # answers are waited for until then
+    # Node -> stack reports of its ranks.
+    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
+    # Members past their deadline at the last round, in which no rank could be blamed yet.
+    judged: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Looks:
-    """One round of dialling: who was asked, and what was said."""
+    """One round in which the nodes of a generation dial each other."""
 
     round: int
     generation: int
-    asked: tuple[str, ...]
+    asked: tuple[str, ...]  # in rank order
+    # Node -> what it found, by the node that it dialled.
     said: dict[str, dict[str, PeerSight]] = field(default_factory=dict)
-    judged: bool = False
+    judged: bool = False  # the answers were acted upon
 
     @property
     def complete(self) -> bool:
-        """Everybody who was asked has answered."""
+        """Whether all nodes have answered."""
         return all(node in self.said for node in self.asked)

@@ -1,4 +1,8 @@
-"""What the core remembers of one job and its members. Plain mutable records with no decisions in them."""
+"""Define what the core remembers of one job: its members, its seats, and its state by concern.
+
+Mutable records without decisions. The rank index (`seating`), the zombies and the list of unread slots
+follow from the members' records. Whoever changes a record in a way that matters to them must call
+`Job.changed`; `invariants` checks the index and the zombies against all records."""
 
 from __future__ import annotations
 
@@ -31,21 +35,22 @@ if TYPE_CHECKING:
     )
 
 ENDED = (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
+"""Phases in which the job is over."""
 
 REASON_MAX = 8_000
-"""Characters of a reason that etcd keeps: a traceback may have any length, a value in etcd may not."""
+"""Longest reason (characters) that etcd gets: a traceback may have any length, a value in etcd may not."""
 
 
 def shortened(reason: str) -> str:
-    """A reason with its middle left out when it is too long: what was decided, and how it ended, stay."""
+    """Cut out the middle of a reason that is too long: its beginning, the decision, and its end stay."""
     half = REASON_MAX // 2
     return reason if len(reason) <= REASON_MAX else f"{reason[:half]}\n...\n{reason[-half:]}"
 
 
 @dataclass(slots=True)
 class Job:
-    """One job. `seating` is the layout wanted now; `generation` the newest that etcd holds for it. Whoever
-    changes a member's record says so to `changed`."""
+    """One job. `seating`: the seats wanted now. `generation`: the newest that etcd holds; its seats may
+    differ."""
 
     spec: JobSpec
     phase: JobPhase = JobPhase.PENDING
@@ -53,17 +58,17 @@ class Job:
     generation: Generation | None = None
     seating: Seating = field(default_factory=Seating)
     members: dict[str, Member] = field(default_factory=dict)
-    by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members
-    # the answer of `seatless`, as of this version of the seating and so many nodes with members:
+    by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members, by node
+    # Cache of `seatless`: ((Seating.version, number of nodes), nodes).
     _seatless: tuple[tuple[int, int], list[str]] = field(default_factory=lambda: ((-1, -1), []))
-    zombies: dict[str, Member] = field(default_factory=dict)  # judged dead, and a process is there
-    unread: dict[str, Member] = field(default_factory=dict)  # their slots may have changed
-    members_added: int = 0
-    elastic: bool = False  # some member has spoken through the SDK
-    barrier: bool = False  # some member has come to the barrier, in this leader's sight or before
-    sent: DeliveryLog = field(default_factory=DeliveryLog)  # orders that repeat, and when they left
-    told: DeliveryLog = field(default_factory=DeliveryLog)  # what is said once on every stream
-    ending: Ending | None = None
+    zombies: dict[str, Member] = field(default_factory=dict)  # judged dead, but their processes live
+    unread: dict[str, Member] = field(default_factory=dict)  # members whose arena slots may have changed
+    members_added: int = 0  # so far; numbers the members
+    elastic: bool = False  # some member has called the SDK
+    barrier: bool = False  # some member has been at the barrier, under this leader or a former one
+    sent: DeliveryLog = field(default_factory=DeliveryLog)  # orders that repeat, and when they were sent
+    told: DeliveryLog = field(default_factory=DeliveryLog)  # orders that are sent once per stream of a node
+    ending: Ending | None = None  # set from the decision to end until etcd holds it
 
     generations: Generations = field(default_factory=Generations)
     recovery: Recovery = field(default_factory=Recovery)
@@ -81,11 +86,11 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """It is over, and etcd knows."""
+        """Whether it is over and etcd holds that."""
         return self.phase in ENDED
 
     def add(self, member: Member) -> Member:
-        """Take a member into the book, or find the one of that name."""
+        """Add a member, or return the one that has this name already."""
         known = self.members.setdefault(member.name, member)
         if known is member:
             self.members_added += 1
@@ -93,34 +98,34 @@ class Job:
         return self.by_node.setdefault(known.node, {}).setdefault(known.name, known)
 
     def remove(self, member: Member) -> None:
-        """Take a member out of the book."""
+        """Remove a member and all that is known of it."""
         del self.members[member.name]
         del self.by_node[member.node][member.name]
         self.zombies.pop(member.name, None)
         self.unread.pop(member.name, None)
 
     def seatless(self) -> list[str]:
-        """The nodes where it has had members, and has no seat."""
+        """The nodes where the job has had members and has no seat now."""
         at = (self.seating.version, len(self.by_node))
         if self._seatless[0] != at:
             self._seatless = (at, [name for name in self.by_node if not self.seating.uses(name)])
         return self._seatless[1]
 
     def reread(self) -> None:
-        """What the seated members say of their slots is to be looked at anew."""
+        """Have the arena slots of all seated members looked at again."""
         self.unread = {member.name: member for member in self.seated()}
 
     def sit(self, seats: Iterable[Placement]) -> None:
-        """The layout that is wanted from now on, with members that are known."""
+        """Set the seats that are wanted from now on. Their members must be known."""
         self.seating.sit(seats, self.members)
 
     def turn(self, generation: Generation) -> None:
-        """etcd holds this generation."""
+        """Make this generation, which etcd holds, the current one."""
         self.generation = generation
         self.seating.turn(generation.number)
 
     def changed(self, member: Member) -> None:
-        """What the book says of a member is another now."""
+        """Note that this member's record has changed: bring up to date what follows from it."""
         self.seating.changed(member)
         self.unread[member.name] = member
         if member.failure is not None and member.alive:
@@ -129,8 +134,11 @@ class Job:
             self.zombies.pop(member.name, None)
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
-        """What etcd keeps of it. One that is ending has ended, and one whose ranks are to return has
-        let them, whatever else is told of it meanwhile."""
+        """What etcd keeps of this job. `phase` and `reason`: the present ones when None.
+
+        Whatever is written while a job ends, or while its ranks return from their function, must say so: a
+        leader that read an older phase would call ranks back that have gone. So those two phases win over
+        the present one."""
         if phase is None and self.ending is not None:
             phase, reason = self.ending.phase, self.ending.reason
         elif phase is None and self.generations.letting_go[0]:
@@ -154,7 +162,7 @@ class Job:
         return self.recovery.incidents - self.recovery.planned
 
     def sat_in(self, generation: Generation, member: str) -> bool:
-        """Whether this member has a seat of the generation."""
+        """Whether this member has a seat in this generation."""
         if self.generations.roll[0] != generation.number or len(self.generations.roll[1]) != len(
             generation.seats
         ):
@@ -163,7 +171,7 @@ class Job:
 
     @property
     def seats(self) -> tuple[Placement, ...]:
-        """The layout wanted now, by rank."""
+        """The seats wanted now, by rank."""
         return self.seating.seats
 
     def seated(self) -> Sequence[Member]:
@@ -175,5 +183,5 @@ class Job:
         return self.seating.nodes
 
     def dead(self) -> list[Member]:
-        """The dead in its seats, by rank."""
+        """The dead members in its seats, by rank."""
         return self.seating.at(self.seating.rolls.dead)

@@ -1,4 +1,4 @@
-"""Define what the core remembers of one member: one process of one life."""
+"""Define what the core remembers of one member: one process, from its launch to its end."""
 
 from __future__ import annotations
 
@@ -17,46 +17,54 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Member:
-    """One rank process of one life. `failure` says why it counts as dead; dead members keep their place in
-    the book while their agent lists them, for the snapshot they left."""
+    """One process of a job, rank or spare. `failure` says why it counts as dead.
+
+    A dead member is kept while its agent lists it, for the snapshots in its arena."""
 
     name: str
     job: str
     node: str
     role: Role
     rank: int = NO_RANK
-    launch: Launch | None = None  # repeated until its effect is seen; None for an adopted member
-    status: MemberStatus | None = None
-    kept: tuple[tuple[int, int], ...] = ()  # (generation, step) of its READY slots, as told last, ascending
-    shard_before: tuple[int, str] = (0, "")  # (generation, shard): told before it was to hold another one
-    seen_seq: int = -1  # the newest report of it
-    seen_at: float = 0.0  # when (s) its agent last spoke of it
+    # Its order, repeated until its effect is seen; None: not of this leader, or refused.
+    launch: Launch | None = None
+    status: MemberStatus | None = None  # as its agent reported last; None: not reported yet
+    kept: tuple[tuple[int, int], ...] = ()  # (generation, step) of the READY slots of its arena, ascending
+    # (generation, shard id) that it reported before its id became unknown.
+    shard_before: tuple[int, str] = (0, "")
+    seen_seq: int = -1  # sequence number of its newest status
+    seen_at: float = 0.0  # when (s) its agent last sent its status
     entered: int = 0  # newest generation that it was seen in
     failure: Failure | None = None
     died_at: float = 0.0  # when (s) it was judged dead
-    done: bool = False  # FINISHED was seen: its exit is no failure
+    done: bool = False  # it was FINISHED: its exit is no failure
     started: int = 0  # newest generation in which it completed a step
-    stop_by: float = 0.0  # its node came back: it is not killed as stuck before
-    inferred_start: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
-    waits_for: str = ""  # what keeps its node from starting it, as was told last
-    launch_by: float = 0.0  # its launcher must have started it by then; 0: not asked yet
-    number: int = 0  # in which order the book took them in
-    adopted: bool = False  # known by its agent's word alone: before it has a seat, it says nothing of the job
+    stop_by: float = 0.0  # since its node came back, it has until then (s) to stop; then it is stuck
+    # (generation, when) its status showed a step, without a MemberStarted.
+    inferred_start: tuple[int, float] = (0, 0.0)
+    waits_for: str = ""  # why its node cannot start it yet, as journaled last; "": nothing
+    launch_by: float = 0.0  # its launcher must have started it by then (s); 0: no order was sent yet
+    number: int = 0  # order in which members were added to the job
+    # Known only from its agent, not from an order or a generation. Until it has a seat, nothing is concluded
+    # from it about the job.
+    adopted: bool = False
 
     @property
     def dead(self) -> bool:
-        """It takes part in nothing any more."""
+        """Whether it was judged dead: it takes no further part."""
         return self.failure is not None
 
     @property
     def phase(self) -> MemberPhase:
-        """As its agent said last; LAUNCHED before it has said anything."""
+        """As its agent reported last; LAUNCHED before that."""
         return self.status.phase if self.status else MemberPhase.LAUNCHED
 
     @property
     def generation(self) -> int:
-        """The newest generation that it was told to form; 0 when none. An agent may show the generation
-        that a member was launched under before it has formed any: that one does not count."""
+        """The newest generation that it was told to form; 0 when none.
+
+        An agent may report the generation under which a member was launched before it has formed any. That
+        one does not count."""
         if self.status is None:
             return 0
         shown = self.status.generation
@@ -67,5 +75,5 @@ class Member:
 
     @property
     def alive(self) -> bool:
-        """A process is there, as far as its agent has said."""
+        """Whether its process lives, as far as its agent has reported."""
         return self.status is not None and self.status.phase is not MemberPhase.EXITED

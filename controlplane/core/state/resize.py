@@ -1,4 +1,4 @@
-"""Define a planned change of a job's places."""
+"""Define a planned change of a job's places, and its stages."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from controlplane.core.records.model import (
 from controlplane.core.records.places import Spot
 
 WARM, HALT, SAVE = "warm", "halt", "save"
+"""Stages. WARM: new members come to the barrier while the others train. HALT: all ranks stop at a step
+boundary. SAVE: the state there is made durable where that is needed; then the places change."""
 
 
 @dataclass(slots=True)
 class Resize:
-    """One planned change. `spots`: the places of the coming ranks, by rank; times in s."""
+    """One planned change. `spots`: the places of all ranks afterwards, by rank; times in s."""
 
     strategy: Strategy
     reason: str
     spots: tuple[Spot, ...]
     begun_at: float
     stage: str = WARM
-    fresh: dict[Spot, str] = field(default_factory=dict)  # members that stand ready for their places
-    keep: bool = False  # the state has to be durable before the places change
-    hard_at: float = 0.0  # whoever has not stopped by then is interrupted
-    met: bool = False  # somebody waits at the barrier
-    save_by: float = 0.0
-    again_at: float = 0.0  # when the checkpoint that it waits for may be tried again
-    durable: bool = False  # it is committed, and visible
+    # New place -> the member that comes to the barrier for it.
+    fresh: dict[Spot, str] = field(default_factory=dict)
+    keep: bool = False  # the state must be durable before the places change
+    hard_at: float = 0.0  # ranks that have not stopped by then are interrupted
+    met: bool = False  # some rank waits at the barrier
+    save_by: float = 0.0  # without a durable state by then, the change is dropped
+    again_at: float = 0.0  # the checkpoint that it waits for is tried again then
+    durable: bool = False  # that checkpoint is committed and visible, or not needed

@@ -1,4 +1,4 @@
-"""Define a checkpoint in flight, and the stages that it goes through."""
+"""Define a checkpoint in flight, the stages it goes through, and the requests of scripts for one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Stage(StrEnum):
     """Where a checkpoint in flight stands."""
 
     PERSIST = "persist"  # the writers make their shares of the chunks durable
-    SEAL = "seal"  # one agent reads all parts back and makes the manifest's content durable
-    MIRROR = "mirror"  # the second storage is made to hold it too, before the commit
-    STORE = "store"  # its record is on its way into etcd: the commit
-    PUBLISH = "publish"  # an agent makes the manifest visible
-    CONFIRM = "confirm"  # `published` is on its way into etcd
-    COPY = "copy"  # committed; the second storage is made to hold it too
+    SEAL = "seal"  # one agent reads all parts back and makes the manifest's content durable: finalizing
+    MIRROR = "mirror"  # it is copied to the second storage, before the commit
+    STORE = "store"  # its record is being written to etcd: the commit
+    PUBLISH = "publish"  # an agent makes the manifest visible under its name
+    CONFIRM = "confirm"  # `published` is being written to etcd
+    COPY = "copy"  # committed; it is copied to the second storage
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who makes one share of a shard durable."""
+    """The member that makes one share of a shard durable."""
 
     shard: str
     share: int
@@ -34,12 +34,13 @@ class Writer:
     rank: int
     member: str
     node: str
-    tried: tuple[str, ...] = ()  # members that were asked for this share before and are gone
+    tried: tuple[str, ...] = ()  # members that had this share before and are gone
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A rank that held the state when its checkpoint began."""
+    """A rank that held the state when its checkpoint began: another writer for its shard, when one is
+    lost."""
 
     shard: str
     rank: int
@@ -49,7 +50,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A checkpoint of a job that is in flight. `node` seals, mirrors and publishes; times in s."""
+    """A checkpoint in flight. `node` finalizes, mirrors and publishes it; times in s."""
 
     id: str
     step: int
@@ -57,28 +58,29 @@ class Saving:
     node: str
     kind: str
     base: str
-    versions: tuple[tuple[int, int], ...]
+    versions: tuple[tuple[int, int], ...]  # version vector: (rank, step)
     writers: tuple[Writer, ...] = ()
     holders: tuple[Holder, ...] = ()
-    parts: tuple[CheckpointPart, ...] = ()
+    parts: tuple[CheckpointPart, ...] = ()  # reported durable so far
     stage: Stage = Stage.PERSIST
-    record: CheckpointRecord | None = None
-    nodes_before: tuple[str, ...] = ()  # that were to do so: their answers may still come
-    provisional: bool = False  # sealed, and etcd has not answered in time
+    record: CheckpointRecord | None = None  # None until it is finalized
+    nodes_before: tuple[str, ...] = ()  # nodes that were `node` before: their answers may still come
+    provisional: bool = False  # finalized, and etcd has not confirmed its record in time
     begun_at: float = 0.0
-    sealed_at: float = 0.0  # its parts were all there, then: its record is on its way into etcd
+    # When its parts were durable, then when it was finalized, then when it was mirrored.
+    sealed_at: float = 0.0
 
 
 @dataclass(slots=True)
 class Ask:
-    """One member's asking. `outcome` "" until it is known."""
+    """One member's request for a checkpoint of `step`. `outcome` is "" until it is known."""
 
     node: str
     member: str
     request: str
     step: int
     generation: int
-    at: float  # s
+    at: float  # when (s) it came
     outcome: str = ""
     reason: str = ""
 
@@ -89,13 +91,13 @@ class Ask:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Of the order that tells the answer."""
+        """Key of the answer in the delivery log."""
         return ("told", self.node, self.member, self.request)
 
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """A collection under way. `node` "" while etcd is told which ones go."""
+    """A deletion of old checkpoints under way. `node` is "" until etcd holds the mark on each of them."""
 
     remove: tuple[str, ...]
     node: str = ""

@@ -1,7 +1,12 @@
-"""Who sits where, and who of them is dead, unheard, at the barrier: kept up as seats and members change.
+"""Keep an index from rank to member, with sets of ranks by status, up to date incrementally.
 
-Recovery asks these questions again and again, of jobs of ten thousand nodes: nothing here walks all seats
-to answer one. All of it follows from the seats and the members' records; `Seating.check` proves that."""
+Recovery asks again and again which ranks are dead, at the barrier, or training, in jobs of ten thousand
+nodes. So no question walks all seats: each change of a member updates the sets of its rank only, and a
+decision costs O(changed ranks). Everything here follows from the seats and the members' records;
+`Seating.check` proves that by building it anew.
+
+A seat is the place of one rank: which member, on which node. `Seating` holds the seats of a job, `Rolls`
+the rank sets. Changed members are collected in `_unsure` and looked at when a set is asked for."""
 
 from __future__ import annotations
 
@@ -17,43 +22,46 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 Ranks = dict[int, None]
-"""A set of ranks that keeps its order: the core never walks a `set`."""
+"""A set of ranks that keeps its order: the core never iterates over a `set`, whose order may differ per
+process."""
 
 _MANY = 4
-"""When more than one in so many has changed, the rolls are written anew."""
+"""When more than one rank in so many has changed, the changed sets are written anew: that is cheaper then."""
 
 
 class Rolls:
-    """The ranks of a job by how their members stand. Of the generation `number`: who is in it, who trains in
-    it, who has come back from it, who has completed a step in it."""
+    """The rank sets of a job. Those about a generation are about the one with the number `number`.
+
+    Each rank has a bit mask, with one bit per set that it is in: comparing the old and the new mask shows
+    which sets change."""
 
     def __init__(self, number: int = 0, ranks: int = 0) -> None:
-        self.dead: Ranks = {}
-        self.unheard: Ranks = {}  # their agents have said nothing of them
-        self.asked: Ranks = {}  # living, ordered, and their scripts do not run yet
-        self.inside: Ranks = {}  # dead or alive, in some generation
-        self.ready: Ranks = {}
-        self.uncalm: Ranks = {}  # anything but alive, at work, and training
-        self.unfinished: Ranks = {}
-        self.roomless: Ranks = {}  # living, without shared memory for snapshots
-        self.entered: Ranks = {}
-        self.settled: Ranks = {}  # train in it, or have done their work
-        self.suspects: Ranks = {}  # say that it is broken
-        self.begun: Ranks = {}
-        self.over: Ranks = {}  # have done their work, and their processes have ended as they should
+        self.dead: Ranks = {}  # judged dead
+        self.unheard: Ranks = {}  # their agents have not reported them yet
+        self.asked: Ranks = {}  # alive and ordered, their scripts do not run yet
+        self.inside: Ranks = {}  # in some generation, dead or alive
+        self.ready: Ranks = {}  # READY: at the barrier
+        self.uncalm: Ranks = {}  # all but living ranks that train
+        self.unfinished: Ranks = {}  # their function has not returned
+        self.roomless: Ranks = {}  # alive, without shared memory for snapshots
+        self.entered: Ranks = {}  # have been given the generation
+        self.settled: Ranks = {}  # train in the generation, or have finished
+        self.suspects: Ranks = {}  # are back at the barrier, or report a failure: the generation is broken
+        self.begun: Ranks = {}  # have completed a step in the generation
+        self.over: Ranks = {}  # have finished, and their processes have ended as they should
         self.number = number
         self._rolls = (
             self.dead, self.unheard, self.asked, self.inside, self.ready, self.uncalm, self.unfinished,
             self.roomless, self.entered, self.settled, self.suspects, self.begun, self.over,
         )  # fmt: skip
-        self._marks = [0] * ranks  # by rank: a bit for every roll that it is on
+        self._marks = [0] * ranks  # by rank: a bit for every set that it is in, in the order of `_rolls`
 
     def all(self) -> tuple[list[int], ...]:
-        """Every roll, in the order of its bits."""
+        """The ranks of every set, in the order of the bits."""
         return tuple(sorted(roll) for roll in self._rolls)
 
     def note(self, rank: int, member: Member) -> None:
-        """How the member of this rank stands now."""
+        """Update the sets for the member of this rank."""
         marks = self._marks_of(member)
         changed, self._marks[rank] = self._marks[rank] ^ marks, marks
         while changed:
@@ -66,7 +74,7 @@ class Rolls:
             changed ^= bit
 
     def note_all(self, stand: Iterable[tuple[int, Member]]) -> None:
-        """How the members of so many ranks stand now that the rolls are written anew."""
+        """Update the sets for many ranks: write anew each set in which anything has changed."""
         marks, changed = self._marks, 0
         for rank, member in stand:
             old, new = marks[rank], self._marks_of(member)
@@ -84,6 +92,7 @@ class Rolls:
                 roll.update(dict.fromkeys([rank for rank, own in enumerate(marks) if own & bit]))
 
     def _marks_of(self, member: Member) -> int:
+        """The bit mask of a member."""
         status, dead, number = member.status, member.failure is not None, self.number
         if status is None:
             return _standing(None, dead, member.done) | (_BEGUN if member.started >= number else 0)
@@ -102,7 +111,7 @@ class Rolls:
         return marks | _BEGUN if member.started >= number else marks
 
     def turn(self, number: int, seated: Sequence[Member]) -> None:
-        """The job has this generation now. Whoever shows an older one has no part in it."""
+        """A new generation has this number. Members that report an older one are in none of its sets."""
         self.number = number
         for roll in (self.entered, self.settled, self.suspects, self.begun):
             roll.clear()
@@ -120,7 +129,7 @@ _WORKING = (MemberPhase.RUNNING, MemberPhase.FORMING)
 
 @cache
 def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
-    """The bits that have nothing to do with a generation. `phase`: None while nothing was heard."""
+    """The bits that do not depend on a generation. `phase`: None before the agent has reported the member."""
     seen = phase or MemberPhase.LAUNCHED
     worked = seen is MemberPhase.FINISHED or (done and seen is MemberPhase.EXITED)
     there = (
@@ -137,20 +146,20 @@ def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
 
 
 class Seating:
-    """The seats of a job, by rank; never with a gap."""
+    """The seats of a job, by rank, without gaps."""
 
     def __init__(self) -> None:
         self._rows: list[Placement] = []
         self._members: list[Member] = []
-        self._seats: tuple[Placement, ...] | None = None
-        self._nodes: tuple[str, ...] | None = None
-        self._on: dict[str, Ranks] = {}
-        self.version = 0  # of who sits where
+        self._seats: tuple[Placement, ...] | None = None  # cache of `seats`
+        self._nodes: tuple[str, ...] | None = None  # cache of `nodes`
+        self._on: dict[str, Ranks] = {}  # node -> its ranks, ascending
+        self.version = 0  # grows with every change of a seat
         self._rolls = Rolls()
-        self._unsure: Ranks = {}  # their members have changed since they were noted
+        self._unsure: Ranks = {}  # ranks whose members have changed since the sets were updated
 
     def sit(self, seats: Iterable[Placement], members: dict[str, Member]) -> None:
-        """These seats from now on, all of them. Every member is known."""
+        """Replace all seats. Every member in them must be in `members`."""
         self._rows = list(seats)
         self._members = [members[seat.member] for seat in self._rows]
         self._on = {}
@@ -163,7 +172,7 @@ class Seating:
         self._rolls.note_all(enumerate(self._members))
 
     def put(self, seat: Placement, member: Member) -> None:
-        """Another member in one seat, perhaps on another node."""
+        """Put another member into one seat, perhaps on another node."""
         rank, old = seat.rank, self._rows[seat.rank]
         self._rows[rank], self._members[rank] = seat, member
         self._seats = None
@@ -179,18 +188,18 @@ class Seating:
         self._unsure[rank] = None
 
     def changed(self, member: Member) -> None:
-        """This member's record is another now."""
+        """Note that this member's record has changed."""
         rank = member.rank
         if 0 <= rank < len(self._members) and self._members[rank] is member:
             self._unsure[rank] = None
 
     def turn(self, number: int) -> None:
-        """The job has the generation of this number now."""
+        """Make the generation of this number the one that the rank sets are about."""
         self.rolls.turn(number, self._members)
 
     @property
     def rolls(self) -> Rolls:
-        """How all of them stand."""
+        """The rank sets, up to date."""
         if self._unsure:
             unsure, self._unsure = self._unsure, {}
             if len(unsure) > len(self._members) // _MANY:
@@ -201,25 +210,25 @@ class Seating:
         return self._rolls
 
     def holds(self, member: Member) -> bool:
-        """Whether it has a seat."""
+        """Whether this member has a seat."""
         rank = member.rank
         return 0 <= rank < len(self._members) and self._members[rank] is member
 
     @property
     def seats(self) -> tuple[Placement, ...]:
-        """All of them, by rank."""
+        """All seats, by rank."""
         if self._seats is None:
             self._seats = tuple(self._rows)
         return self._seats
 
     @property
     def members(self) -> Sequence[Member]:
-        """Who sits in them, by rank."""
+        """The seated members, by rank."""
         return self._members
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Their nodes, each once, in rank order."""
+        """The nodes of the seats, each once, in rank order."""
         if self._nodes is None:
             self._nodes = tuple(dict.fromkeys([seat.node for seat in self._rows]))
         return self._nodes
@@ -233,7 +242,7 @@ class Seating:
         return self._rows[rank]
 
     def on(self, node: str) -> list[Placement]:
-        """The seats of one node, by rank."""
+        """The seats on one node, by rank."""
         return [self._rows[rank] for rank in self._on.get(node, ())]
 
     def at(self, ranks: Iterable[int]) -> list[Member]:
@@ -241,7 +250,7 @@ class Seating:
         return [self._members[rank] for rank in sorted(ranks)]
 
     def check(self) -> None:
-        """Raise AssertionError where a new look at everything would find another answer."""
+        """Raise AssertionError when anything differs from an index built anew."""
         fresh = Seating()
         fresh.turn(self.rolls.number)
         fresh.sit(self._rows, {member.name: member for member in self._members})

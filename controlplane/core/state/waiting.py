@@ -1,4 +1,8 @@
-"""Say whether somebody is still waited for: then news of another member changes nothing."""
+"""Tell whether the job still waits for some other rank, so that news of one rank changes nothing.
+
+A decision that needs all ranks cannot be made while one is missing. Counting the missing ranks for every
+message would be a pass over all ranks each time; so the search starts at the rank that was missing last,
+and usually ends there."""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def quiet(job: Job) -> bool:
-    """Nothing is under way that has an eye on every member."""
+    """Whether nothing is under way that must look at every member after each message."""
     if (
         job.recovery.unjudged
         or job.recovery.stalled
@@ -35,13 +39,13 @@ def quiet(job: Job) -> bool:
     if job.checkpoints.asks and not all(ask.outcome for ask in job.checkpoints.asks.values()):
         return False
     resize = job.places.resize
-    if resize is None or resize.stage == WARM:  # it looks at newcomers, who have no seats
+    if resize is None or resize.stage == WARM:  # WARM looks at new members only, which have no seats
         return True
     return resize.stage == HALT and resize.met and job.phase is JobPhase.STOPPING
 
 
 def in_seat(job: Job, member: Member) -> bool:
-    """A living member in its seat, with nothing to complain of."""
+    """Whether this member lives, has its seat, and reports neither a failure nor missing shared memory."""
     status = member.status
     if member.failure is not None or status is None or status.failure is not None or status.no_room:
         return False
@@ -49,7 +53,10 @@ def in_seat(job: Job, member: Member) -> bool:
 
 
 def is_waited_for(job: Job, name: str, waits: Callable[[Member], bool]) -> bool:
-    """Whether somebody is waited for; the search goes on where it found the last one."""
+    """Whether `waits` holds for some seated member.
+
+    `name` says what is waited for: the search starts at the rank that was found under it last. If that
+    rank is not missing any more, the search takes longer; its result is always that of a full search."""
     seated = job.seated()
     size = len(seated)
     first = job.recovery.watched.get(name, 0) % size

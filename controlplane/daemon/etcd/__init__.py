@@ -1,1 +1,1 @@
-"""Everything that meets etcd: client, election, keyspace, records, and a private server for a laptop."""
+"""Talk to etcd: client, election, keys, records, and a private server for laptops."""

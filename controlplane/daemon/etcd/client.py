@@ -1,4 +1,7 @@
-"""The etcd client: reads, compare-and-swap writes, leases, watches. Blind writes are not offered."""
+"""Read and write etcd: lists, compare-and-swap transactions, leases, watches.
+
+When the answer to a write is lost, nobody knows whether it took effect. So there are no blind writes: each
+transaction must make its own comparison false. It may then be sent again without being applied twice."""
 
 from __future__ import annotations
 
@@ -46,18 +49,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_OPS = 128
-"""etcd's own limit of operations, and of comparisons, in one transaction (--max-txn-ops)."""
+"""etcd's own limit for the operations, and for the comparisons, of one transaction (--max-txn-ops)."""
 
 PAGE = 500
-"""Rows asked for at once: of the largest values they fit into one message."""
+"""Rows per request of a list: so many of the largest values fit into one message."""
 
 
 class Etcd:
     """A client of one etcd cluster. Use it as an async context, or close it.
 
-    try_timeout_s: for one attempt at one endpoint; timeout_s: for a call with all its attempts;
-    jitter: numbers in [0, 1) that spread retries; clock: s, goes on while the machine is suspended.
-    `observed` is told of each keepalive: what it was, its duration in s, whether it failed."""
+    `try_timeout_s`: for one attempt at one endpoint; `timeout_s`: for a call with all its attempts; `jitter`:
+    numbers in [0, 1) that spread retries; `clock`: s, goes on while the machine is suspended. `observed` is
+    called after each keepalive with the operation's name, its duration in s, and whether it failed."""
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class Etcd:
 
     @classmethod
     def of(cls, settings: EtcdSettings, *, private: bool = False) -> Etcd:
-        """The client that settings ask for; SettingsError when they cannot be."""
+        """Return the client that settings describe. Raises SettingsError."""
         return cls(Target.of(settings, private=private))
 
     async def __aenter__(self) -> Self:
@@ -91,10 +94,10 @@ class Etcd:
         await self._link.close()
 
     async def check(self) -> str:
-        """The lowest version among the endpoints that answer.
+        """Return the lowest version among the endpoints that answer.
 
-        EtcdVersion when one of them loses data (a warning for a private etcd); EtcdUnavailable, EtcdNotEtcd,
-        EtcdAuth when none is usable."""
+        Raises EtcdVersion when one of them can lose data (a private etcd gets a warning instead), and
+        EtcdUnavailable, EtcdNotEtcd or EtcdAuth when none is usable."""
         reply = await self._link.call(STATUS, pb.StatusRequest())
         statuses = await asyncio.gather(*map(self._status, dict.fromkeys(self.target.endpoints)))
         versions = {endpoint: status.version for endpoint, status in statuses if status is not None}
@@ -112,12 +115,16 @@ class Etcd:
         return endpoint, status
 
     async def get(self, key: str) -> Row | None:
-        """The row of one key, None when it does not exist; as the whole cluster has it now."""
+        """Return the row of one key; None when it does not exist. The read sees every earlier
+        write of the cluster."""
         reply = await self._link.call(RANGE, pb.RangeRequest(key=encode(key)))
         return row_of(reply.message.kvs[0]) if reply.message.kvs else None
 
     async def list(self, prefix: str, *, page: int = PAGE) -> Listing:
-        """All rows whose key starts with `prefix`, at one revision, `page` rows per call."""
+        """Return all rows whose key starts with `prefix`, at one revision, read by `page` rows per call.
+
+        When etcd compacts that revision meanwhile, the list begins again; the last try reads
+        everything in one call."""
         for _ in range(5):
             try:
                 return await self._list(encode(prefix), page)
@@ -139,11 +146,12 @@ class Etcd:
     async def txn(
         self, compares: Sequence[Compare], puts: Sequence[Put] = (), deletes: Sequence[str] = ()
     ) -> TxnResult:
-        """Write, if all `compares` hold, exactly once; the result says whether it was.
+        """Write, if all `compares` hold, exactly once. The result says whether they did.
 
-        An attempt without an answer is sent again: it cannot apply twice (ValueError when `compares` do not
-        see to that), and when it fails then, the keys are read in the same instant: are they ours?
-        EtcdUnknownOutcome when even that went unanswered; ValueTooLarge; LeaseLost."""
+        An attempt without an answer is sent again, because it cannot be applied twice (ValueError when
+        `compares` do not ensure that). If its comparison fails then, the keys as they were in that instant
+        show whether the earlier attempt wrote them. Raises EtcdUnknownOutcome when that stays unanswered too,
+        ValueTooLarge, LeaseLost."""
         if (puts or deletes) and not applies_once(compares, puts, deletes):
             keys = ", ".join([*(put.key for put in puts), *deletes])
             raise ValueError(f"a blind write of {keys}: compare the revision of a key that it writes")
@@ -158,8 +166,8 @@ class Etcd:
         return _failed_txn(reply.message, puts, deletes, doubtful=reply.doubtful)
 
     async def grant(self, ttl_s: float) -> Lease:
-        """A new lease. etcd may make a very short one longer."""
-        lease_id = secrets.randbits(62) + 1  # our own: so that the request can be repeated
+        """Return a new lease. etcd may make a very short one longer."""
+        lease_id = secrets.randbits(62) + 1  # chosen here, so that the request can be repeated
         request = pb.LeaseGrantRequest(TTL=max(1, round(ttl_s)), ID=lease_id)
         try:
             reply = await self._link.call(LEASE_GRANT, request)
@@ -170,7 +178,7 @@ class Etcd:
         return Lease(lease_id, float(reply.message.TTL), reply.sent_at)
 
     async def keepalive(self, lease_id: int, *, timeout_s: float | None = None) -> Lease:
-        """Renew a lease; valid for its ttl from `sent_at` on. LeaseLost when it is gone."""
+        """Renew a lease; it is valid for its TTL from `sent_at` on. Raises LeaseLost when it is gone."""
         request = pb.LeaseKeepAliveRequest(ID=lease_id)
         begun, failed = self.clock(), True
         try:
@@ -183,21 +191,21 @@ class Etcd:
         return Lease(lease_id, float(reply.message.TTL), reply.sent_at)
 
     async def revoke(self, lease_id: int, *, timeout_s: float | None = None) -> None:
-        """End a lease; its keys are deleted at once. No error when it is gone already."""
+        """End a lease: its keys are deleted at once. No error when it is gone already."""
         try:
             await self._link.call(LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease_id), timeout_s=timeout_s)
         except LeaseLost:
             log.debug("lease %x was gone already", lease_id)
 
     def watch(self, prefix: str, revision: int = 0) -> Watch:
-        """What happens to keys that start with `prefix`, after `revision`; 0: begin with a `Listed`.
+        """Watch the keys that start with `prefix`, after `revision`; with 0 the watch begins with a `Listed`.
 
         `async with etcd.watch(...) as updates: async for update in updates:` gives `Listed` and `Changed`."""
         return Watch(self._link, self.list, prefix, revision)
 
 
 def _unobserved(operation: str, duration_s: float, failed: bool) -> None:
-    """Nobody counts."""
+    """Ignore a keepalive: nobody counts."""
 
 
 def _failed_txn(
@@ -211,7 +219,7 @@ def _failed_txn(
 
 
 def _is_ours(rows: dict[str, Row], puts: Sequence[Put], deletes: Sequence[str]) -> bool:
-    """Whether the keys are as this very transaction leaves them: same values, leases, one revision."""
+    """Return whether the keys are as this transaction leaves them: same values and leases, one revision."""
     found = [rows.get(put.key) for put in puts]
     same = all(
         row is not None and (row.value, row.lease) == (put.value, put.lease)
@@ -226,7 +234,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _check_version(endpoint: str, version: str, *, private: bool) -> None:
-    """EtcdVersion for versions that lose data or lack what we use."""
+    """Raise EtcdVersion for a version that can lose data, or that lacks what we use."""
     numbers = _numbers(version)
     if numbers < (3, 4, 0):
         raise EtcdVersion(f"etcd at {endpoint} is {version}: Holdfast needs 3.4 or newer")

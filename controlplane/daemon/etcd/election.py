@@ -1,4 +1,8 @@
-"""Who leads: a key under a lease. Its create_revision is the term, the fencing token of every write."""
+"""Elect a leader: the candidate that creates the leader key under its own lease.
+
+The key's create_revision is the term: it grows with every election, and every privileged write compares it
+(store.py). So a former leader can write nothing. By its own clock a leader also steps down before etcd
+would replace it."""
 
 from __future__ import annotations
 
@@ -17,20 +21,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TTL_S = 10.0
-"""A leader that etcd has not heard of for so long is replaced."""
+"""A leader is replaced when etcd has not heard from it for this long."""
 
 BEATS_PER_TTL = 3
 """Keepalives within one TTL: one may be lost."""
 
 MARGIN = 0.1
-"""The part of the TTL by which a leader steps down before etcd would replace it (clocks drift)."""
+"""The share of the TTL by which a leader steps down before etcd would replace it, because clocks drift."""
 
 RETRY_S = 1.0
-"""Between attempts to become leader while etcd is away."""
+"""Seconds between attempts to become leader while etcd is away."""
 
 
 class Election:
-    """One candidate for the leadership of a cluster. `candidate`: what others read under the leader key."""
+    """One candidate for the leadership of a cluster. `candidate` is its identity, the value
+    of the leader key."""
 
     def __init__(self, etcd: Etcd, keys: Keyspace, candidate: bytes, *, ttl_s: float = TTL_S) -> None:
         self._etcd = etcd
@@ -39,13 +44,14 @@ class Election:
         self._ttl_s = ttl_s
 
     async def leader(self) -> Row | None:
-        """Who leads now; its value is that candidate's, its create_revision the term. EtcdUnavailable."""
+        """Return the leader's row: its value is the leader's identity, its create_revision the term. None:
+        nobody leads. Raises EtcdUnavailable."""
         return await self._etcd.get(self._keys.leader)
 
     async def campaign(self) -> Leadership:
         """Wait until this candidate leads. While etcd is away it tries on; it never leads without etcd.
 
-        Raises what trying cannot mend: EtcdAuth, EtcdNotEtcd, EtcdRefused."""
+        Raises what no further try can change: EtcdAuth, EtcdNotEtcd, EtcdRefused."""
         while True:
             try:
                 row = await self.leader()
@@ -64,7 +70,7 @@ class Election:
         try:
             result = await self._etcd.txn([absent(key)], [Put(key, self._candidate, lease.id)])
         except EtcdUnknownOutcome:
-            await self._etcd.revoke(lease.id)  # so that a late success cannot lead without a leader
+            await self._etcd.revoke(lease.id)  # a late success must not keep a key without a leader
             raise
         if result.succeeded:
             return Leadership(self._etcd, key, lease, result.revision)
@@ -86,17 +92,17 @@ def _deleted(update: Changed, key: str) -> bool:
 
 
 class Leadership:
-    """One reign. `term`: its fencing token; `lost` is set when it is over, `reason` says why.
+    """One term of leadership. `lost` is set when it is over; `reason` says why.
 
     It ends before etcd would let another begin: when keepalives stay unanswered for 0.9 TTL, when etcd says
-    that the lease or the key is gone, or by `resign`. Before each act of a leader look at `held`: a process
-    that was stopped learns there that its time is over."""
+    that the lease or the key is gone, or by `resign`. A process that was stopped may wake up when its term is
+    long over: look at `held` before each act of a leader."""
 
     def __init__(self, etcd: Etcd, key: str, lease: Lease, term: int) -> None:
         self.term = term
         self.lost = asyncio.Event()
         self.reason = ""
-        self.trouble = ""  # why the last keepalive was not answered; "": it was
+        self.trouble = ""  # why the last keepalive failed; "": it was answered
         self._etcd = etcd
         self._key = key
         self._lease = lease
@@ -114,11 +120,11 @@ class Leadership:
         await self.resign()
 
     def valid_until(self) -> float:
-        """When etcd may give the leadership away: s on the client's clock (`Etcd.clock`)."""
+        """Return when etcd may give the leadership away, s on the client's clock (`Etcd.clock`)."""
         return self._lease.sent_at + self._lease.ttl_s
 
     def remaining_s(self) -> float:
-        """How long this process may still act as leader without another keepalive; negative: no longer."""
+        """Return how long this process may still lead without another keepalive; 0 or less: no longer."""
         return self.valid_until() - MARGIN * self._lease.ttl_s - self._etcd.clock()
 
     @property
@@ -127,7 +133,7 @@ class Leadership:
         return not self.lost.is_set() and self.remaining_s() > 0
 
     async def resign(self) -> None:
-        """Step down: the key is gone at once, so that a standby takes over at once."""
+        """Step down: the key is deleted at once, so that a standby can take over at once."""
         self._lose("resigned")
         for task in self._tasks:
             task.cancel()
@@ -144,7 +150,7 @@ class Leadership:
             self.lost.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A watchman that fails leaves the reign unwatched: it is over."""
+        """End the term when one of its tasks fails: nobody would notice its end any more."""
         if not task.cancelled() and task.exception() is not None:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
             self._lose(f"{task.get_name()} failed: {task.exception()!r}")
@@ -167,12 +173,12 @@ class Leadership:
     async def _fence(self) -> None:
         remaining_s = self.remaining_s()
         while remaining_s > 0:
-            await asyncio.sleep(min(remaining_s, 1.0))  # the loop's clock stands still in a suspended machine
+            await asyncio.sleep(min(remaining_s, 1.0))  # 1 s at most: the loop's clock stops while suspended
             remaining_s = self.remaining_s()
         self._lose(f"etcd answered no keepalive for {self._lease.ttl_s * (1 - MARGIN):.1f} s")
 
     async def _look(self) -> None:
-        """Watch over the key: an operator, or an etcd that was frozen, may delete it."""
+        """Watch the leader key: an operator may delete it, or an etcd that was frozen."""
         try:
             async with self._etcd.watch(self._key, self.term) as updates:
                 async for update in updates:

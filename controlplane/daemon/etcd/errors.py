@@ -1,40 +1,40 @@
-"""What can go wrong with etcd. Every message names the endpoint, the cause and the mend."""
+"""Define the errors of etcd. Every message names the endpoint, the cause and the remedy."""
 
 from __future__ import annotations
 
 
 class EtcdError(Exception):
-    """Anything etcd or the way to it refuses."""
+    """The base of all errors of etcd, and of the way to it."""
 
 
 class EtcdUnavailable(EtcdError):
-    """No endpoint gave a usable answer in time. A read may be tried again at will."""
+    """No endpoint gave a usable answer in time. A read may be repeated at any time."""
 
 
 class EtcdUnknownOutcome(EtcdUnavailable):
-    """A write was sent, no answer came, and reading back failed too: it may be applied, now or later.
+    """A write was sent, no answer came, and reading back failed too: it may take effect, now or later.
 
     The same compare-and-swap may be sent again: it cannot be applied twice."""
 
 
 class EtcdNotEtcd(EtcdError):
-    """Something answers at the endpoint, but it does not speak etcd's v3 API (or TLS does not match)."""
+    """What answers at the endpoint does not speak etcd's v3 API (or TLS does not match)."""
 
 
 class EtcdAuth(EtcdError):
-    """User, password, certificate or role are not accepted."""
+    """etcd does not accept the user, the password, the certificate or the role."""
 
 
 class EtcdVersion(EtcdError):
-    """This version of etcd is not to be trusted with records."""
+    """This version of etcd can lose data, or lacks what Holdfast needs."""
 
 
 class EtcdRefused(EtcdError):
-    """etcd answered that it will not do this (no space, a bad request)."""
+    """etcd answered that it will not carry out the request (no space, a bad request)."""
 
 
 class EtcdCompacted(EtcdRefused):
-    """History up to the asked revision is gone; list anew."""
+    """etcd no longer has the history up to the requested revision: list again."""
 
 
 class LeaseLost(EtcdError):
@@ -42,15 +42,15 @@ class LeaseLost(EtcdError):
 
 
 class ValueTooLarge(EtcdError):
-    """A value, or one transaction's values together, is more than etcd should hold."""
+    """A value, or all values of one transaction together, are larger than etcd should hold."""
 
 
 class Fenced(EtcdError):
-    """Another leader reigns: nothing was written, and nothing more may be."""
+    """Another coordinator leads: nothing was written, and this one may write nothing more."""
 
 
 class Conflict(EtcdError):
-    """A key was changed by someone else while this leader reigns; nothing was written."""
+    """Somebody else changed a key although this coordinator leads; nothing was written."""
 
 
 class PrivateEtcdError(EtcdError):

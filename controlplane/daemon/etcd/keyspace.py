@@ -1,4 +1,4 @@
-"""Which keys there are in etcd, in one place, and how large a value may be."""
+"""Name every key that a cluster has in etcd, and bound how large a value may be."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 ROOT = "/holdfast/v1"
 MAX_VALUE_BYTES = 448 * 1024
-"""More goes to storage, by digest: etcd copies every value to every member and keeps its history."""
+"""Larger content belongs on storage, with its digest here: etcd copies every value to every member and
+keeps its history."""
 
 MAX_TXN_BYTES = 1024 * 1024
-"""etcd itself refuses requests of 1.5 MiB."""
+"""All values of one transaction together. etcd itself refuses requests of 1.5 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Keyspace:
 
     @property
     def meta(self) -> str:
-        """Layout version of the records."""
+        """The version of the records' layout."""
         return self.prefix + "meta"
 
     @property
@@ -45,12 +46,12 @@ class Keyspace:
 
     @property
     def leader(self) -> str:
-        """Held under a lease by the leader; its create_revision is the term."""
+        """The leader's identity, under its lease; its create_revision is the term."""
         return self.prefix + "leader"
 
     @property
     def coordinators(self) -> str:
-        """Prefix of the living coordinators' keys."""
+        """Prefix of the keys of living coordinators."""
         return self.prefix + "coordinators/"
 
     def coordinator(self, name: str) -> str:
@@ -63,16 +64,16 @@ class Keyspace:
         return self.prefix + "nodes/"
 
     def node(self, node: str) -> str:
-        """A node's record. No lease: an expired lease does not mean a dead node."""
+        """A node's record. It has no lease: an expired lease does not mean a dead node."""
         return self.nodes + _named("node", node)
 
     @property
     def quarantine(self) -> str:
-        """Prefix of the nodes' histories of failures."""
+        """Prefix of the nodes' failure histories."""
         return self.prefix + "quarantine/"
 
     def lemon(self, node: str) -> str:
-        """One node's history of failures, and until when it is quarantined."""
+        """One node's failure history, and until when the node is quarantined."""
         return self.quarantine + _named("node", node)
 
     @property
@@ -85,23 +86,23 @@ class Keyspace:
         return self.jobs + _named("job", job) + "/"
 
     def spec(self, job: str) -> str:
-        """What the user asked for."""
+        """The specification, as the user submitted it."""
         return self.job(job) + "spec"
 
     def state(self, job: str) -> str:
-        """Where the job stands."""
+        """The job's phase and counts, for the next leader."""
         return self.job(job) + "state"
 
     def account(self, job: str) -> str:
-        """Where its time went, as the leader kept it last."""
+        """Where the job's time went, as a leader saved it last."""
         return self.job(job) + "account"
 
     def generation(self, job: str) -> str:
-        """The newest generation; written together with its `rdzv`."""
+        """The newest generation; written together with its `rdzv` key."""
         return self.job(job) + "generation"
 
     def rdzv(self, job: str, generation: int) -> str:
-        """One generation as it was formed."""
+        """One generation, for its own number."""
         return f"{self.job(job)}rdzv/{generation}"
 
     def checkpoints(self, job: str) -> str:
@@ -113,12 +114,12 @@ class Keyspace:
         return f"{self.checkpoints(job)}{step}-{generation}"
 
     def latest(self, job: str) -> str:
-        """The newest committed checkpoint's id."""
+        """The id of the newest committed checkpoint that is not marked bad."""
         return self.job(job) + "checkpoints/latest"
 
 
 def check_values(values: Mapping[str, bytes]) -> None:
-    """Raise ValueTooLarge when a value, or all of them together, is more than etcd should hold."""
+    """Raise ValueTooLarge when a value, or all of them together, is larger than etcd should hold."""
     for key, value in values.items():
         if len(value) > MAX_VALUE_BYTES:
             raise ValueTooLarge(

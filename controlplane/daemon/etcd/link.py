@@ -1,4 +1,8 @@
-"""Calls to etcd over several endpoints: one channel each, own rotation, own retries, own login."""
+"""Call etcd over several endpoints: one channel each, with rotation, retries and login of our own.
+
+A failed attempt is judged by a table (trouble.py): whether to try again, and whether the request may have
+been carried out although no answer came. `call` keeps the latter in `Reply.doubtful`; a transaction needs it
+to know its outcome. So grpc's own retries are off."""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound="Message")
 
-# Pings only while a call is open, and never more often than etcd bears (5 s; GOAWAY too_many_pings below).
+# Pings only while a call is open, and not more often than etcd allows (5 s; else GOAWAY too_many_pings).
 # A local subchannel pool: two clients in one process do not share back-off. No proxy: etcd is in the cluster.
 OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -43,12 +47,12 @@ OPTIONS = (
 )
 
 ANEW = "if it was made anew, or restored, restart the coordinators"
-"""The mend where etcd is not the one that this process has known: that may be meant, or a wrong address."""
+"""What to do when etcd is not the one that this process knew: that may be meant, or the address is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Answer]):
-    """One of etcd's methods: its real path, and the class of its answer."""
+    """One of etcd's methods: its path, and the class of its answer. `streams`: it is called over a stream."""
 
     path: str
     answer: type[Answer]
@@ -67,9 +71,9 @@ AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateResponse
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[Answer]):
-    """An answer. doubtful: an earlier attempt went unanswered and may have been carried out.
+    """An answer. `doubtful`: an earlier attempt went unanswered and may have been carried out.
 
-    sent_at: when the answered attempt was sent, s on the link's clock."""
+    `sent_at`: when the answered attempt was sent, s on the link's clock."""
 
     message: Answer
     doubtful: bool
@@ -77,7 +81,7 @@ class Reply(Generic[Answer]):
 
 
 class Failed(Exception):
-    """One attempt failed; the judgement says what follows. Never leaves this package's retry loops."""
+    """One attempt failed; `trouble` says what follows. It never leaves this package's retry loops."""
 
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.text)
@@ -85,9 +89,10 @@ class Failed(Exception):
 
 
 class Link:
-    """The way to etcd. Not tied to a loop until the first call; close it in the end.
+    """The connections to etcd's endpoints. They belong to the event loop of the first call; close them in the
+    end.
 
-    jitter: numbers in [0, 1), that spread retries; clock: s."""
+    `jitter`: numbers in [0, 1) that spread retries; `clock`: s."""
 
     def __init__(
         self,
@@ -115,7 +120,7 @@ class Link:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint that the next attempt goes to."""
+        """The endpoint of the next attempt."""
         return self.target.endpoints[self._at % len(self.target.endpoints)]
 
     def rotate(self, failed: str) -> None:
@@ -124,14 +129,14 @@ class Link:
             self._at += 1
 
     def hopeless(self, troubles: dict[str, Trouble]) -> bool:
-        """Whether every endpoint answered, and none of them is an etcd that will let us in."""
+        """Return whether every endpoint has answered, and none of them is an etcd that lets us in."""
         return len(troubles) == len(set(self.target.endpoints)) and all(
             not issubclass(trouble.error, EtcdUnavailable) and not trouble.fresh_token
             for trouble in troubles.values()
         )
 
     async def pause(self, attempt: int) -> None:
-        """Wait before attempt number `attempt` (1: the first retry): longer with every round of endpoints."""
+        """Wait before retry number `attempt` (from 1): longer with every round over the endpoints."""
         rounds = max(0, attempt // len(self.target.endpoints))
         await asyncio.sleep(min(0.5, 0.05 * 2**rounds) * (0.5 + self._jitter()))
 
@@ -168,7 +173,7 @@ class Link:
     async def attempt(
         self, endpoint: str, method: Method[Answer], request: Message, remaining_s: float
     ) -> Answer:
-        """One attempt at one endpoint; Failed when it does not work out."""
+        """Return the answer to one attempt at one endpoint. Raises Failed."""
         timeout_s = max(0.05, min(self.try_timeout_s, remaining_s))
         send = self._streamed if method.streams else self._unary
         try:
@@ -181,14 +186,14 @@ class Link:
         return answer
 
     def failed(self, error: grpc.aio.AioRpcError) -> Failed:
-        """The judgement on a call that broke."""
+        """Return the judgement on a call that broke; forget the login if it has expired."""
         trouble = judge(error.code(), error.details() or "")
         if trouble.fresh_token:
             self._token = ""
         return Failed(trouble)
 
     def accept(self, header: Any) -> None:
-        """Failed when an answer comes from the past (a stale member) or from another cluster."""
+        """Raise Failed on an answer of a stale member (its raft term is behind), or of another cluster."""
         if header is None or not header.raft_term:
             return
         if header.cluster_id and self._cluster_id not in (0, header.cluster_id):
@@ -202,12 +207,13 @@ class Link:
         self._raft_term = header.raft_term
 
     async def open(self, endpoint: str, method: Method[Any], request: Message, timeout_s: float) -> Any:
-        """A stream to one endpoint, logged in, its first request written; else AioRpcError or Failed."""
+        """Return a stream to one endpoint, logged in, its first request written. Raises
+        AioRpcError or Failed."""
         metadata = await self._metadata(endpoint, timeout_s)
         call = self._stub(endpoint, method)(metadata=metadata)
         try:
             await call.write(request)
-        except asyncio.InvalidStateError as error:  # it ended before anything could be written
+        except asyncio.InvalidStateError as error:  # the stream ended before the request was written
             raise Failed(judge(await call.code(), await call.details() or "")) from error
         except BaseException:
             call.cancel()
@@ -224,7 +230,7 @@ class Link:
     async def _streamed(
         self, endpoint: str, method: Method[Answer], request: Message, timeout_s: float
     ) -> Answer:
-        """One request and its answer over a stream of their own."""
+        """Send one request over a stream of its own, and return the answer."""
         async with asyncio.timeout(timeout_s):
             call = await self.open(endpoint, method, request, timeout_s)
             try:
@@ -241,8 +247,10 @@ class Link:
         return kind(method.path, _serialize, method.answer.FromString)
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
-        """The channel to this endpoint. Renewed certificates are taken when it has to connect anew: what runs
-        on a living connection is left alone."""
+        """Return the channel to this endpoint.
+
+        Renewed certificates are used when it has to connect again: calls on a living
+        connection are left alone."""
         material = self._tls.material()
         channel, made_with = self._channels.get(endpoint, (None, material))
         if channel is not None:
@@ -255,7 +263,8 @@ class Link:
         return channel
 
     async def _metadata(self, endpoint: str, timeout_s: float) -> tuple[tuple[str, str], ...]:
-        """`hasleader`: a member cut off from its quorum says so instead of hanging. And the login."""
+        """Return the metadata of a call: the login, and `hasleader`, which makes a member that is cut off
+        from its quorum fail instead of hang."""
         metadata = (("hasleader", "true"),)
         if not self.target.user:
             return metadata
@@ -277,10 +286,11 @@ class Link:
 
 
 _NO_LOGIN = "-"
+"""Stands for the token when etcd asks for no login."""
 
 
 async def read(call: Any) -> Any:
-    """The next answer of a stream. AioRpcError or Failed when it has ended."""
+    """Return the next answer of a stream. Raises AioRpcError, or Failed when the stream has ended."""
     answer = await call.read()
     if answer is grpc.aio.EOF:
         raise Failed(judge(await call.code(), await call.details() or "the stream ended"))
@@ -292,7 +302,7 @@ def _serialize(message: Message) -> bytes:
 
 
 def given_up(troubles: dict[str, Trouble], doubtful: bool) -> EtcdError:
-    """What to raise when no endpoint helped: their own error when all say the same."""
+    """Return what to raise when no endpoint helped: their own error when all failed alike."""
     said = "; ".join(f"{endpoint} {trouble.text}" for endpoint, trouble in troubles.items())
     kinds = {trouble.error for trouble in troubles.values()}
     if len(kinds) == 1 and not doubtful:

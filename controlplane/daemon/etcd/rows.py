@@ -1,4 +1,4 @@
-"""What our etcd client takes and gives: rows, comparisons, writes, and what a watch tells."""
+"""Define what the etcd client takes and returns: rows, comparisons, writes, results, updates of watches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One key as etcd holds it. `lease` 0: none."""
+    """One key as etcd holds it. `version`: number of writes since it was created; `lease` 0: none."""
 
     key: str
     value: bytes
@@ -41,7 +41,7 @@ class Compare:
     value: bytes | None = None
 
     def message(self) -> pb.Compare:
-        """As etcd wants it."""
+        """Return the condition as etcd's message."""
         key = encode(self.key)
         if self.create_revision is not None:
             return pb.Compare(key=key, target=pb.Compare.CREATE, create_revision=self.create_revision)
@@ -53,17 +53,17 @@ class Compare:
 
 
 def absent(key: str) -> Compare:
-    """The key does not exist."""
+    """Return the condition that the key does not exist."""
     return Compare(key, create_revision=0)
 
 
 def created_at(key: str, revision: int) -> Compare:
-    """The key exists since `revision` without having been deleted in between."""
+    """Return the condition that the key has existed since `revision` and was never deleted in between."""
     return Compare(key, create_revision=revision)
 
 
 def modified_at(key: str, revision: int) -> Compare:
-    """The key was last written at `revision`; 0: it does not exist."""
+    """Return the condition that the key was last written at `revision`; 0: that it does not exist."""
     return Compare(key, mod_revision=revision)
 
 
@@ -78,10 +78,11 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """What became of a transaction.
+    """The outcome of a transaction.
 
-    succeeded: it is applied, exactly once. `read_back`: an answer was lost, and reading found it applied.
-    rows: not succeeded: every compared and written key that exists, as it was when the comparison failed."""
+    `succeeded`: it is applied, exactly once. `read_back`: an answer was lost, and reading the keys showed
+    that it was applied. `rows`: when it is not applied, every compared and written key that exists, as it was
+    when the comparison failed."""
 
     succeeded: bool
     revision: int
@@ -91,7 +92,8 @@ class TxnResult:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A granted lease. `sent_at`: when the grant was asked for, in s on the client's clock."""
+    """A lease. `sent_at`: when its grant or renewal was sent, s on the client's clock; valid for
+    `ttl_s` from then."""
 
     id: int
     ttl_s: float
@@ -108,7 +110,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A watch tells of changes, in order, complete up to `revision`."""
+    """An update of a watch: changes in order, complete up to `revision`."""
 
     revision: int
     changes: tuple[Change, ...]
@@ -116,9 +118,9 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A watch tells the whole state: at its start, and when history was compacted away under it.
+    """An update of a watch: the whole state, at its start, and when history was compacted away under it.
 
-    Everything known before is void. `compacted`: the revision up to which history is gone, 0 at the start."""
+    It replaces everything known before. `compacted`: up to this revision history is gone; 0 at the start."""
 
     revision: int
     rows: tuple[Row, ...]
@@ -126,28 +128,29 @@ class Listed:
 
 
 def encode(key: str) -> bytes:
-    """A key's bytes; any bytes that etcd holds survive the way there and back."""
+    """Return the bytes of a key; any bytes that etcd holds survive `decode` and `encode`."""
     return key.encode("utf-8", "surrogateescape")
 
 
 def decode(key: bytes) -> str:
-    """The key of these bytes."""
+    """Return the key of these bytes."""
     return key.decode("utf-8", "surrogateescape")
 
 
 def row_of(kv: pb.KeyValue) -> Row:
-    """A row from etcd's own record."""
+    """Return the row of etcd's own message."""
     return Row(decode(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The first key after all that start with `prefix`."""
+    """Return the first key after all that start with `prefix`."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
 
 
 def txn_message(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[str]) -> pb.TxnRequest:
-    """The transaction; when its comparison fails it reads every key it names, in the same instant."""
+    """Return the transaction. When its comparison fails, it reads every key that it names, in
+    the same instant."""
     writes = [
         pb.RequestOp(request_put=pb.PutRequest(key=encode(put.key), value=put.value, lease=put.lease))
         for put in puts
@@ -159,12 +162,14 @@ def txn_message(compares: Sequence[Compare], puts: Sequence[Put], deletes: Seque
 
 
 def applies_once(compares: Sequence[Compare], puts: Sequence[Put], deletes: Sequence[str]) -> bool:
-    """Whether applying the transaction makes its own comparison false, so that it can never apply twice."""
+    """Return whether applying the transaction makes its own comparison false, so that it can
+    never apply twice."""
     values = {put.key: put.value for put in puts}
     return any(_spent(compare, values, deletes) for compare in compares)
 
 
 def _spent(compare: Compare, puts: Mapping[str, bytes], deletes: Sequence[str]) -> bool:
+    """Return whether these writes make this comparison false."""
     if compare.key in deletes:
         return compare.create_revision != 0 and compare.mod_revision != 0
     if compare.key not in puts:

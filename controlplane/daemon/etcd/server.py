@@ -1,4 +1,4 @@
-"""A private etcd for a laptop: one member, loopback only, never outliving the process that started it."""
+"""Run a private etcd for a laptop: one member, loopback only, never outliving the process that started it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.binary import Binary
 
 START_TIMEOUT_S = 30.0
-"""It takes 0.2 s on an idle machine, a slow disk and a loaded one taken into account."""
+"""Seconds until it has to answer. It takes 0.2 s on an idle machine, more with a slow disk or under load."""
 
 STOP_TIMEOUT_S = 5.0
-"""After this an etcd that was asked to end is killed; it bears that."""
+"""An etcd that has not ended by then is killed, which does it no harm."""
 
 
 class PrivateEtcd:
     """A real etcd of our own. `async with PrivateEtcd(folder) as server:` or `start` and `stop`.
 
-    data_dir: made if needed, on any disk (60-130 MB); the same folder brings the same data back.
-    port: 0 takes a free one; a later `start` takes the same again.
-    Start it from a thread that lives as long as it should: etcd is killed when that thread ends."""
+    `data_dir`: made if needed, on any disk (60-130 MB); the same folder brings the same data back. `port`: 0
+    takes a free one; a later `start` takes the same again. Start it from a thread that lives as long as etcd
+    should: when that thread ends, the kernel kills etcd."""
 
     def __init__(self, data_dir: Path | str, port: int = 0, *, binary: Binary | None = None) -> None:
         self.data_dir = Path(data_dir).absolute()
@@ -53,17 +53,17 @@ class PrivateEtcd:
 
     @property
     def target(self) -> Target:
-        """For `Etcd`: this endpoint, and that it is private."""
+        """What `Etcd` connects to: this endpoint, marked as private."""
         return Target((self.endpoint,), private=True)
 
     @property
     def log_file(self) -> Path:
-        """What it wrote to standard output and error since its last start."""
+        """The file with its standard output and error since its last start."""
         return self.data_dir / "etcd.log"
 
     @property
     def pid(self) -> int:
-        """Its process; 0 when it does not run."""
+        """Its process id; 0 when it does not run."""
         return self._process.pid if self._process and self.alive else 0
 
     @property
@@ -72,7 +72,7 @@ class PrivateEtcd:
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
-        """Start it and wait until it answers; nothing to do while it runs. PrivateEtcdError."""
+        """Start it and wait until it answers; do nothing if it runs. Raises PrivateEtcdError."""
         if self.alive:
             return
         if self._binary is None:
@@ -88,11 +88,11 @@ class PrivateEtcd:
             except BaseException as error:
                 await self.stop()
                 if isinstance(error, PrivateEtcdError) and self._port_lost() and not fixed and attempt < 4:
-                    continue  # someone took the free port in between
+                    continue  # somebody took the free port meanwhile
                 raise
 
     async def stop(self) -> None:
-        """End it, with SIGTERM, then SIGKILL; nothing to do when it does not run."""
+        """End it, with SIGTERM, then SIGKILL; do nothing if it does not run."""
         process = self._process
         if process is None:
             return
@@ -119,11 +119,12 @@ class PrivateEtcd:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # a Ctrl-C is ours to deal with, in our order
+                start_new_session=True,  # Ctrl-C must not reach it: we end it in our own order
             )
 
     def _argv(self, binary: Binary) -> list[str]:
-        """Small and fast; its peer address is a Unix socket in the data folder that nobody uses."""
+        """Return its command: small and fast. Its peer address is a Unix socket in the data folder
+        that nobody uses."""
         client, peer = f"http://{self.endpoint}", "unix://peer:0"
         argv = [
             binary.path,
@@ -139,12 +140,12 @@ class PrivateEtcd:
                 "20",
                 "--election-timeout",
                 "200",
-            ),  # alone, it need not wait for others
+            ),  # a single member waits for no others
         ]
         return [*argv, "--unsafe-no-fsync"] if binary.can_skip_fsync else argv
 
     async def _wait_ready(self) -> None:
-        """Until it answers a read that needs its quorum."""
+        """Wait until it answers a read that needs its quorum."""
         waiting = asyncio.create_task(self._answers())
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -167,8 +168,8 @@ class PrivateEtcd:
                     await etcd.get("ready?")
                     return
                 except EtcdAuth:
-                    return  # users were made in it: it answers, and whom it lets in is not our matter
-                except EtcdError:  # told apart by the caller: it has ended, or time is up
+                    return  # it has users, so it answers: that is all that counts here
+                except EtcdError:  # the caller finds out whether it has ended or time is up
                     await asyncio.sleep(0.05)
 
     def _port_lost(self) -> bool:
@@ -189,7 +190,7 @@ def _free_port() -> int:
 
 
 def _check_port(port: int) -> None:
-    """PrivateEtcdError when someone listens there already."""
+    """Raise PrivateEtcdError when the port is in use already."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -202,7 +203,7 @@ def _check_port(port: int) -> None:
 
 
 async def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Whether the process ends within the time; polled, so that no thread holds it."""
+    """Return whether the process ends within the time. Polled, so that no thread has to wait for it."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while process.poll() is None:
         if asyncio.get_running_loop().time() > deadline:

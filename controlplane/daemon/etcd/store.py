@@ -1,4 +1,4 @@
-"""The cluster's records in etcd: read at one revision, written only by the leader that reigns."""
+"""Read the cluster's records at one revision, and write them only as the current leader."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.rows import Listing, TxnResult
 
 ATTEMPTS = 4
-"""A commit is repeated so often when late writes of our own turn up under it."""
+"""Tries of one commit: an earlier write of our own may take effect late, between two of them."""
 
 
 class Records:
     """The records of one cluster, as bytes under the keys of its keyspace.
 
-    It remembers the revision at which it last saw each key and compares it in every write: so a write cannot
-    apply twice, and a late one of its own cannot undo a newer one."""
+    It remembers the revision at which it last saw each key, and compares it in every write. So a write cannot
+    be applied twice, and a late one of our own cannot undo a newer one."""
 
     def __init__(self, etcd: Etcd, keys: Keyspace) -> None:
         self._etcd = etcd
         self.keys = keys
-        self._seen: dict[str, int] = {}
-        self._in_doubt: dict[str, set[bytes | None]] = {}
+        self._seen: dict[str, int] = {}  # by key; 0: it does not exist
+        self._in_doubt: dict[str, set[bytes | None]] = {}  # by key: values of writes without an answer
         self._writing = asyncio.Lock()
 
     async def load(self) -> Listing:
-        """Every row of the cluster, the leader's included, in one consistent read. EtcdUnavailable."""
+        """Return every row of the cluster, the leader's included, at one revision. Raises EtcdUnavailable."""
         async with self._writing:
             listing = await self._etcd.list(self.keys.prefix)
             self._seen = {row.key: row.mod_revision for row in listing.rows}
@@ -43,11 +43,12 @@ class Records:
     async def commit(
         self, term: int, puts: Mapping[str, bytes | None], compares: Sequence[Compare] = ()
     ) -> int:
-        """Write (None: delete) all or nothing while `term` reigns; returns the revision that holds it.
+        """Write all of `puts` (None: delete the key), or nothing, if `term` leads. Return the revision that
+        holds them.
 
-        Fenced: another leader reigns, or none. Conflict: someone else changed one of the keys (it is seen
-        now: a further commit overwrites it knowingly), or one of `compares` does not hold.
-        EtcdUnknownOutcome: no answer, commit it again. EtcdUnavailable: not written. ValueTooLarge."""
+        Raises Fenced: another coordinator leads, or none. Conflict: somebody else changed one of the keys
+        (its revision is known now: a repeated commit overwrites it knowingly), or one of `compares` does not
+        hold. EtcdUnknownOutcome: no answer, commit again. EtcdUnavailable: not written. ValueTooLarge."""
         self._check_keys(puts)
         async with self._writing:
             for _ in range(ATTEMPTS):
@@ -82,7 +83,7 @@ class Records:
     def _judge(
         self, term: int, puts: Mapping[str, bytes | None], compares: Sequence[Compare], result: TxnResult
     ) -> None:
-        """Why the comparison failed: raises, unless late writes of our own are all there is to it."""
+        """Raise why the comparison failed; return when late writes of our own are the whole reason."""
         leader = result.rows.get(self.keys.leader)
         if leader is None or leader.create_revision != term:
             reigns = f"term {leader.create_revision} reigns" if leader else "nobody reigns"

@@ -1,4 +1,4 @@
-"""Where etcd is, and who we are to it."""
+"""Say where etcd is, and with which credentials we call it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def boottime() -> float:
-    """Seconds that also pass while the machine is suspended: leases run out then too."""
+    """Return seconds that also pass while the machine is suspended, because leases run out then too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Endpoints as host:port, PEM files ("" none), credentials ("" none).
+    """Endpoints as host:port, PEM files and credentials ("": none).
 
-    private: it is the laptop's own etcd, where versions refused in production only earn a warning."""
+    `private`: it is the laptop's own etcd, where versions that production refuses only get a warning."""
 
     endpoints: tuple[str, ...]
     ca: str = ""
@@ -35,7 +35,7 @@ class Target:
 
     @classmethod
     def of(cls, settings: EtcdSettings, *, private: bool = False) -> Target:
-        """The target that settings name; SettingsError when they cannot be."""
+        """Return the target that settings name. Raises SettingsError."""
         endpoints = tuple(_endpoint(part) for part in settings.etcd.split(",") if part.strip())
         if not endpoints:
             raise SettingsError("--etcd names no endpoint: give host:port, comma separated")
@@ -46,11 +46,11 @@ class Target:
         password = _read("--etcd-password-file", settings.etcd_password_file).decode().rstrip("\r\n")
         ca, cert, key = settings.etcd_ca, settings.etcd_cert, settings.etcd_key
         target = cls(endpoints, ca, cert, key, settings.etcd_user, password, private)
-        target.tls()  # a file that cannot be read is told now, not at the first call
+        target.tls()  # a file that cannot be read is an error now, not at the first call
         return target
 
     def tls(self) -> TlsFiles:
-        """The PEM files, read anew when they change; SettingsError when they will not do."""
+        """Return the PEM files, which are read again when they change. Raises SettingsError."""
         return TlsFiles(self.cert, self.key, self.ca, "--etcd")
 
 

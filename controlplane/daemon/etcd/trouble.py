@@ -1,4 +1,4 @@
-"""What to make of a failed call: a table from etcd's and grpc's words to what follows."""
+"""Judge a failed call: a table from the words and codes of etcd and grpc to what follows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from controlplane.daemon.etcd.errors import (
 class Trouble:
     """A failed call, judged. `error` is raised when no other endpoint helps.
 
-    again: try on, here or elsewhere. sent: it may have been carried out. fresh_token: log in anew first."""
+    `again`: try again, here or elsewhere. `sent`: the request may have been carried out. `fresh_token`:
+    log in again first."""
 
     error: type[EtcdError]
     text: str
@@ -53,7 +54,7 @@ _NO_ROLE = _final(EtcdAuth, "does not let this user touch the key: grant it read
 _FULL = _final(EtcdRefused, "is full: compact and defragment it, or raise its quota; then disarm the alarm")
 _REFUSED = _final(EtcdRefused, "refuses the request")
 
-# Words of grpcio 1.66-1.85 and of etcd 3.4-3.5; the first that is part of the details counts.
+# Phrases of grpcio 1.66-1.85 and of etcd 3.4-3.5; the first one that is part of the details counts.
 BY_WORDS: tuple[tuple[str, Trouble], ...] = (
     ("Connection refused", _away("cannot be reached, nothing listens there: is etcd running?")),
     ("errors resolving", _away("cannot be reached, its name has no address")),
@@ -95,11 +96,11 @@ SILENT = Trouble(EtcdUnavailable, "did not answer in time", sent=True)
 """No answer within the try timeout."""
 
 BROKEN = Trouble(EtcdUnavailable, "broke off", sent=True)
-"""Everything else: the connection or the member died under the call, its quorum moved."""
+"""Every other failure: the connection or the member died during the call, or its quorum moved."""
 
 
 def judge(code: StatusCode, details: str) -> Trouble:
-    """What a failed call means; the server's own words stay in the text."""
+    """Return what a failed call means; the server's own words stay in the text."""
     trouble = next((trouble for words, trouble in BY_WORDS if words in details), None)
     if trouble is None:
         trouble = SILENT if code == StatusCode.DEADLINE_EXCEEDED else BY_STATUS.get(code, BROKEN)

@@ -1,4 +1,8 @@
-"""A watch that outlives everything: it resumes after the last revision told, or lists anew and says so."""
+"""Watch keys across broken streams: resume after the last revision, or list again and say so.
+
+A stream ends when its endpoint dies, falls silent or loses its quorum. The watch goes on at the next
+endpoint, after the last revision that it delivered. When etcd has compacted the history since then, changes
+are missed: the watch lists all keys and delivers them as a `Listed`."""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ log = logging.getLogger(__name__)
 class Watch:
     """An async iterator of `Listed` and `Changed`, in order, without gaps or repetition.
 
-    It tries on for ever while etcd is away; it raises only what trying cannot mend (EtcdAuth, EtcdNotEtcd).
-    A cancelled wait loses nothing: the next one resumes."""
+    It tries on for ever while etcd is away, and raises only what no further try can change (EtcdAuth,
+    EtcdNotEtcd). Cancelling a wait loses nothing: the next one resumes."""
 
     def __init__(
         self, link: Link, lister: Callable[[str], Awaitable[Listing]], prefix: str, revision: int
@@ -36,8 +40,8 @@ class Watch:
         self._link = link
         self._lister = lister
         self._prefix = prefix
-        self._revision = revision  # told so far; 0: list first
-        self._compacted = 0
+        self._revision = revision  # delivered up to here; 0: list first
+        self._compacted = 0  # up to this revision history is gone; 0: none is known to be
         self._call: Any = None
         self._endpoint = ""
         self._attempt = 0
@@ -50,7 +54,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """End the stream. Iterating again would resume."""
+        """End the stream. Iterating again resumes it."""
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -79,7 +83,7 @@ class Watch:
         return Listed(listing.revision, listing.rows, self._compacted)
 
     async def _next(self) -> Changed | None:
-        """The next changes; None when etcd said something else. Failed when the stream broke."""
+        """Return the next changes; None when etcd sent something else. Raises Failed on a broken stream."""
         try:
             if self._call is None:
                 await self._open()
@@ -89,7 +93,7 @@ class Watch:
         except TimeoutError as error:
             raise Failed(SILENT) from error
         self._link.accept(response.header)
-        if response.canceled or response.compact_revision:  # before `created`: a refused watch says both
+        if response.canceled or response.compact_revision:  # a refused watch may be `created` too
             self._ended(response)
         changes = tuple(map(_change, response.events))
         if not changes:
@@ -98,7 +102,7 @@ class Watch:
         return Changed(self._revision, changes)
 
     async def _open(self) -> None:
-        """Begin the stream after the revision told last, and wait for etcd's word that it stands."""
+        """Open the stream after the revision delivered last, and wait until etcd confirms it."""
         key, timeout_s = encode(self._prefix), self._link.try_timeout_s
         create = pb.WatchCreateRequest(key=key, range_end=prefix_end(key), start_revision=self._revision + 1)
         self._endpoint = self._link.endpoint
@@ -116,14 +120,15 @@ class Watch:
             raise Failed(judge(grpc.StatusCode.UNKNOWN, "a watch began without saying so"))
 
     def _ended(self, response: pb.WatchResponse) -> None:
-        """etcd cancelled the watch: its history is gone, or it has a reason. Always raises Failed."""
+        """Handle a watch that etcd cancelled, because its history is gone or for another reason.
+        Always raises Failed."""
         if response.compact_revision:
             self._compacted, self._revision = response.compact_revision, 0
             raise Failed(judge(grpc.StatusCode.UNKNOWN, "history was compacted"))
         raise Failed(judge(grpc.StatusCode.UNKNOWN, response.cancel_reason or "the watch was cancelled"))
 
     async def _recover(self, error: Failed | EtcdUnavailable) -> None:
-        """Before the next attempt: another endpoint, a pause. Raises what no attempt can mend."""
+        """Prepare the next attempt: choose another endpoint, pause. Raises what no attempt can change."""
         self.close()
         if isinstance(error, Failed):
             self._troubles[self._endpoint] = error.trouble

@@ -1,1 +1,1 @@
-"""Keep what happened in order, in files that people and replay can read."""
+"""Keep what happened, in order, in files that people and replay can read."""

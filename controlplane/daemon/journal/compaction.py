@@ -1,10 +1,10 @@
-"""Records as the journal and recordings write them: what many say alike is written whole once.
+"""Shorten records for the journal and recordings: what many records carry is written whole only once.
 
-A generation's seats and sources grow with its ranks, and every Launch and Form carries the generation: whole
-in each they would grow with the square; so would a job's environment with its launches. The first record that
-carries a generation or a spec is written whole, so is every StoreJob and JobSubmitted; a later one that
-carries the same has `"again": true` in it: of the generation all but `seats` and `sources`, of the spec
-`job`."""
+A generation grows with its ranks, and every Launch and Form carries it: written whole in each, they would
+grow with the square of the ranks. So would a job's environment with its launches. So the first record that
+carries a generation or a spec has it whole, as every StoreJob and JobSubmitted has. A later record that
+carries the same one has `"again": true` in its place: with all of the generation but `seats` and `sources`,
+or with the spec's `job` only."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 ALWAYS_WHOLE = (StoreJob, older.Store, JobSubmitted)
 KEPT = 4
-"""Of each job: a generation has no meeting point at first, and members that launch late have an older one."""
+"""Values remembered for each job: a generation has no meeting point at first, and members that are launched
+late carry an older one."""
 
 
 class Brevity:
-    """What has been written whole so far, and what is said instead. `shown`: a record without secrets."""
+    """Knows what has been written whole, and what to write instead. `shown` removes secrets from a record."""
 
     def __init__(self, shown: Callable[[Any], Any]) -> None:
         self._shown = shown
         self._known: dict[tuple[type, str], list[tuple[Any, Any, dict[str, Any]]]] = {}
 
     def plain(self, record: Any) -> dict[str, Any]:
-        """The record as what JSON knows."""
+        """Return the record as JSON values, shortened."""
         short: dict[str, dict[str, Any]] = {}
         kind: Any = type(record)
         for name in _heavy(kind):
@@ -49,7 +50,8 @@ class Brevity:
         return body | short
 
     def _again(self, value: JobSpec | Generation) -> dict[str, Any] | None:
-        """What is said of a value that was written whole; None when it was not: from now on it is."""
+        """Return what to write instead of a value that was written whole; None when it was not:
+        from now on it is."""
         known = self._known.setdefault((type(value), value.job), [])
         for original, _, said in known:
             if original is value:
@@ -79,5 +81,5 @@ _SHORT: dict[type, Callable[[Any], dict[str, Any]]] = {Generation: _generation, 
 
 @cache
 def _heavy(record: Any) -> tuple[str, ...]:
-    """The fields that carry one generation or one spec."""
+    """Return the fields that carry one generation or one spec."""
     return tuple(shape.name for shape in shapes_of(record) if shape.kind in _SHORT and not shape.many)

@@ -1,9 +1,10 @@
-"""The journal: every event, effect and decision in order, one JSON line each, in a file and in memory.
+"""Write the journal: every event, effect and decision in order, one JSON line each, in a file and in memory.
 
-A line: {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
-"skipped", "body": {...}}. Steady beats, empty ticks and snapshots upon which nothing is decided are not
-written; `skipped` says how many of them came since the line before. Generations and specs are whole once
-(compaction.py), and again where a full file is followed by another (rotation.py)."""
+A line is {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
+"skipped", "body": {...}}. Routine events on which the core decides nothing (beats that change nothing,
+ticks, snapshots) are not written; `skipped` counts those since the line before. Generations and specs are
+whole once (compaction.py), and again after each file's worth of lines, because the oldest files are
+removed (rotation.py)."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RING_LINES = 20_000
-"""Lines kept in memory for those who ask."""
+"""Newest lines that stay in memory, for `holdfast events` and the status page."""
 
 HIDDEN = "(hidden)"
-"""Stands for values that may be secrets: those of a job's environment."""
+"""Stands for a value of a job's environment, which may be a secret."""
 
 STACK_CHARS = 400
-"""Of a rank's stacks: they are whole in the folder `stacks` beside the journal."""
+"""Characters of a rank's stacks in the journal. They are whole in the folder `stacks` beside it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class Line:
 
 
 class Journal:
-    """Append-only. Never raises on a full disk: what could not be written is counted in `lines_lost`."""
+    """The journal of one coordinator, append-only. It never raises on a full disk: `lines_lost` counts the
+    lines that could not be written."""
 
     def __init__(
         self,
@@ -62,7 +64,8 @@ class Journal:
         limits: Limits = rotation.DEFAULT,
         recordings: Bounds = recording.DEFAULT,
     ) -> None:
-        """`limits`: of its files. `recordings`: of the reigns' recordings beside it."""
+        """`limits`: of its files. `recordings`: of the recordings of leader terms beside it. Without `path`
+        the lines are only in memory."""
         self.folder = None if path is None else path.parent
         self._recordings = None if path is None else folder_of(path)
         self._recording: Recording | None = None
@@ -79,12 +82,12 @@ class Journal:
 
     @property
     def lines_lost(self) -> int:
-        """Lines that are not in the file, because it could not be written."""
+        """How many lines are not in the file, because it could not be written."""
         return 0 if self._file is None else self._file.lines_lost
 
     @property
     def waiting(self) -> int:
-        """Lines that are not in the file yet."""
+        """How many lines are not in the file yet."""
         return 0 if self._file is None else self._file.waiting
 
     @property
@@ -93,12 +96,12 @@ class Journal:
         return "" if self._file is None else self._file.trouble
 
     def record(self, term: int, settings: CoreSettings) -> Recording:
-        """Begin the recording of a reign; of a journal without a file it goes nowhere."""
+        """Begin the recording of a leader term. Without a file it is written nowhere."""
         self._recording = Recording(self._recordings, term, settings, _hidden, self._bounds)
         return self._recording
 
     def skip(self) -> None:
-        """Something happened that changes nothing: it is only counted."""
+        """Count an event that is not written."""
         self._skipped += 1
 
     def write(self, term: int, kind: str, record: Any) -> None:
@@ -106,7 +109,7 @@ class Journal:
         self.write_body(term, kind, type(record).__name__, self._brevity.plain(record))
 
     def write_body(self, term: int, kind: str, type_name: str, body: dict[str, Any]) -> None:
-        """Append what is no record of the core."""
+        """Append a line of the daemon's own, which is no record of the core."""
         self.sequence += 1
         document = {
             "sequence": self.sequence,
@@ -127,13 +130,14 @@ class Journal:
         self._wake()
 
     def _refresh(self, written: int) -> None:
-        """What was written whole once is written whole again when a file is full: the first may be let go."""
+        """Begin to write generations and specs whole again after a file's worth of lines: the file that has
+        them may be removed."""
         self._brief += written
         if self._brief > self._limits.file_bytes > 0:
             self._brevity, self._brief = Brevity(conceal), 0
 
     def lines(self, after: int = 0, job: str = "") -> list[Line]:
-        """What memory holds behind sequence number `after`, all of it when `after` is not of this journal."""
+        """Return the lines in memory after number `after`; all of them when the journal is not that far."""
         after = 0 if after > self.sequence else after
         newest = takewhile(lambda line: line.sequence > after, reversed(self._ring))
         found = [line for line in newest if not job or line.job == job]
@@ -141,7 +145,7 @@ class Journal:
         return found
 
     async def follow(self, after: int = 0, job: str = "") -> AsyncIterator[Line]:
-        """Lines as they come, until the journal is closed."""
+        """Yield the lines after `after`, and new ones as they come, until the journal is closed."""
         while True:
             news, newest = self._news, self.sequence
             for line in self.lines(after, job):
@@ -152,7 +156,7 @@ class Journal:
             await news.wait()
 
     async def close(self) -> None:
-        """Write what waits, release the followers."""
+        """Write what waits, and end the followers."""
         self.release()
         if self._recording is not None:
             await asyncio.to_thread(self._recording.wait)
@@ -160,7 +164,7 @@ class Journal:
             await asyncio.to_thread(self._file.close)
 
     def release(self) -> None:
-        """Let the followers end once they have all lines."""
+        """End the followers, once they have all lines."""
         self.closed = True
         self._wake()
 
@@ -169,7 +173,7 @@ class Journal:
         self._news = asyncio.Event()
 
     def _recall(self, path: Path) -> None:
-        """Go on where the file ends: the numbers continue, the newest lines can be asked for."""
+        """Continue where the file ends: number new lines after its last one, and load its newest lines."""
         for text in tail(path):
             try:
                 document = json.loads(text)
@@ -182,13 +186,15 @@ class Journal:
 
 
 def _hidden(record: Any, key: bytes) -> Any:
-    """A record without secrets, in which values can still be told apart."""
+    """Return a record without secrets in which equal values can still be recognized."""
     return conceal(record, lambda value: word_for(value, key))
 
 
 def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> Any:
-    """The record with a word for each value of every JobSpec's environment, and for each user and password
-    in the URL of a storage; and with stacks cut short."""
+    """Return a record without secrets, and with stacks cut short.
+
+    Each value of a JobSpec's environment, and each user and password in the URL of a storage, is
+    replaced by a word."""
     if isinstance(record, JobSpec):
         env = tuple((name, word(value)) for name, value in record.env)
         storage, mirror = (arguments.url(each, word) for each in (record.storage, record.mirror))

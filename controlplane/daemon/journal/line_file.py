@@ -1,6 +1,6 @@
-"""A file that lines are appended to by a thread of its own, so that a slow disk holds up nobody.
+"""Append lines to a file from a thread of its own, so that a slow disk delays nobody.
 
-When it is full it gets a number, and another one takes its place (rotation.py)."""
+A file that is full gets a number, and a new one takes its place (rotation.py)."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ _BATCH_LINES = 512
 
 
 class LineFile:
-    """Appends lines. One that cannot be written is counted in `lines_lost`, and `trouble` says why.
+    """Appends lines. `lines_lost` counts those that could not be written; `trouble` says why.
 
     Raises OSError when the file cannot be opened at the start."""
 
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
-        """`limits`: when it is followed by another; None: never."""
+        """`limits`: when a new file takes its place; None: never."""
         self.trouble = ""
-        self._refused = self._unwritten = 0  # each is counted by one thread only
+        self._refused = self._unwritten = 0  # each has one thread that counts it
         self._over = False
         self._torn = _is_torn(path)
         self._path = path
         self._file = _open(path)
         self._limits = limits if limits is not None and limits.file_bytes and path.is_file() else None
-        self._stuck = ""  # why it could not be followed by another
+        self._stuck = ""  # why no new file could take its place
         self._waiting: queue.Queue[str | None] = queue.Queue(WAITING_LINES_MAX)
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
     @property
     def lines_lost(self) -> int:
-        """Lines that are not, or not whole, in the file."""
+        """How many lines are not in the file, or not whole."""
         return self._refused + self._unwritten
 
     @property
     def waiting(self) -> int:
-        """Lines that the thread has not taken yet."""
+        """How many lines the thread has not taken yet."""
         return self._waiting.qsize()
 
     def write(self, text: str) -> None:
-        """Append a line soon."""
+        """Queue a line. When the disk is too far behind, the line is lost."""
         try:
             self._waiting.put_nowait(text)
         except queue.Full:
@@ -63,14 +63,14 @@ class LineFile:
             self._complain(f"{WAITING_LINES_MAX} lines wait for {self._path}: the disk does not follow")
 
     def end(self) -> None:
-        """Take no more: what waits is written, then the file is closed. Nobody is held up."""
+        """Take no more lines, and return at once. The thread writes what waits, then closes the file."""
         self._over = True
-        with contextlib.suppress(queue.Full):  # then the thread comes by here again, and sees that it is over
+        with contextlib.suppress(queue.Full):  # the thread has lines to write, and sees `_over` after them
             self._waiting.put_nowait(None)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """The same, and wait for it for at most `timeout_s`: a thread that hangs in the disk ends with the
-        process."""
+        """Take no more lines, and wait at most `timeout_s` until all are written. A thread that hangs in the
+        disk ends with the process."""
         self.end()
         self._thread.join(timeout_s)
 
@@ -85,14 +85,14 @@ class LineFile:
         os.close(self._file)
 
     def _turn(self, coming: int) -> None:
-        """With so many bytes more it would be too large: another one follows it. Where that cannot be, it
-        grows, which loses nothing."""
+        """Begin a new file if `coming` more bytes would make this one too large. If that fails, the file
+        grows: nothing is lost."""
         size = os.fstat(self._file).st_size if self._limits is not None else 0
         if self._limits is None or not size or size + coming <= self._limits.file_bytes:
             return
         try:
             troubles = rotation.turn(self._path, self._limits.former_files) if self._path.exists() else []
-            full, self._file = self._file, _open(self._path)  # not before: the old one takes lines until then
+            full, self._file = self._file, _open(self._path)  # closed only now: until then it takes lines
             os.close(full)
             self._torn = False
         except OSError as error:
@@ -102,7 +102,7 @@ class LineFile:
         self._stuck = troubles[0] if troubles else ""
 
     def _append(self, lines: list[str]) -> None:
-        """One write for all of them; after a torn one, the next begins on a line of its own."""
+        """Write all lines at once. After a partial write, the next line begins on a line of its own."""
         self._turn(sum(map(len, lines)) + len(lines))
         data = ("\n" if self._torn else "").encode() + "".join(line + "\n" for line in lines).encode()
         if not lines:
@@ -134,7 +134,8 @@ def _open(path: Path) -> int:
 
 
 def tail(path: Path) -> list[str]:
-    """The last whole lines of a journal, across its files; none when there is no file (or it is a device)."""
+    """Return the last whole lines of a journal, across its files; [] when there is no file,
+    or it is a device."""
     found: list[str] = []
     left = TAIL_BYTES
     for each in reversed(rotation.files(path)):
@@ -153,7 +154,7 @@ def _tail(path: Path) -> list[str]:
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the file ends within a line (it was killed, or the disk was full)."""
+    """Return whether the file ends within a line (its writer was killed, or the disk was full)."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:

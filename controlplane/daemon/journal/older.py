@@ -1,7 +1,7 @@
-"""Show today's effects as older recordings wrote them, so that both can be held against each other.
+"""Convert today's effects to the form that older recordings have, so that a replay can compare the two.
 
-Up to format 2 one effect `Store` stood for every write to etcd, with a field for each record that it might
-put; today each kind of write is an effect of its own."""
+Up to format 2, one effect `Store` stood for every write to etcd, with a field for each record that it could
+put. Today each kind of write is an effect of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Store:
 
 
 def shown(effect: Effect, format: int) -> Any:
-    """The effect as the record that a recording of this format has in its place."""
+    """Return the record that a recording of this format has in place of an effect."""
     make = _MAKE.get(type(effect)) if format <= ONE_STORE else None
     return make(effect) if make is not None else effect
 

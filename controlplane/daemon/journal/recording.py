@@ -1,12 +1,13 @@
-"""What the core was told, whole and in order, so that `holdfast replay` can tell it again.
+"""Record every input of the core, whole and in order, so that `holdfast replay` can repeat its decisions.
 
 The journal is for people: it leaves out what is steady and shortens what is long. A recording leaves out
-nothing that the core sees: beside the journal, a file per reign, a line per step of the core. First line:
-{"kind": "reign", "format", "term", "wall_s", "version", "settings"}; then {"now", "type", "body", "effects":
-[[type, body], ...]}, and "failed" where the core raised. In effects, what was said before is short
-(compaction.py). A beat's line has "like": true where the body names only what differs from the beat of this
-node before. Values of a job's environment are replaced by a word that is the same for equal values within one
-process. At its bound a recording ends with {"kind": "full"}."""
+nothing that the core sees. It is a file per leader term, beside the journal, with a line per step of the
+core. The first line is {"kind": "reign", "format", "term", "wall_s", "version", "settings"}. Then come
+{"now", "type", "body", "effects": [[type, body], ...]}, with "failed" where the core raised.
+
+In effects, what was written before is short (compaction.py). A beat has "like": true when its body has only
+what differs from the node's beat before. Each value of a job's environment is replaced by a word, the same
+for equal values within one process. A recording that reaches its bound ends with {"kind": "full"}."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 FORMAT = 3
 FORMATS = (1, 2, FORMAT)
-"""Those that can be told again. In the first, every effect is whole; up to the second, every write to etcd is
+"""Formats that can be replayed. In the first, every effect is whole. Up to the second, every write to etcd is
 one kind of effect (older.py)."""
 
 BYTES_MAX = 32 << 20
@@ -48,9 +49,11 @@ _FILES = re.compile(r"[0-9]+\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one reign's recording, in bytes: hours of a few nodes, the first minutes of thousands; then it costs
-    nothing any more. It cannot go on in another file: the core is told again from its beginning, or not at
-    all. And how many reigns' recordings stay."""
+    """Limits of the recordings: bytes of each, and how many stay.
+
+    The default holds hours of a few nodes, or the first minutes of thousands; after that, recording
+    costs nothing more. A full recording cannot continue in another file: a replay has to begin with the
+    term's first event."""
 
     bytes_max: int = BYTES_MAX
     kept: int = KEPT
@@ -62,12 +65,13 @@ log = logging.getLogger(__name__)
 
 
 def folder_of(journal: Path) -> Path:
-    """Where the recordings beside a journal are."""
+    """Return the folder of the recordings beside a journal."""
     return journal.with_suffix(".reigns")
 
 
 class Recording:
-    """One reign's inputs and effects; without a folder nothing. Never raises on a full disk."""
+    """The inputs and effects of one leader term; without a folder it writes nothing. It never
+    raises on a full disk."""
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class Recording:
         shortened: Callable[[Any, bytes], Any],
         bounds: Bounds = DEFAULT,
     ) -> None:
-        """`shortened`: a record without what must not be written, hidden with the help of a key."""
+        """`shortened` returns a record without secrets, which it replaces by words made with a key."""
         self._shortened, self._key = shortened, os.urandom(16)
         self._brevity = Brevity(lambda record: shortened(record, self._key))
         self._beats: dict[str, NodeBeat] = {}
@@ -96,7 +100,8 @@ class Recording:
         )
 
     def write(self, now: float, event: Event, effects: Sequence[Effect] = (), failed: str = "") -> None:
-        """Append one step of the core: what it was told at `now` (its own clock), and what it decided."""
+        """Append one step of the core: the event, the core's clock (`now`, s), the effects, or why
+        the core failed."""
         if self._file is None:
             return
         line: dict[str, Any] = {"now": now, "type": type(event).__name__}
@@ -107,13 +112,13 @@ class Recording:
         self._write(line)
 
     def close(self) -> None:
-        """The reign is over: what waits is written soon, and nobody waits for it."""
+        """End the recording: what waits is written soon, and nobody waits for that."""
         if self._file is not None:
             self._file.end()
             self._file = None
 
     def wait(self) -> None:
-        """Until it is written, for a few seconds at most. Not on the event loop."""
+        """Wait until everything is written, for a few seconds at most. Not for the event loop."""
         if self._whole is not None:
             self._whole.close()
 
@@ -121,7 +126,7 @@ class Recording:
         return plain(self._shortened(record, self._key))
 
     def _beat(self, beat: NodeBeat) -> dict[str, Any]:
-        """A beat is mostly what the one before it was."""
+        """Return a beat, with only what differs from the node's beat before: that is little."""
         before = self._beats.get(beat.node)
         self._beats[beat.node] = beat
         names = [status.member for status in beat.members]
@@ -150,8 +155,10 @@ class Recording:
 
 
 def whole(line: dict[str, Any], beats: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The body of an event's line; `beats` holds each node's last one. Raises KeyError, ValueError or
-    TypeError on a line that is none."""
+    """Return the whole body of an event's line. `beats` holds each node's last beat, and is brought up to
+    date.
+
+    Raises KeyError, ValueError or TypeError on an invalid line."""
     body: dict[str, Any] = line["body"]
     if line.get("like"):
         before = beats[body["node"]]
@@ -164,7 +171,8 @@ def whole(line: dict[str, Any], beats: dict[str, dict[str, Any]]) -> dict[str, A
 
 
 def word_for(value: str, key: bytes) -> str:
-    """Stands for a value that may be a secret: equal for equal values, as long as the key is the same."""
+    """Return a word for a value that may be a secret: the same for equal values, as long as the
+    key is the same."""
     return f"(hidden {hashlib.blake2b(value.encode(), key=key, digest_size=4).hexdigest()})"
 
 
@@ -180,8 +188,10 @@ def _differs(old: MemberStatus, new: MemberStatus) -> dict[str, Any]:
 
 
 def _open(folder: Path, term: int, kept: int) -> LineFile | None:
-    """The file of a reign; the oldest other goes, and one of the same term: it was of another etcd. None,
-    and a word in the log, where there can be none."""
+    """Open the recording of a term, and remove the oldest beyond `kept`. Return None, and log why, when that
+    fails.
+
+    An existing file of the same term is removed: it came from another etcd."""
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
         removal.claim(folder, _FILES)

@@ -1,4 +1,6 @@
-"""A recorded reign, told to the core again: each step checked, held against what was decided then. Pure."""
+"""Replay a recorded leader term: step the core again, compare each step with what was decided then. Pure.
+
+The invariants of the cluster are checked after each step."""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ Named = tuple[str, Any]
 
 
 class ReplayError(ValueError):
-    """What is no recording, or one that this Holdfast cannot read. The message says where."""
+    """The file is no recording, or one that this Holdfast cannot read. The message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """What a recording says of itself."""
+    """The first line of a recording."""
 
     term: int
     version: str  # of the Holdfast that wrote it
@@ -43,25 +45,26 @@ class Reign:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event again. `problem`: why this is the last one; "" while all is as it was."""
+    """One event, stepped again. `problem`: why it is the last one; "" while everything is as it was then."""
 
     index: int  # from 1
     now: float  # s of the recorded core's clock
     event: Named
-    effects: tuple[Named, ...]  # of now
-    recorded: tuple[Named, ...]  # of then
+    effects: tuple[Named, ...]  # decided by this Holdfast
+    recorded: tuple[Named, ...]  # decided when it was recorded
     problem: str = ""
 
 
 @dataclass(slots=True)
 class End:
-    """How a recording ended. `full`: at so many bytes, its bound; what came after that is not in it."""
+    """How a recording ended. `full`: it reached this bound in bytes, and what came later is not in
+    it; 0: it did not."""
 
     full: int = 0
 
 
 def header(line: str) -> Reign:
-    """What the first line of a recording says. Raises ReplayError."""
+    """Return the first line of a recording. Raises ReplayError."""
     document = _document(line, 1)
     if document.get("kind") != "reign":
         raise ReplayError("line 1 begins no recording of a reign")
@@ -76,10 +79,9 @@ def header(line: str) -> Reign:
 
 
 def replay(reign: Reign, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
-    """Every step of the lines behind the header, up to the first that goes wrong. Raises ReplayError.
+    """Yield every step of the lines after the header, up to the first with a problem. Raises ReplayError.
 
-    A last line that a crash has torn is left out, and so is what follows the bound of a recording: `end` says
-    so."""
+    A last line that a crash has torn is left out. `end` learns whether the recording was full."""
     cluster = Cluster(reign.settings)
     body = plain if reign.format == 1 else Brevity(lambda record: record).plain
 
@@ -127,7 +129,7 @@ def _step(
 
 
 def _difference(effects: tuple[Named, ...], recorded: tuple[Named, ...]) -> str:
-    if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # the latter for NaN
+    if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # NaN differs from itself
         return ""
     for place, (now, then) in enumerate(zip(effects, recorded, strict=False), 1):
         if now != then:
@@ -162,7 +164,7 @@ def _document(text: str, number: int) -> dict[str, Any]:
 
 
 def as_json(step: Step) -> dict[str, Any]:
-    """A step for programs."""
+    """Return a step as JSON values."""
     return {
         **{name: getattr(step, name) for name in ("index", "now", "problem")},
         "event": {"type": step.event[0], "body": step.event[1]},

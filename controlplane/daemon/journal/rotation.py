@@ -1,7 +1,8 @@
-"""A file of lines that is followed by another when it is full: those before it keep its name and a number.
+"""Rotate a file of lines: a full one gets a number behind its name, and a new one takes its place.
 
-`journal.jsonl` is written; `journal.jsonl.000001`, `.000002` and so on were, in this order. A number is never
-given twice while a later one is there, so whoever reads meanwhile misses nothing but what was let go."""
+`journal.jsonl` is the one being written; `journal.jsonl.000001`, `.000002` and so on came before it, in
+this order. A number is not given again while a later one exists. So whoever reads meanwhile misses only
+what was removed."""
 
 from __future__ import annotations
 
@@ -21,19 +22,19 @@ FILE_BYTES = 32 << 20
 FORMER_FILES = 8
 _NUMBER = re.compile(r"\.(\d{6,})")
 OURS = b'{"sequence":'
-"""What every journal begins with: nothing else is ever removed."""
+"""The beginning of every journal. A file that does not begin so is never removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one file (bytes; 0: it is never followed by another), and how many former ones stay."""
+    """Bytes of one file (0: no limit, it is never rotated), and how many former files stay."""
 
     file_bytes: int = FILE_BYTES
     former_files: int = FORMER_FILES
 
 
 def former(path: Path) -> list[Path]:
-    """Those before it, oldest first."""
+    """Return the former files, oldest first."""
     try:
         names = os.listdir(path.parent)
     except OSError:
@@ -43,7 +44,7 @@ def former(path: Path) -> list[Path]:
 
 
 def files(path: Path) -> list[Path]:
-    """All of them, oldest first; the one that is written last, if it is there."""
+    """Return all files, oldest first; the one being written comes last, if it exists."""
     return [*former(path), *([path] if path.exists() else [])]
 
 
@@ -53,8 +54,10 @@ def _number(name: str, candidate: str) -> int:
 
 
 def turn(path: Path, kept: int) -> list[str]:
-    """Give the file its number; at most `kept` former ones stay. Returns what could not be let go, and why.
-    Raises OSError when it keeps its name."""
+    """Give the file its number, and remove the oldest beyond `kept` former ones. Return which could not be
+    removed, and why.
+
+    Raises OSError when the file could not be renamed."""
     last = former(path)[-1:]
     number = _number(path.name, last[0].name) + 1 if last else 1
     os.rename(path, path.with_name(f"{path.name}.{number:06}"))
@@ -68,7 +71,7 @@ def turn(path: Path, kept: int) -> list[str]:
 
 
 def let_go(path: Path) -> None:
-    """Remove a journal's file. Raises OSError, also when it is none of ours: no file, or no journal."""
+    """Remove a journal's file. Raises OSError, also when it is not ours: no file, or no journal."""
     removal.begun(path, OURS)
 
 
@@ -76,8 +79,9 @@ DEFAULT = Limits()
 
 
 class Reader:
-    """The whole lines of a journal, across its files, each once, also while it is written. A line that a
-    crash has torn off is left out. Raises OSError when there is no such journal."""
+    """Reads the whole lines of a journal, across its files, each once, also while it is written.
+
+    A line that a crash has torn is left out. Raises OSError when there is no such journal."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -89,13 +93,13 @@ class Reader:
         self._file.close()
 
     def lines(self) -> Iterator[str]:
-        """Those that came since the last call, without their ends."""
+        """Yield the lines that came since the last call, without their newlines."""
         while True:
             yield from self._rest()
             later = self._next()
             if later is None:
                 return
-            yield from self._rest()  # what was written before it was given its number
+            yield from self._rest()  # what was written before the file was renamed
             self._file.close()
             self._file, self._partial = later, ""
 
@@ -107,7 +111,7 @@ class Reader:
                 yield whole
 
     def _next(self) -> TextIO | None:
-        """The file that follows the one that is read; the oldest that is left, when that was let go."""
+        """Return the file after the one being read; the oldest that is left, when that one was removed."""
         here = os.fstat(self._file.fileno())
         if not stat.S_ISREG(here.st_mode):
             return None
@@ -121,14 +125,16 @@ class Reader:
         return following[0] if following else None
 
     def _all(self) -> list[TextIO]:
-        """All files, oldest first. Opened anew when one was given its number meanwhile: the file that has the
-        journal's name now would seem to follow the one before it."""
+        """Open all files, oldest first.
+
+        They are opened again when one was renamed meanwhile: the file that has the journal's name now would
+        seem to follow directly on the one before."""
         while True:
             before, found = former(self._path), []
             for path in (*before, self._path):
                 try:
                     found.append(_opened(path))
-                except FileNotFoundError:  # let go, or given its number, this very moment
+                except FileNotFoundError:  # removed or renamed this very moment
                     continue
             if former(self._path) == before:
                 return found

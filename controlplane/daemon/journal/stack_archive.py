@@ -1,4 +1,4 @@
-"""The shelf beside the journal: where every rank stood when a job hung, one file for each time."""
+"""Keep the stacks of every rank of a job that hung, one file for each time, beside the journal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ _FILES = re.compile(r".+-[0-9]+-[0-9]+\.txt")
 
 
 class Shelf:
-    """Files `<job>-<generation>-<step>.txt` in a folder; the oldest go when there are too many. Without a
-    folder nothing is kept. A full disk is logged, never raised."""
+    """Files `<job>-<generation>-<step>.txt` in a folder; the oldest are removed when there are too many.
+
+    Without a folder nothing is kept. A full disk is logged, never raised."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._writing: set[asyncio.Future[None]] = set()
 
     def keep(self, effect: StacksKept) -> None:
-        """Write it soon, off the event loop."""
+        """Write the stacks soon, in a thread."""
         if self._folder is None:
             return
         path = self._folder / f"{effect.job}-{effect.generation}-{effect.step}.txt"
@@ -41,12 +42,12 @@ class Shelf:
         work.add_done_callback(self._writing.discard)
 
     async def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the files that are being written."""
         await asyncio.gather(*self._writing, return_exceptions=True)
 
 
 def text_of(effect: StacksKept) -> str:
-    """The summary, a line per rank, then all stacks."""
+    """Return the text of a file: the summary, a line per rank, then all stacks."""
     head = [
         f"job {effect.job}, generation {effect.generation}, step {effect.step}",
         effect.summary,

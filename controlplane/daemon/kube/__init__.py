@@ -1,1 +1,1 @@
-"""What the coordinator asks of Kubernetes: pods taken away, hosts watched, events told. Off by default."""
+"""Use Kubernetes, if it is allowed to: replace pods, watch hosts, write Events, label the leader."""

@@ -1,4 +1,4 @@
-"""Where the API of this cluster is, and who we are to it: what every pod is given."""
+"""Find the API of this Kubernetes cluster, and the service account that every pod is given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A service account in its pod. The token is read anew for each request: the kubelet renews it hourly."""
+    """A service account in its pod. The kubelet renews the token hourly, so it is read for each request."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class Account:
 
     @classmethod
     def here(cls, folder: str = FOLDER, env: Mapping[str, str] = os.environ) -> Account:
-        """Of this pod. Raises SettingsError, with the mend, where there is none."""
+        """Return the account of this pod. Raises SettingsError that says what to do when there is none."""
         host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
         if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
             raise SettingsError(
@@ -40,14 +40,14 @@ class Account:
         return cls(host, int(port), Path(folder), _read(Path(folder) / "namespace").strip())
 
     def token(self) -> str:
-        """The bearer token as it is now. Raises SettingsError when it cannot be read."""
+        """Return the bearer token as it is now. Raises SettingsError when it cannot be read."""
         token = _read(self.folder / "token").strip()
         if not token or not token.isprintable():
             raise SettingsError(f"{self.folder / 'token'} holds no token: is the service account mounted?")
         return token
 
     def context(self) -> ssl.SSLContext:
-        """TLS that believes this cluster's authority only. Raises SettingsError."""
+        """Return a TLS context that trusts this cluster's authority only. Raises SettingsError."""
         path = self.folder / "ca.crt"
         try:
             return ssl.create_default_context(cafile=str(path))

@@ -1,7 +1,7 @@
-"""A small client of the Kubernetes API: one request at a time per call, over TLS, with the token of now.
+"""Send requests to the Kubernetes API over TLS, each with the account's current token.
 
-The standard library's HTTP, in threads of its own: a slow API holds up nobody. A whole client library would
-bring four packages and 30 MB into the image for six requests."""
+This uses the standard library's HTTP, in threads of its own, so that a slow API delays nobody. A whole client
+library would bring four packages and 30 MB into the image for six requests."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ if TYPE_CHECKING:
     from controlplane.daemon.kube.account import Account
 
 TRY_S = 10.0
+"""Seconds for one try of a request."""
 GIVE_UP_S = 60.0
+"""Seconds for a request with all its tries."""
 BACKOFF_S = (0.5, 15.0)
+"""The first and the longest pause between two tries."""
 ANSWER_BYTES_MAX = 8 << 20
 THREADS = 4
 PATCH = "application/merge-patch+json"
 NONSENSE = (KeyError, TypeError, AttributeError, ValueError)
-"""What taking an answer apart raises when it is not what it should be."""
+"""What is raised by taking an answer apart that is not what it should be."""
 _PASSING = frozenset({401, 408, 425, 429, 500, 502, 503, 504})
-"""Answers that a later try may not get: 401, because the token on disk is replaced before it expires."""
+"""Statuses that a later try may not get. 401 is one: the token on disk is replaced before it expires."""
 log = logging.getLogger(__name__)
 
 
 class KubeError(Exception):
-    """The API did not do it. `status` 0: there was no answer. `after_s`: not before, by its own word."""
+    """The API did not carry out the request. `status` 0: there was no answer. `after_s`: it asks not to be
+    called again sooner."""
 
     def __init__(self, status: int, reason: str, after_s: float = 0.0) -> None:
         said = f"the API says {status}" if status else "the API does not answer"
@@ -44,12 +48,12 @@ class KubeError(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether it may go when it is tried again."""
+        """Whether the request may succeed when it is repeated."""
         return self.status == 0 or self.status in _PASSING
 
 
 class Api:
-    """Requests to one API server. Close it in the end. `count(what, outcome)` hears of each try."""
+    """Requests to one API server. Close it in the end. `count(what, outcome)` is called after each try."""
 
     def __init__(
         self,
@@ -65,15 +69,17 @@ class Api:
         self._threads = ThreadPoolExecutor(THREADS, "kube")
 
     async def get(self, what: str, path: str) -> Any:
-        """An object. Raises KubeError."""
+        """Return an object. Raises KubeError."""
         return await self.ask(what, "GET", path)
 
     async def ask(
         self, what: str, method: str, path: str, body: Any = None, kind: str = "application/json"
     ) -> Any:
-        """One request, tried again with jitter while that may help, GIVE_UP_S at most. `what` names it in
-        metrics. Raises KubeError. A request that was carried out and not answered is sent again: make it one
-        that bears that."""
+        """Send a request, and repeat it with jitter while that may help, for `give_up_s` at most. Raises
+        KubeError.
+
+        `what` names it in metrics. A request that was carried out but not answered is sent again: it must
+        do no harm twice."""
         loop = asyncio.get_running_loop()
         ends, pause_s = loop.time() + self._give_up_s, BACKOFF_S[0]
         while True:
@@ -90,24 +96,24 @@ class Api:
     async def once(
         self, what: str, method: str, path: str, body: Any = None, kind: str = "application/json"
     ) -> Any:
-        """One try. Raises KubeError."""
+        """Send a request once. Raises KubeError."""
         loop = asyncio.get_running_loop()
         try:
             answer = await loop.run_in_executor(self._threads, self._send, method, path, body, kind)
         except KubeError as error:
             self._count(what, str(error.status or "unanswered"))
             raise
-        except RuntimeError as error:  # it was closed meanwhile
+        except RuntimeError as error:  # the threads were shut down meanwhile
             raise KubeError(0, str(error)) from error
         self._count(what, "ok")
         return answer
 
     async def close(self) -> None:
-        """Ask no more; what is under way ends by its own timeout."""
+        """Begin no more requests; those under way end by their own timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def connect(self, timeout_s: float) -> http.client.HTTPSConnection:
-        """A connection, not opened yet. Raises KubeError."""
+        """Return a connection that is not opened yet. Raises KubeError."""
         account = self.account
         try:
             context = account.context()
@@ -116,7 +122,7 @@ class Api:
         return http.client.HTTPSConnection(account.host, account.port, timeout=timeout_s, context=context)
 
     def headers(self, **more: str) -> dict[str, str]:
-        """What every request carries. Raises KubeError when there is no token."""
+        """Return the headers of every request. Raises KubeError when there is no token."""
         try:
             token = self.account.token()
         except SettingsError as error:
@@ -138,7 +144,7 @@ class Api:
 
 
 def understood(status: int, headers: Mapping[str, str], content: bytes) -> Any:
-    """The object in an answer. Raises KubeError with the API's own words."""
+    """Return the object in an answer. Raises KubeError with the API's own words."""
     try:
         document = json.loads(content) if content and len(content) <= ANSWER_BYTES_MAX else None
     except ValueError:

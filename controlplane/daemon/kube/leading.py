@@ -1,4 +1,4 @@
-"""Labels the pod of the coordinator that leads: a Service can choose it, for the page."""
+"""Label the pod of the leader, so that a Service for the status page can choose it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 LABEL = "holdfast.dev/leads"
 AGAIN_S = 60.0
 END_S = 2.0
-"""The end of a reign waits no longer for the API."""
+"""Seconds to wait for the API at the end of a leader term."""
 log = logging.getLogger(__name__)
 
 
 class Leading:
-    """The label of our own pod. A standby that was killed while it led takes its label off when it starts."""
+    """The label of our own pod. A coordinator that was killed while it led removes its label when
+    it starts again."""
 
     def __init__(self, api: Api, pod: str) -> None:
         self._api, self._pod = api, pod
 
     async def run(self) -> None:
-        """While we lead: put it on, and again now and then; take it off at the end."""
+        """Put the label on, and again from time to time, while we lead. Remove it at the end."""
         try:
             while True:
                 await self.put("yes")
@@ -37,7 +38,8 @@ class Leading:
                     await self.put(None, once=True)
 
     async def put(self, value: str | None, *, once: bool = False) -> None:
-        """Label our pod; None takes the label off. Trouble is logged: nothing depends on it but the page."""
+        """Label our pod; None removes the label. A failure is only logged: nothing but the page
+        depends on the label."""
         path = f"/api/v1/namespaces/{self._api.account.namespace}/pods/{self._pod}"
         ask = self._api.once if once else self._api.ask
         try:

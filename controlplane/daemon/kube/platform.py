@@ -1,4 +1,4 @@
-"""All that one coordinator asks of Kubernetes, by its settings; what a reign needs of it."""
+"""Hold all that one coordinator uses of Kubernetes, by its settings, and give each leader term its part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Platform:
-    """Lives as long as the coordinator. Without any of its settings there is none: see `of`."""
+    """Lives as long as the coordinator. `of` makes none when no setting wants Kubernetes."""
 
     def __init__(self, settings: CoordinatorSettings, api: Api) -> None:
         self.settings, self.api = settings, api
@@ -34,7 +34,8 @@ class Platform:
 
     @classmethod
     def of(cls, settings: CoordinatorSettings, count: Callable[[str, str], None]) -> Platform | None:
-        """None when Kubernetes is not to be asked. Raises SettingsError when it is, and cannot be."""
+        """Return None when no setting wants Kubernetes. Raises SettingsError when one does and the API is
+        not to be found."""
         wanted = (
             settings.replace_nodes, settings.watch_hosts, settings.kube_events, settings.label_leader,
         )  # fmt: skip
@@ -43,18 +44,18 @@ class Platform:
         return cls(settings, Api(Account.here(settings.kube_account), count=count))
 
     def hear(self, effect: Effect) -> None:
-        """Told of every effect of a reign."""
+        """Take in an effect; called with every effect of a leader term."""
         if self._telling is not None:
             self._telling.hear(effect)
 
     def replacer(self, post: Callable[[Event], None]) -> Replacer:
-        """For one reign."""
+        """Return the replacer of one leader term."""
         return Replacer(
             self.api, post, cordon=self.settings.cordon_hosts, force=self.settings.force_replacement
         )
 
     async def watch(self, post: Callable[[Event], None], core: Cluster) -> None:
-        """For one reign: our pod is labelled, and hosts are watched that are to be left."""
+        """Label our pod and watch the hosts, if settings want it, for one leader term."""
         works = [self._leading.run()] if self._leading is not None else []
         works += [self._watch_hosts(post, core)] if self.settings.watch_hosts else []
         await asyncio.gather(*works)
@@ -67,7 +68,8 @@ class Platform:
         await Taints(self.api, post, nodes).run()
 
     async def run(self) -> None:
-        """For as long as the coordinator lives."""
+        """Write Events for as long as the coordinator lives. First remove the label that a former leader
+        term may have left."""
         if self._leading is not None:
             await self._leading.put(None)
         if self._telling is not None:
@@ -75,5 +77,5 @@ class Platform:
         await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
-        """Ask no more; when the last reign is over."""
+        """Send no more requests, after the last leader term."""
         await self.api.close()

@@ -1,6 +1,7 @@
-"""Carries out ReplaceNode: the pod of a node is deleted, its host cordoned before, if so wanted.
+"""Carry out ReplaceNode: delete the node's pod, after cordoning its host if that is wanted.
 
-The node is the pod of its name. What made it (a Job, a StatefulSet) makes a fresh one, which registers."""
+A node is the pod of the same name. What made the pod (a Job, a StatefulSet) makes a new one, which
+registers as a node."""
 
 from __future__ import annotations
 
@@ -25,23 +26,25 @@ log = logging.getLogger(__name__)
 
 
 class NotOurs(Exception):
-    """The pod of this name is none that we may take away. The message says why."""
+    """The pod of this name is not one that we may delete. The message says why."""
 
 
 class Replacer:
-    """One task per node at a time. `force`: a pod whose node is silent is taken out of the API at once, since
-    its kubelet may never answer; otherwise it waits for that."""
+    """Runs one task per node at a time. `cordon`: cordon the host first.
+
+    `force`: delete the pod of a silent node without a grace period, because its kubelet may never answer;
+    otherwise the API waits for the kubelet."""
 
     def __init__(self, api: Api, post: Callable[[Event], None], *, cordon: bool, force: bool) -> None:
         self._api, self._post, self._cordon, self._force = api, post, cordon, force
         self._errands = Errands()
 
     def replace(self, effect: ReplaceNode) -> None:
-        """Begin; what becomes of it comes as an event."""
+        """Begin a replacement. Its outcome is posted as a NodeReplaced."""
         self._errands.begin(effect.node, lambda: self._run(effect))
 
     async def close(self) -> None:
-        """Begin nothing more, and wait for nothing."""
+        """Cancel all replacements."""
         await self._errands.close()
 
     async def _run(self, effect: ReplaceNode) -> None:
@@ -70,7 +73,7 @@ class Replacer:
         return f"pod deleted{told}"
 
     async def _delete(self, path: str, pod: dict[str, Any], effect: ReplaceNode) -> None:
-        """Delete this very pod: one that has taken its name meanwhile is left alone."""
+        """Delete this very pod. A newer one that has taken its name meanwhile is left alone."""
         options: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -85,7 +88,8 @@ class Replacer:
                 raise
 
     async def _cordon_host(self, pod: dict[str, Any], effect: ReplaceNode) -> str:
-        """A fresh pod must not come to the same host. Returns what to add to the words."""
+        """Cordon the pod's host, so that the new pod does not come to it. Return what to add to the
+        outcome's reason."""
         host = pod.get("spec", {}).get("nodeName", "")
         if not host:
             return ""
@@ -96,7 +100,9 @@ class Replacer:
 
 
 def _successor(pod: dict[str, Any], effect: ReplaceNode) -> str:
-    """What to say when this pod is not the node that is meant, but one that has its name since; else "".
+    """Return why the pod is not the node that is meant, but a later one of the same name; "" when it is the
+    node.
+
     Raises NotOurs."""
     if pod.get("metadata", {}).get("labels", {}).get(OURS) != "holdfast":
         raise NotOurs(f"pod {effect.node} has no label {OURS}=holdfast: it is left alone")

@@ -1,7 +1,7 @@
-"""Watches the hosts: one that is cordoned, or tainted so that pods must leave, has its nodes drained.
+"""Watch the hosts, and drain the nodes on one that is cordoned, or tainted so that pods must leave.
 
-Taints that a pod is evicted for become SIGTERM by themselves, in the end; this is earlier: the ranks go to
-other nodes while the host still lives."""
+A pod that is evicted for a taint gets SIGTERM in the end anyway. This is earlier: the ranks move to other
+nodes while the host still lives."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ PATH = "/api/v1/nodes"
 GONE = 410
 WATCH_S = 240
 SILENT_S = 300.0
-"""The API ends a watch after WATCH_S; a connection that says nothing for longer is dead."""
+"""A connection without any data for this long is dead: the API itself ends a watch after WATCH_S."""
 LINE_BYTES_MAX = 4 << 20
 DRAIN_S = 300.0
-"""Ranks have so long to find a step boundary and other nodes; then they move as if the node were lost."""
+"""Seconds for ranks to reach a step boundary and move to other nodes; then they move as if
+the node were lost."""
 OURS = "its host is "
-"""How the reasons for our drains begin."""
+"""The beginning of the reasons for our own drains."""
 UNREACHABLE = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
-"""What Kubernetes says of a silent host: of silence our own beats tell, and sooner."""
+"""Taints of a silent host. They are ignored: our own heartbeats show silence sooner."""
 log = logging.getLogger(__name__)
 
 
 def why(host: dict[str, Any]) -> str:
-    """Why pods should leave this host; "" when they may stay."""
+    """Return why pods should leave this host; "" when they may stay."""
     spec = host.get("spec", {})
     for taint in spec.get("taints") or ():
         if taint.get("key") in UNREACHABLE or taint.get("effect") != "NoExecute":
@@ -52,8 +53,11 @@ def why(host: dict[str, Any]) -> str:
 
 
 class Taints:
-    """Asks for a drain of every node on a host that is to be left, and takes that back when pods may stay.
-    `nodes(host)` gives their names and what they are cordoned for; a drain has `drain_s`."""
+    """Requests a drain of every node on a host that pods should leave, and withdraws it when they may stay
+    again.
+
+    `nodes(host)` returns the names of the host's nodes and why each is cordoned. `drain_s`:
+    deadline of a drain."""
 
     def __init__(
         self,
@@ -63,11 +67,11 @@ class Taints:
         drain_s: float = DRAIN_S,
     ) -> None:
         self._api, self._post, self._nodes, self._drain_s = api, post, nodes, drain_s
-        self._hosts: dict[str, str] = {}  # why pods should leave each; "": they may stay
+        self._hosts: dict[str, str] = {}  # by host: why pods should leave it; "": they may stay
         self._reader: Reader | None = None
 
     async def run(self) -> None:
-        """List, then watch, for ever; after trouble again, with jitter."""
+        """List the hosts, then watch them, for ever; after an error again, with jitter."""
         pause_s = BACKOFF_S[0]
         try:
             while True:
@@ -92,7 +96,8 @@ class Taints:
         return str(document.get("metadata", {}).get("resourceVersion", ""))
 
     async def _follow(self, version: str) -> None:
-        """One watch, to its end. Raises KubeError; one of status GONE means: list anew."""
+        """Follow one watch to its end. Raises KubeError; the status GONE means that the hosts have to
+        be listed again."""
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
         path = f"{PATH}?{urlencode({**query, 'resourceVersion': version})}"
         self._reader = reader = Reader(self._api, path)
@@ -105,7 +110,7 @@ class Taints:
             self._hang_up()
 
     def _take(self, change: dict[str, Any]) -> None:
-        """Raises KubeError when the change says that the watch is over."""
+        """Take in one change of the watch. Raises KubeError when it says that the watch is over."""
         if change.get("type") == "ERROR":
             status = change.get("object", {})
             raise KubeError(int(status.get("code", 0)), str(status.get("message", "")))
@@ -134,18 +139,19 @@ class Taints:
 
 
 class Reader:
-    """Reads one watch in a thread of its own. `lines`: what it says, a KubeError, and None at the end."""
+    """Reads one watch in a thread of its own. `lines` gets each change, a KubeError if one occurs, and
+    None at the end."""
 
     def __init__(self, api: Api, path: str) -> None:
         self.lines: asyncio.Queue[Any] = asyncio.Queue()
         self._api, self._path, self._loop = api, path, asyncio.get_running_loop()
         self._connection: http.client.HTTPSConnection | None = None
-        self._door: socket.socket | None = None  # once it is open: ssl leaks one that breaks in its handshake
+        self._door: socket.socket | None = None  # once it is open: ssl leaks one that fails in the handshake
         self._over = False
         threading.Thread(target=self._run, name="kube-watch", daemon=True).start()
 
     def end(self) -> None:
-        """Have the thread return."""
+        """Make the thread return."""
         self._over = True
         if (door := self._door) is not None:  # the thread closes it
             with contextlib.suppress(OSError):
@@ -171,7 +177,7 @@ class Reader:
             return
         self._door.settimeout(SILENT_S)
         connection.request("GET", self._path, headers=self._api.headers())
-        with connection.getresponse() as response:  # it alone may hold the socket by now
+        with connection.getresponse() as response:  # by now only the response may hold the socket
             if response.status != http.client.OK:
                 understood(response.status, dict(response.headers), response.read(LINE_BYTES_MAX))
             while not self._over and (line := response.readline(LINE_BYTES_MAX)):
@@ -180,5 +186,5 @@ class Reader:
 
     def _say(self, each: Any) -> None:
         if not self._over:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 self._loop.call_soon_threadsafe(self.lines.put_nowait, each)

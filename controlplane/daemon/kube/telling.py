@@ -1,6 +1,7 @@
-"""Incidents as Kubernetes Events (events.k8s.io/v1), beside the pods that they are about.
+"""Write incidents as Kubernetes Events (events.k8s.io/v1), beside the pods that they are about.
 
-What is said again within a while becomes a series; a budget bounds what is sent; nothing is waited for."""
+An event that is repeated within SERIES_S becomes a series, which is updated now and then. A budget bounds the
+requests. Nothing waits for the API."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 CONTROLLER = "holdfast.dev/coordinator"
 NOTE_CHARS_MAX = 1000
-"""The API takes 1 KiB; a letter may be up to four bytes, so that long notes are cut by bytes."""
+"""Bytes of a note; the API takes 1 KiB. Bytes are counted, because a character may have up to four."""
 BURST, PER_S = 25, 0.2
+"""The budget of requests: this many at once, then this many per second."""
 SERIES_S = 360.0
-"""The same within so long is one more of a series; of that the API is told once in UPDATE_S."""
+"""An event that is repeated within this many seconds of its last occurrence belongs to a series."""
 UPDATE_S = 60.0
+"""Shortest time between two updates of a series, in s."""
 WAITING_MAX = 500
 KNOWN_MAX = 1000
 NORMAL, WARNING = "Normal", "Warning"
@@ -39,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One thing to be told. `node` "": about the coordinator's own pod."""
+    """One event to be written. `node` "": it is about the coordinator's own pod."""
 
     kind: str  # Normal, Warning
     reason: str
@@ -122,18 +125,18 @@ def _camel(word: str) -> str:
 
 @dataclass(slots=True)
 class Series:
-    """An event that the API has, and how often it was said since."""
+    """An event that the API has. `count`: how often it occurred; `sent`: the count that the API knows."""
 
     name: str
     namespace: str
     count: int
-    said_at: float
-    sent_at: float
+    said_at: float  # when it occurred last; this and the next in s on the clock of Telling
+    sent_at: float  # when the API was updated last
     sent: int = 1
 
 
 class Telling:
-    """Events of one coordinator. `pod`: its own name; `clock` in s."""
+    """Writes the Events of one coordinator. `pod`: its own name; `clock` in s."""
 
     def __init__(self, api: Api, pod: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._pod, self._clock = api, pod, clock
@@ -143,10 +146,10 @@ class Telling:
         self._room, self._room_at = float(BURST), clock()
         self._wake = asyncio.Event()
         self.untold = 0
-        """Events that the budget, or the API, did not take."""
+        """Events that were not written, because of the budget or the API."""
 
     def hear(self, effect: Effect) -> None:
-        """Tell of this, if it is one of those that are told."""
+        """Queue an Event for this effect, if it is of a kind that gets one."""
         make = _WORDS.get(type(effect))
         word = make(effect) if make is not None else None
         if word is None:
@@ -157,7 +160,7 @@ class Telling:
         self._wake.set()
 
     async def run(self) -> None:
-        """Tell for ever."""
+        """Write Events for ever."""
         while True:
             self._wake.clear()
             while self._waiting:
@@ -213,7 +216,7 @@ class Telling:
         }
 
     async def _uid(self, pod: str) -> str:
-        """`kubectl describe` shows the events of a pod's uid; "" when the pod is gone."""
+        """Return the uid of a pod, by which `kubectl describe` finds its events; "" when the pod is gone."""
         if pod not in self._uids:
             try:
                 path = f"/api/v1/namespaces/{self._api.account.namespace}/pods/{pod}"
@@ -239,7 +242,7 @@ class Telling:
             log.warning("a series of events is not told to Kubernetes: %s", error)
 
     def _may(self, now: float) -> bool:
-        """Whether the budget has room for one more request."""
+        """Return whether the budget has room for one more request, and take it."""
         self._room = min(BURST, self._room + (now - self._room_at) * PER_S)
         self._room_at = now
         if self._room < 1:

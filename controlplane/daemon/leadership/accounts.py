@@ -1,6 +1,6 @@
-"""Where the jobs' time went, through changes of leader: kept in etcd, and taken up by the next reign.
+"""Keep in etcd where the jobs' time went, for the next leader.
 
-Without it every change of leader would begin the accounts anew, and a job's goodput would jump."""
+Otherwise every change of leader would begin the accounts at zero, and a job's goodput would jump."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAVE_S = 30.0
-"""Between two times that accounts are kept: at most so much is missing after a change of leader."""
+"""Seconds between two saves: at most this much is missing after a change of leader."""
 
 VALUES_MAX = 48
 """Accounts in one transaction."""
 
 
 def packed(account: Account) -> bytes:
-    """As etcd keeps it. The minutes are left out: they are of the last hours, and many."""
+    """Return an account as etcd keeps it. The minutes are left out: they are many, and only
+    of the last hours."""
     return json.dumps({"v": 1, **account.row()}).encode()
 
 
 def unpacked(value: bytes) -> Account:
-    """Raises ValueError, with what is wrong, for what `packed` did not make."""
+    """Return the account that `packed` made. Raises ValueError that says what is wrong."""
     document: Any = json.loads(value)
     try:
         lost_s = {str(cause): float(lost) for cause, lost in document["lost_s"].items()}
@@ -48,7 +49,8 @@ def unpacked(value: bytes) -> Account:
 
 
 def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
-    """What the last leader kept, by job; one that cannot be read is logged, and begins anew."""
+    """Return the accounts that the last leader saved, by job. One that cannot be read is logged,
+    and begins at zero."""
     found = {}
     for key, value in values.items():
         job, _, rest = key[len(keys.jobs) :].partition("/") if key.startswith(keys.jobs) else ("", "", "")
@@ -62,7 +64,7 @@ def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
 
 
 class Keeper:
-    """Keeps one reign's accounts in etcd."""
+    """Keeps the accounts of one leader term in etcd."""
 
     def __init__(
         self, store: Commit, account_key: Callable[[str], str], term: int, observer: Observer
@@ -71,18 +73,18 @@ class Keeper:
         self._kept: dict[str, bytes] = {}
 
     async def run(self) -> None:
-        """Keep them for ever. Raises Fenced when another leader reigns."""
+        """Save them again and again. Raises Fenced when another coordinator leads."""
         while True:
             await asyncio.sleep(SAVE_S)
             try:
                 await self.keep()
             except Fenced:
                 raise
-            except EtcdError as error:  # they are kept the next time
+            except EtcdError as error:  # the next round saves them
                 log.warning("the jobs' accounts are not in etcd: %s", error)
 
     async def keep(self) -> None:
-        """Keep those that have changed. Raises EtcdError."""
+        """Save those that have changed. Raises EtcdError."""
         made = {job: packed(account) for job, account in self._observer.accounts().items()}
         news = [job for job, value in made.items() if self._kept.get(job) != value]
         for first in range(0, len(news), VALUES_MAX):

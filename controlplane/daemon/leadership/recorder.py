@@ -1,4 +1,4 @@
-"""Takes Store effects to etcd in order, without holding up the loop; answers with Stored or StoreFailed."""
+"""Carry the core's writes to etcd in order, without delaying the loop, and post Stored or StoreFailed."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ log = logging.getLogger(__name__)
 
 TXN_VALUES_MAX = 48
 TXN_BYTES_MAX = 512 * 1024
-"""What waits while a transaction is under way goes into the next one together, up to these."""
+"""Limits of one transaction. The writes that arrive while one is under way go into the next together."""
 
 ANSWERS_KEPT = 256
 OVER = "this coordinator leads no more; ask the leader"
 
 
 Write = tuple[int, dict[str, bytes | None]]
-"""A ticket, and the keys and values that it stands for; None: the key is deleted."""
+"""A ticket, and its keys and values; None: the key is deleted."""
 
 
 class Commit(Protocol):
-    """Writes all these values in one transaction that compares the leader's term, or none of them."""
+    """Writes all values in one transaction that compares the leader's term, or none of them."""
 
     async def commit(self, term: int, puts: Mapping[str, bytes | None]) -> int:
-        """Raises Fenced when another leads, another EtcdError when etcd does not hold the values."""
+        """Raise Fenced when another coordinator leads, another EtcdError when the values are not written."""
         ...
 
 
 class Recorder:
-    """One writer per reign. A StoreFailed ends its ticket: the core asks anew when it still wants it."""
+    """The only writer of a leader term. It repeats no failed write: after a StoreFailed the core sends the
+    write again, if it still wants it."""
 
     def __init__(
         self, store: Commit, records: Records, post: Callable[[Event], None], term: int, metrics: Metrics
@@ -54,12 +55,12 @@ class Recorder:
         self._term, self._metrics = term, metrics
         self._waiting: deque[Write] = deque()
         self._wake = asyncio.Event()
-        self._asked: dict[int, asyncio.Future[str]] = {}
-        self._answered: dict[int, str] = {}
+        self._asked: dict[int, asyncio.Future[str]] = {}  # by ticket, as is the next
+        self._answered: dict[int, str] = {}  # "", or why etcd does not hold it
         self._over = False
 
     def add(self, effect: Store) -> None:
-        """Have it written after all that were added before."""
+        """Queue a write, behind all that were queued before."""
         try:
             check(effect)
             puts = self._records.puts(effect)
@@ -71,14 +72,16 @@ class Recorder:
         self._wake.set()
 
     def outcome(self, ticket: int) -> asyncio.Future[str]:
-        """Becomes "" when etcd holds what the ticket stands for, else why not. Ask soon after `add`."""
+        """Return a future: "" once etcd holds what the ticket stands for, else why not.
+
+        Ask soon after `add`: only the last ANSWERS_KEPT outcomes are remembered."""
         answer = self._asked.setdefault(ticket, asyncio.get_running_loop().create_future())
         if ticket in self._answered or self._over:
             self._answer(ticket, self._answered.get(ticket, OVER))
         return answer
 
     async def run(self) -> None:
-        """Write for ever. Raises Fenced when another leader reigns."""
+        """Write what is queued, for ever. Raises Fenced when another coordinator leads."""
         try:
             while True:
                 await self._wake.wait()
@@ -91,7 +94,7 @@ class Recorder:
                 self._answer(ticket, OVER)
 
     def _batch(self) -> list[Write]:
-        """The oldest effect, and those after it that fit into the same transaction."""
+        """Take the oldest write, and those after it that fit into the same transaction."""
         batch = [self._waiting.popleft()]
         count, size = len(batch[0][1]), _size(batch[0])
         while self._waiting:
@@ -103,8 +106,8 @@ class Recorder:
         return batch
 
     async def _write(self, batch: list[Write]) -> None:
-        """Write a batch in one transaction; when etcd will not have it, each by itself: one value that it
-        never takes must not hold up the others."""
+        """Write a batch in one transaction. If etcd refuses it, write each by itself: one value that etcd
+        never accepts must not hold up the others."""
         tickets = [ticket for ticket, _ in batch]
         puts = {key: value for _, values in batch for key, value in values.items()}
         begun = time.perf_counter()
@@ -126,7 +129,8 @@ class Recorder:
             self._post(Stored(ticket))
 
     def _failed(self, tickets: list[int], error: EtcdError) -> None:
-        """Tell the core; when others wait on the same trouble, it hears of it once for each."""
+        """Post the failure of these tickets. When etcd is away or another coordinator leads, everything that
+        waits fails with them."""
         fenced = isinstance(error, Fenced)
         if fenced or isinstance(error, EtcdUnavailable):
             tickets = [*tickets, *(ticket for ticket, _ in self._waiting)]

@@ -1,4 +1,7 @@
-"""One reign: everything that lives and ends with one term of leadership, around one Cluster."""
+"""Hold everything that lives and ends with one leader term, around one Cluster.
+
+Every term has a new object of this class, with its own core, streams, queues and tasks. So nothing that was
+under way in a former term can act in this one."""
 
 from __future__ import annotations
 
@@ -70,17 +73,20 @@ MARKED = {
     NoteKind.CHECKPOINT_WAITS: "waits",
     NoteKind.CHECKPOINT_REFUSED: "refused",
 }
-"""Notes that say what became of what a person wants of a node or a job, and the words for people."""
+"""Notes that answer what a person asked for a node or a job, and the word that the person gets."""
 
 Wish = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted
-"""What a person wants of a node or a job, answered by such a note."""
+"""What a person can ask for a node or a job. The core answers with one of the notes above."""
 
 BEATS_PER_S = 1000
-"""What one leader should hear in all; with more nodes each beats less often."""
+"""Heartbeats per second that one leader should get in all. With more nodes, each sends them less often."""
 
 
 class Reign:
-    """Built when elected, dropped when leadership is lost."""
+    """One leader term: built after the election, dropped when leadership is lost.
+
+    `held` returns whether this process may still lead. `trouble` returns why etcd does not answer
+    keepalives; "": it does."""
 
     def __init__(
         self,
@@ -128,7 +134,7 @@ class Reign:
         self.post(elected)
 
     def post(self, event: Event) -> None:
-        """Have the core take this event."""
+        """Have the core take this event, after those posted before."""
         self.loop.post(event)
 
     def _heard(self, event: Event) -> None:
@@ -145,7 +151,7 @@ class Reign:
             self._platform.hear(effect)
 
     async def run(self) -> None:
-        """Lead until cancelled, fenced (an exception group with Fenced), or the core raises."""
+        """Lead until cancelled, until Fenced (in an exception group), or until the core raises."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.loop.run())
             group.create_task(self.recorder.run())
@@ -157,7 +163,7 @@ class Reign:
                 group.create_task(self._platform.watch(self.post, self.core))
 
     async def _hush(self) -> None:
-        """At the end of the reign nobody is asked any more."""
+        """Wait for the end of the term, then end all requests that it has under way."""
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -169,7 +175,7 @@ class Reign:
                 self._spans.end()
 
     async def _watch_etcd(self) -> None:
-        """Tell the core when etcd ceases to answer keepalives, and when it answers again."""
+        """Post when etcd stops answering keepalives, and when it answers again."""
         while True:
             trouble = self._trouble()
             if bool(trouble) != bool(self._troubled):
@@ -179,7 +185,8 @@ class Reign:
             await asyncio.sleep(GAUGE_INTERVAL_S)
 
     async def submit(self, event: JobSubmitted) -> tuple[str, str]:
-        """Post a submission. Why it is refused, "" if it is not; and "" once etcd holds it, else why not."""
+        """Submit a job. Return why it is refused ("": it is not), and why etcd does not hold it
+        yet ("": it does)."""
         try:
             effects = await self.loop.ask(event)
         except ReignOver as over:
@@ -196,7 +203,7 @@ class Reign:
         return "", await self._stored(self.core.unstored(event.spec.job))
 
     async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
-        """Post an event; "" once etcd holds all that the core knows of its job, else why it does not."""
+        """Post an event. Return "" once etcd holds all that the core knows of its job, else why not."""
         try:
             await self.loop.ask(event)
         except ReignOver as over:
@@ -207,8 +214,9 @@ class Reign:
         return await self._stored(self.core.unstored(name))
 
     async def adopt(self, event: CheckpointsFound) -> tuple[dict[str, str], str]:
-        """Post what was found on a storage. Returns why which were refused, by id, and "" once etcd holds
-        the others, else why it does not."""
+        """Post checkpoints that were found on a storage.
+
+        Returns why some are refused, by id, and why etcd does not hold the others yet ("": it does)."""
         try:
             effects = await self.loop.ask(event)
         except ReignOver as over:
@@ -220,7 +228,7 @@ class Reign:
         return refused, await self._stored(self.core.unrecorded(event.job))
 
     async def release(self, node: str, reason: str) -> str:
-        """Forget a node's failures; "" once etcd has, else why not."""
+        """Forget a node's failures. Return why etcd has not forgotten them yet; "": it has."""
         try:
             effects = await self.loop.ask(QuarantineReleased(node, reason))
         except ReignOver as over:
@@ -228,8 +236,8 @@ class Reign:
         return await self._stored(tuple(each.ticket for each in effects if isinstance(each, STORES)))
 
     async def mark(self, event: Wish) -> tuple[str, str, str]:
-        """Post what a person wants: what became of it (see MARKED), why, and "" once etcd holds it, else why
-        it does not."""
+        """Post what a person asks for. Return the outcome (see MARKED), the reason for it, and why etcd does
+        not hold it yet ("": it does)."""
         try:
             effects = await self.loop.ask(event)
         except ReignOver as over:
@@ -244,11 +252,11 @@ class Reign:
     async def _stored(self, tickets: tuple[int, ...]) -> str:
         for outcome in asyncio.as_completed(map(self.recorder.outcome, tickets)):
             if reason := await outcome:
-                return reason  # what was queued behind it has not been asked for yet
+                return reason  # the core has not sent the writes behind it yet
         return ""
 
     def status(self, leader: str) -> pb.StatusReply:
-        """What people ask to see."""
+        """Return the answer of Admin.Status."""
         now = time.monotonic()
         rows = {
             "jobs": view.jobs(self.core, now),
@@ -264,7 +272,7 @@ class Reign:
         return codec.welcome(self._cluster_name, interval_s, term)
 
     async def _show(self) -> None:
-        """Keep the gauges that are counted from the cluster's state."""
+        """Update the gauges that are counted from the cluster's state, once a second."""
         while True:
             self.observer.look(self.core)
             self._metrics.show_health(view.health(self.core, time.monotonic()).level)

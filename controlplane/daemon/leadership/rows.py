@@ -1,4 +1,4 @@
-"""What etcd keeps for the next leader: the core's records to keys and values, and back at election."""
+"""Translate the core's records to keys and values of etcd, and back when a leader is elected."""
 
 from __future__ import annotations
 
@@ -43,18 +43,19 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 GONE_STATES = frozenset({"lost", LEFT})
-"""Nodes in such a state when the last leader wrote it are not waited for."""
+"""States of a node, as the last leader recorded them, in which the next leader does not wait for it."""
 
 
 @dataclass(slots=True)
 class Records:
-    """Makes the writes of one reign. Remembers checkpoints, because `latest` names the newest good one."""
+    """Makes the writes of one leader term. It remembers the checkpoints, because `latest` names the
+    newest good one."""
 
     keys: Keyspace
     checkpoints: dict[str, dict[str, CheckpointRecord]] = field(default_factory=dict)
 
     def puts(self, store: Store) -> dict[str, bytes | None]:
-        """The keys and values of one Store effect, which change together or not at all; None: deleted."""
+        """Return the keys and values of a write, all or none of which take effect; None: delete the key."""
         return _PUTS[type(store)](self, store)
 
     def _job(self, store: StoreJob) -> dict[str, bytes | None]:
@@ -92,7 +93,7 @@ class Records:
         }
 
     def _forget(self, job: str, ids: Iterable[str]) -> dict[str, bytes | None]:
-        """Deletes records; one that is not there is gone already."""
+        """Return the deletions of these checkpoints' records. One that is not known is deleted already."""
         known = self.checkpoints.setdefault(job, {})
         gone = [known.pop(name) for name in ids if name in known]
         puts: dict[str, bytes | None] = {
@@ -106,10 +107,10 @@ class Records:
         return max(good)[2].encode() if good else b""
 
     def elected(self, term: int, values: Mapping[str, bytes]) -> Elected:
-        """Everything below the cluster's prefix as the event that starts a reign.
+        """Return the event that starts a leader term, made of everything below the cluster's prefix.
 
-        What cannot be read is left out, and told. A job is left out whole when its own records cannot be:
-        nothing of it is touched."""
+        What cannot be read is left out, logged, and listed in `unread`. When the spec, state or generation of
+        a job cannot be read, the whole job is left out, and nothing of it is touched."""
         unread: list[Unread] = []
         jobs, nodes = _by_job(self.keys, values), _documents(self.keys, values, unread)
         specs, states, generations, checkpoints = [], [], [], []
@@ -156,7 +157,7 @@ _PUTS: dict[type, Callable[[Records, Any], dict[str, bytes | None]]] = {
 
 
 def check(store: Store) -> None:
-    """Raise WireError, naming it, on a number that no leader to come would read."""
+    """Raise WireError that names a number which no later leader could read."""
     for each in dataclasses.fields(store):
         record = getattr(store, each.name)
         if dataclasses.is_dataclass(record):
@@ -164,7 +165,7 @@ def check(store: Store) -> None:
 
 
 def _by_job(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
-    """Values by job and by the rest of their key."""
+    """Return the values by job, and by the rest of their key."""
     jobs: dict[str, dict[str, bytes]] = {}
     for key, value in values.items():
         if key.startswith(keys.jobs):
@@ -185,14 +186,14 @@ def _read(record: type[R], rows: Mapping[str, bytes], name: str) -> R | None:
     try:
         return _bounded(record, rows[name])
     except WireError as error:
-        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # a value may be a secret
+        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # the rest may be a secret
         raise WireError(f"{name}: {told}") from error
 
 
 def _checkpoints(
     prefix: str, job: str, rows: Mapping[str, bytes], unread: list[Unread]
 ) -> list[CheckpointRecord]:
-    """Readable checkpoint records of a job, oldest first."""
+    """Return the readable checkpoint records of a job, oldest first."""
     found = []
     for name, value in rows.items():
         if not name.startswith("checkpoints/m/"):
@@ -205,7 +206,7 @@ def _checkpoints(
 
 
 def _lemons(keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]) -> Iterable[LemonRecord]:
-    """Readable histories of nodes, by name; where one is not, the node begins anew."""
+    """Yield the readable failure histories, by node. Where one is unreadable, the node begins without any."""
     for key in sorted(values):
         if not key.startswith(keys.quarantine):
             continue
@@ -218,7 +219,8 @@ def _lemons(keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]) -
 def _documents(
     keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]
 ) -> dict[str, dict[str, Any]]:
-    """The records of nodes, by name; of one that cannot be read nothing is known: the node is waited for."""
+    """Return the nodes' records, by name. A node whose record is unreadable is waited for:
+    nothing is known of it."""
     found: dict[str, dict[str, Any]] = {}
     for key in sorted(key for key in values if key.startswith(keys.nodes)):
         document: dict[str, Any] = {}
@@ -233,7 +235,7 @@ def _documents(
 def _marks(
     keys: Keyspace, documents: Mapping[str, Mapping[str, Any]], unread: list[Unread]
 ) -> Iterable[NodeMarks]:
-    """What nodes are marked with; marks that cannot be read are none."""
+    """Yield the marks of nodes. Unreadable marks count as none."""
     for node, document in documents.items():
         try:
             devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
@@ -248,7 +250,7 @@ def _marks(
 
 
 def _places(documents: Mapping[str, Mapping[str, Any]]) -> Iterable[NodePlace]:
-    """Where nodes were, as far as that is known."""
+    """Yield where nodes were, as far as that is known."""
     for node, document in documents.items():
         if document:
             said = (str(document.get(name, "")) for name in ("state", "reason", "address", "domain"))

@@ -1,4 +1,6 @@
-"""From standby to leader and back: elect, read etcd, lead until it is over, begin again from nothing."""
+"""Alternate between standby and leader: campaign, read etcd, lead until the term is over, begin again.
+
+Nothing of one term is left for the next: each begins with what etcd holds."""
 
 from __future__ import annotations
 
@@ -28,17 +30,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""Between a reign that ended and the next candidacy, and between attempts to reach etcd."""
+"""Seconds between the end of a term and the next candidacy, and between attempts to reach etcd."""
 
 RESIGN_S = 1.5
-"""Then an etcd that is away is not waited for."""
+"""Seconds to wait for an etcd that is away when a leader steps down."""
 
 LOOK_S = 0.2
-"""How often a standby looks whether a leader of this machine still lives."""
+"""Seconds between two looks whether a leader on this machine still lives."""
 
 
 class Standby:
-    """Runs for ever: a candidate while another leads, the leader while it may."""
+    """Runs for ever: a candidate while another coordinator leads, the leader while it may."""
 
     def __init__(
         self,
@@ -53,7 +55,8 @@ class Standby:
         self._metrics, self._journal = front.metrics, front.journal
 
     async def run(self) -> None:
-        """Until cancelled. Raises the EtcdError that trying again cannot mend (auth, not etcd)."""
+        """Run until cancelled. Raises the EtcdError that no further try can change (EtcdAuth,
+        EtcdNotEtcd)."""
         while True:
             watcher = asyncio.create_task(self._watch_leader())
             try:
@@ -68,7 +71,8 @@ class Standby:
             await asyncio.sleep(PAUSE_S)
 
     async def _watch_leader(self) -> None:
-        """Know who leads, to tell agents and tools; clear away a leader of this machine that is dead."""
+        """Keep the leader's address, for agents and tools. Remove the key of a leader of this
+        machine that is dead."""
         while True:
             try:
                 row = await self._election.leader()
@@ -86,7 +90,7 @@ class Standby:
                 await asyncio.sleep(PAUSE_S)
 
     async def _attend(self, row: Row, identity: Identity) -> None:
-        """Look after one leader for a moment."""
+        """Look for a second whether the process of this leader lives; if it is dead, remove its key."""
         for _ in range(round(PAUSE_S / LOOK_S)):
             if identity.is_dead():
                 log.warning(
@@ -100,7 +104,7 @@ class Standby:
             await asyncio.sleep(LOOK_S)
 
     async def _lead(self, leadership: Leadership) -> None:
-        """One reign, from reading etcd to its end."""
+        """Lead for one term, from reading etcd to its end."""
         records = EtcdRecords(self._etcd, self._keys)
         listing = await self._read(records, leadership)
         if listing is None:
@@ -131,7 +135,7 @@ class Standby:
             self._end(reign, reason)
 
     async def _read(self, records: EtcdRecords, leadership: Leadership) -> Listing | None:
-        """All records; None when leadership was lost before etcd gave them."""
+        """Return all records; None when leadership was lost before etcd answered."""
         while leadership.held:
             begun = time.perf_counter()
             try:
@@ -145,7 +149,7 @@ class Standby:
         return None
 
     async def _until_over(self, reign: Reign, leadership: Leadership) -> str:
-        """Run it until it ends by itself or leadership is lost; says why."""
+        """Run the term until it ends by itself or leadership is lost. Return why."""
         running = asyncio.create_task(reign.run(), name=f"reign-{reign.term}")
         lost = asyncio.create_task(leadership.lost.wait())
         try:
@@ -177,7 +181,7 @@ class Standby:
 
 
 async def _resign(leadership: Leadership) -> None:
-    """Step down, without waiting long for an etcd that is away: the lease then expires."""
+    """Step down, but do not wait long for an etcd that is away: the lease expires by itself then."""
     try:
         async with asyncio.timeout(RESIGN_S):
             await leadership.resign()
@@ -186,7 +190,10 @@ async def _resign(leadership: Leadership) -> None:
 
 
 def why_over(term: int, failed: BaseException, lost: str) -> str:
-    """Why a reign ended by itself. That another leads, or that its time is over, is no failure of ours."""
+    """Return why a term ended by itself.
+
+    It is normal that another coordinator leads or that the lease ran out; everything else is logged as a
+    failure of ours."""
     cause = failed
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]

@@ -1,4 +1,4 @@
-"""Which nodes and jobs something has just happened to: whoever shows them looks at those first."""
+"""Mark the nodes and jobs that have just changed, so that the status page looks at them first."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ _QUIET = (
     events.SnapshotReady,
     events.SnapshotVouched,
 )
-"""Events that come all the time: what they change is found by looking at every node in turn."""
+"""Events that come all the time. What they change is found when the page looks at every node in turn."""
 _INNER = ("status", "verdict", "incident", "state", "generation", "record", "spec")
+"""Fields of events and effects that hold another record, which may name a job or a node."""
 _ORDERS = (effects.Release, *effects.STORES)
 
 
 class Changes:
-    """Costs one look at a flag while nobody watches. `news` is set with each mark."""
+    """The nodes and jobs that changed since the page looked at them. `news` is set with each mark.
+
+    While nobody watches, an event costs one look at a flag."""
 
     def __init__(self) -> None:
         self.watched = False
@@ -34,12 +37,12 @@ class Changes:
         self.news = asyncio.Event()
 
     def event(self, event: Event) -> None:
-        """The core has taken this event."""
+        """Mark what this event is about. The core has taken it."""
         if self.watched and not isinstance(event, _QUIET):
             self._mark(event)
 
     def effect(self, effect: Effect) -> None:
-        """The core has decided this."""
+        """Mark what this effect is about. The core has decided on it."""
         if self.watched and not isinstance(effect, _ORDERS):
             self._mark(effect)
 
@@ -55,7 +58,7 @@ class Changes:
         self.news.set()
 
     def forget(self) -> None:
-        """Nobody watches any more."""
+        """Mark nothing more: nobody watches."""
         self.watched = False
         self.nodes.clear()
         self.jobs.clear()

@@ -1,4 +1,4 @@
-"""What becomes of the core's effects: a table from each effect to who carries it out."""
+"""Dispatch the core's effects, by a table from each kind of effect to the function that carries it out."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ JOB_OF: dict[type, Callable[[Any], str]] = {
         lambda order: order.job,
     ),
 }
-"""The orders that a recovery is made of, and whose it is: they name the incident that is open."""
+"""The orders that belong to a recovery, and where each names its job. They are sent with the name of the
+job's open incident."""
 
 
 class Performer:
-    """Carries out effects at once and without waiting: orders are queued, writes are queued."""
+    """Carries out effects at once and without waiting: orders and writes are only queued."""
 
     def __init__(
         self, links: Links, recorder: Recorder, metrics: Metrics, welcome: Callable[[int], Any]
@@ -73,14 +74,15 @@ class Performer:
             **dict.fromkeys(TOLD, self._told),
             effects.Judged: self._judged,
             effects.IncidentChanged: self._incident,
+            # The reign replaces the next four where it can carry them out.
             effects.Probe: self._told,
             effects.ReplaceNode: self._told,
-            effects.StacksKept: self._told,  # this, too:
-            effects.Alert: self._told,  # the reign puts others here
+            effects.StacksKept: self._told,
+            effects.Alert: self._told,
             effects.Note: self._note,
         }
         self.term = 0
-        self._open: dict[str, str] = {}  # incidents by job
+        self._open: dict[str, str] = {}  # by job: the name of its open incident
 
     def perform(self, effect: Effect) -> None:
         """Carry out one effect."""
@@ -107,9 +109,9 @@ class Performer:
             self._open.pop(effect.incident.job, None)
 
     def _told(self, effect: Effect) -> None:
-        """For journal and metrics only: they see every effect."""
+        """Do nothing: such effects are for journal and metrics, which see every effect anyway."""
 
     def _note(self, effect: effects.Note) -> None:
-        """The journal has it; what the core dropped is counted."""
+        """Count what the core dropped. The journal has every note."""
         if effect.kind in DROPPED:
             self._metrics.messages_dropped_total.labels("stale").inc()

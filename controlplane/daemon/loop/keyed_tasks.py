@@ -1,4 +1,4 @@
-"""Tasks that are run for nodes, one per node at a time."""
+"""Run tasks for nodes, one per node at a time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 
 class Errands:
-    """What is under way, by node."""
+    """The tasks that run now, by node."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, node: str, errand: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Begin this one, unless one for the node is under way."""
+        """Begin this task, unless one for the node runs already."""
         if node not in self._tasks:
             task = asyncio.get_running_loop().create_task(errand())
             self._tasks[node] = task
             task.add_done_callback(lambda _: self._tasks.pop(node, None))
 
     async def close(self) -> None:
-        """End all of them."""
+        """Cancel all tasks and wait for their end."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Asks silent nodes directly whether they live: a connection to their agent's peer service, and no more."""
+"""Ask silent nodes directly whether they live: connect to their agent's peer service, and hang up."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 TRIES = 3
 TRY_S = 1.0
-"""A lost SYN is sent again after one second: three tries of one second are three chances."""
+"""Seconds for each try. The kernel repeats a lost SYN only after one second: each try is one chance."""
 AT_ONCE = 64
 """Connections that are tried at the same time."""
 
 
 class Prober:
-    """Carries out Probe effects, each as a task; one probe per node at a time."""
+    """Carries out Probe effects, each in a task of its own; one probe per node at a time."""
 
     def __init__(self, post: Callable[[Event], None]) -> None:
         self._post = post
@@ -32,11 +32,11 @@ class Prober:
         self._errands = Errands()
 
     def probe(self, effect: Probe) -> None:
-        """Ask; the answer comes as an event."""
+        """Begin a probe. Its answer is posted as a ProbeAnswered."""
         self._errands.begin(effect.node, lambda: self._ask(effect))
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel all probes."""
         await self._errands.close()
 
     async def _ask(self, effect: Probe) -> None:
@@ -46,7 +46,7 @@ class Prober:
 
 
 async def knock(address: str) -> str:
-    """Connect to host:port and hang up. Returns "" when somebody answered, else why nobody did."""
+    """Connect to host:port and hang up. Return "" when somebody answered, else why nobody did."""
     host, _, port = address.rpartition(":")
     trouble = ""
     for _ in range(TRIES):
@@ -59,7 +59,7 @@ async def knock(address: str) -> str:
             number = getattr(error, "errno", None)
             trouble = f"{address}: {os.strerror(number) if number else error}"
             if number == errno.ECONNREFUSED:
-                break  # the host answers, and nobody listens there: trying again says the same
+                break  # the host lives, but nothing listens there: another try fails too
             await asyncio.sleep(TRY_S / 4)
         else:
             writer.close()

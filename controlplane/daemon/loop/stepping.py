@@ -1,4 +1,8 @@
-"""The loop around the pure core: one task takes events in order, steps the core, has its effects run."""
+"""Run the loop around the pure core: one task takes events in order, steps the core, carries out its effects.
+
+No other task steps the core, so it needs no locks. The loop asks before each batch of events whether this
+process still leads: it may have been stopped (SIGSTOP, a suspended machine) and wake up when its term is
+over. Whatever the core raises ends the term; those who wait for an answer get ReignOver."""
 
 from __future__ import annotations
 
@@ -22,24 +26,24 @@ if TYPE_CHECKING:
     from controlplane.daemon.telemetry.metrics import Metrics
 
 BATCH_EVENTS = 64
-"""Events taken before others on the event loop (streams, etcd) get their turn."""
+"""Events that are taken before other tasks of the event loop (streams, etcd) get their turn."""
 
 BACKLOG_MAX = 20_000
-"""With so many events waiting, streams are not read from."""
+"""While more events than this wait, nothing is read from streams."""
 
 TICK_MIN_S = 0.001
-
+"""Shortest wait for a deadline of the core, in s."""
 _STANDING = attrgetter("member", "phase", "generation", "pid")
-"""What of a member's status is news when it changes."""
+"""The fields of a member's status whose change makes a beat worth a line in the journal."""
 
 NOTE_INTERVAL_S = 10.0
-"""The same note, or release, is journalled once in so long."""
+"""The same note, or release, is journalled at most once in this time."""
 
 NOTES_KEPT = 4096
 
 
 class ReignOver(Exception):
-    """Leadership was lost: what was asked for was not done."""
+    """Leadership was lost: the request was not carried out."""
 
     def __init__(self) -> None:
         super().__init__("this coordinator leads no more; ask the leader")
@@ -51,19 +55,20 @@ class Core(Protocol):
     settings: CoreSettings
 
     def step(self, now: float, event: Event) -> list[Effect]:
-        """Take an event, decide."""
+        """Take an event and decide. `now` is s on a monotonic clock."""
         ...
 
     def next_deadline(self) -> float:
-        """When to send the next Tick, s on the clock of `step`."""
+        """Return when the next Tick is due, s on the clock of `step`; infinity: none is."""
         ...
 
 
 class Loop:
-    """The only owner of a Cluster. `run` ends by cancellation, or by whatever the core raises.
+    """The only owner of a Cluster. `run` ends when it is cancelled, with ReignOver, or with what the core
+    raises.
 
-    `held` is asked before each act: a process that was stopped learns there that its time is over.
-    `heard` is told of every event that the core has taken, before its effects are carried out."""
+    `held` returns whether this process may still lead. `heard` is called with every event that the core has
+    taken, before its effects are carried out."""
 
     def __init__(
         self, core: Core, term: int, perform: Callable[[Effect], None], journal: Journal, metrics: Metrics
@@ -77,8 +82,8 @@ class Loop:
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
-        self._notes: dict[Note | tuple[str, int, int], float] = {}
-        self._beats: dict[str, tuple[Any, ...]] = {}
+        self._notes: dict[Note | tuple[str, int, int], float] = {}  # when each was journalled last
+        self._beats: dict[str, tuple[Any, ...]] = {}  # by node: its last beat, without the steps
 
     def post(self, event: Event) -> None:
         """Have the core take this event, after those posted before."""
@@ -86,7 +91,7 @@ class Loop:
         self._wake.set()
 
     async def ask(self, event: Event) -> list[Effect]:
-        """Post an event and wait for what the core decides upon it."""
+        """Post an event, and return the effects that the core decides on. Raises ReignOver."""
         if self._over:
             raise ReignOver
         answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
@@ -96,16 +101,16 @@ class Loop:
 
     @property
     def waiting(self) -> int:
-        """Events that the core has not taken yet."""
+        """How many events the core has not taken yet."""
         return len(self._waiting)
 
     async def room(self) -> None:
-        """Wait while too many events wait. All streams together post one more each, then, at most."""
+        """Wait while more than BACKLOG_MAX events wait. So each stream adds at most one event beyond that."""
         while len(self._waiting) > BACKLOG_MAX:
             await self._drained.wait()
 
     async def run(self) -> None:
-        """Step the core for ever."""
+        """Step the core again and again."""
         try:
             while True:
                 await self._rest()
@@ -113,7 +118,7 @@ class Loop:
                     raise ReignOver
                 for _ in range(min(len(self._waiting), BATCH_EVENTS)):
                     self._take(*self._waiting[0])
-                    self._waiting.popleft()  # not before: whoever asked hears when the reign ends by it
+                    self._waiting.popleft()  # only now: if the core raises, `finally` answers its `ask`
                 if self._core.next_deadline() <= time.monotonic():
                     self._take(events.Tick(), None)
                 if len(self._waiting) <= BACKLOG_MAX:
@@ -128,7 +133,7 @@ class Loop:
                     answer.set_exception(ReignOver())
 
     async def _rest(self) -> None:
-        """Until there is an event, or the core's next deadline."""
+        """Wait for an event, or for the core's next deadline."""
         if self._waiting:
             return
         self._wake.clear()
@@ -172,8 +177,8 @@ class Loop:
             self._journal.write(self._term, "effect", effect)
 
     def _is_repeated(self, effect: Effect) -> bool:
-        """Whether it is a note that was written in the last seconds: a beat may repeat it for ever. Or a
-        release that was written for another node."""
+        """Return whether this effect was written in the last seconds: a note, which every beat may repeat, or
+        a release, which goes to each node."""
         if isinstance(effect, Release):
             key: Note | tuple[str, int, int] = (effect.job, effect.step, effect.void_step)
         elif isinstance(effect, Note):
@@ -189,8 +194,8 @@ class Loop:
         return repeated
 
     def _is_steady(self, event: Event) -> bool:
-        """Whether it tells nothing new: a tick, one rank's snapshot of many, or a beat that differs from the
-        last in steps only."""
+        """Return whether an event is routine: a tick, one rank's snapshot of many, or a beat that differs
+        from the node's last one in steps only."""
         if isinstance(event, events.Tick | events.SnapshotReady | events.SnapshotVouched):
             return True
         if not isinstance(event, events.NodeBeat):

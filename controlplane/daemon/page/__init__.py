@@ -1,1 +1,1 @@
-"""The status page: one listener over HTTP, the picture that it shows, and how that stays live."""
+"""Serve the status page: an HTTP listener, the picture that the page shows, and its live updates."""

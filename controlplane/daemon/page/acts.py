@@ -1,6 +1,6 @@
-"""What a logged-in operator may do from the page: methods of the Admin service, by the rules of that service.
+"""Let logged-in operators act from the page: through the methods of the Admin service, by its rules.
 
-The page is one more way to call them: the same roles, checks, words and answers as over gRPC."""
+The page is one more way to call these methods: roles, checks, words and answers are the same as over gRPC."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _STATUS = {
 
 
 class _Context:
-    """What the methods of Admin want of a call: a way out, with the reason."""
+    """Stands for grpc's context of a call: it gives Admin's methods a way to refuse."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise Refused(_STATUS[code], details)
 
     def set_trailing_metadata(self, metadata: object) -> None:
-        """Nobody reads it here: the reason names the leader."""
+        """Do nothing: the refusal's reason already names the leader."""
 
 
 async def act(front: ServerContext, caller: Caller, name: str, document: Any) -> dict[str, Any]:
-    """Do it, as this caller. Raises Refused."""
+    """Carry out an act as this caller, and return the reply. Raises Refused."""
     kind = ACTS.get(name)
     if kind is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no act {name!r:.80}; known are {', '.join(ACTS)}")

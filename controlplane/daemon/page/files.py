@@ -1,4 +1,4 @@
-"""The page's own files, as they lie in the package: read once, sent packed, sent anew when changed."""
+"""Serve the page's own files from the package: read once, sent compressed, sent again only when changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One file: as it is, packed, its kind, and a word that changes with it."""
+    """One file: its bytes, the same compressed, its media type, and a tag that changes with it."""
 
     plain: bytes
     packed: bytes
@@ -35,7 +35,7 @@ class Packed:
 
 @cache
 def all_files() -> dict[str, Packed]:
-    """Every file of the page by its name."""
+    """Return every file of the page, by its name."""
     folder = resources.files("controlplane.daemon.page") / "static"
     found = {}
     for each in folder.iterdir():
@@ -48,7 +48,7 @@ def all_files() -> dict[str, Packed]:
 
 
 def file(request: Request, name: str) -> Answer:
-    """The answer that brings a file. Raises Refused when there is none of the name."""
+    """Return the answer with a file. Raises Refused when there is no file of this name."""
     found = all_files().get(name)
     if found is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"the page has no file {name!r:.80}")

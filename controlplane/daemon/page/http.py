@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: h11 reads and writes the words, we keep the limits."""
+"""Speak HTTP/1.1 on one connection: h11 parses and writes, this module keeps the limits."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX = 16 << 10
-"""Of a request's first line and headers."""
+"""Bytes of a request's first line and headers."""
 BODY_BYTES_MAX = 16 << 10
 HEAD_TIMEOUT_S = 10.0
-"""For a whole request, once its connection stands or its first byte came."""
+"""Seconds for the head of a new connection's first request, and for the body of any."""
 IDLE_TIMEOUT_S = 30.0
+"""Seconds until the next request of a connection has arrived, its body apart."""
 WRITE_TIMEOUT_S = 10.0
-"""A client that takes nothing for so long is hung up on."""
+"""A client that reads nothing for this long is disconnected."""
 WAITING_BYTES_MAX = 256 << 10
-"""Of an answer, held for a client that is slower than we; beyond it is waited for."""
+"""Bytes of an answer that wait for a slow client; beyond it the answer waits for the client."""
 REQUESTS_MAX = 1000
-"""On one connection."""
+"""Requests on one connection."""
 
 Send = "Callable[[bytes], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `headers` by name in small letters; the last of a name counts."""
+    """One request. `headers` by name in lower case; of several with one name the last counts."""
 
     method: str
     path: str
@@ -45,7 +46,7 @@ class Request:
     peer: str = ""
 
     def cookie(self, name: str) -> str:
-        """The value of a cookie, "" when there is none."""
+        """Return the value of a cookie; "" when there is none."""
         for part in self.headers.get("cookie", "").split(";"):
             key, _, value = part.strip().partition("=")
             if key == name:
@@ -55,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is said to a request. With `stream` the body is whatever that sends, until it returns."""
+    """An answer. With `stream`, the body is what that function sends until it returns."""
 
     status: int
     body: bytes = b""
@@ -64,7 +65,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """A request that is not followed: the status, and why."""
+    """The request is refused, with this status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -75,7 +76,7 @@ Handle = "Callable[[Request], Awaitable[Answer]]"
 
 
 class Exchange:
-    """The requests of one connection, one after the other. `begun` is told when a whole one is there."""
+    """Serves the requests of one connection, one after the other."""
 
     def __init__(
         self,
@@ -86,13 +87,13 @@ class Exchange:
     ) -> None:
         self._reader, self._writer, self._handle, self._refuse = reader, writer, handle, refuse
         self._wire = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._bare = False  # the answer's head is all that is wanted
+        self._bare = False  # a HEAD request: the answer has no body
         peer = writer.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else "?"
         writer.transport.set_write_buffer_limits(high=WAITING_BYTES_MAX)
 
     async def run(self) -> None:
-        """Answer until the connection ends, or has to."""
+        """Answer requests until the connection ends, or has to."""
         for number in range(REQUESTS_MAX):
             try:
                 request = await self._read(HEAD_TIMEOUT_S if number == 0 else IDLE_TIMEOUT_S)
@@ -108,7 +109,8 @@ class Exchange:
             self._wire.start_next_cycle()
 
     async def _read(self, timeout_s: float) -> Request | None:
-        """The next request, whole; None at the end of the connection. Raises Refused, RemoteProtocolError."""
+        """Return the next request, whole; None at the end of the connection. Raises Refused,
+        RemoteProtocolError."""
         async with asyncio.timeout(timeout_s):
             head = await self._event()
         if isinstance(head, h11.ConnectionClosed):
@@ -142,7 +144,7 @@ class Exchange:
         return event
 
     async def _answer(self, answer: Answer) -> bool:
-        """Send it; whether another request may follow."""
+        """Send an answer. Return whether another request may follow."""
         if self._wire.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return False
         whole = self._wire.their_state is h11.DONE
@@ -160,7 +162,7 @@ class Exchange:
         return bool(whole and self._wire.states[h11.SERVER] is h11.DONE)
 
     async def _stream(self, stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]) -> None:
-        """Run it until it returns, or the client goes away or says something."""
+        """Run a stream until it returns, or until the client disconnects or sends anything."""
         telling = asyncio.ensure_future(stream(lambda data: self._say(h11.Data(data=data))))
         leaving = asyncio.ensure_future(self._reader.read(1))
         try:
@@ -185,7 +187,7 @@ class Exchange:
 
 
 def _request(head: h11.Request, body: bytes, peer: str) -> Request:
-    """As plain data. Raises Refused."""
+    """Return a request as plain data. Raises Refused."""
     names = [name.decode("ascii") for name, _ in head.headers]
     values = [value.decode("latin-1") for _, value in head.headers]
     target = head.target.decode("latin-1")

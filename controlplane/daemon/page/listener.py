@@ -1,4 +1,4 @@
-"""Who may connect to the page: a port that counts its connections before it shakes hands with them."""
+"""Listen for the page's visitors: bound their connections, and count them before the TLS handshake."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = KNOWN_MAX + 2 * STRANGERS_MAX
-"""At a time, those included that were told to leave. One more is hung up on."""
+"""Connections at a time, with those that are being disconnected. One more is closed at once."""
 HANDSHAKE_TIMEOUT_S = 5.0
 ACCEPT_PAUSE_S = 0.2
-"""After an accept that failed (no descriptors left)."""
+"""Seconds to wait after an accept that failed (no descriptors left)."""
 BACKLOG = 128
 SEND_BYTES = 256 << 10
-"""That the kernel may hold for one client that does not read."""
+"""Bytes that the kernel may hold for one client that does not read."""
 
 
 class Listener:
-    """One bound port. `handle` answers requests; it says by `Visit.who` who is no stranger."""
+    """One bound port. `handle` answers requests, and sets `Visit.who` when it knows who the visitor is."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Listener:
         self._task = asyncio.create_task(self._accept(), name="page")
 
     async def close(self) -> None:
-        """Take no more, hang up on all."""
+        """Accept nothing more, and disconnect everybody."""
         tasks = [task for task in (self._task, *self.visits.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -75,7 +75,7 @@ class Listener:
 
     def _admit(self, connection: socket.socket, address: str) -> None:
         if len(self.visits) >= CONNECTIONS_MAX:
-            connection.close()  # those that were told to leave have not left yet
+            connection.close()  # too many that are being disconnected are not gone yet
             return
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         visit = Visit(address)
@@ -89,11 +89,11 @@ class Listener:
 
     async def _answered(self, visit: Visit, request: Request) -> Answer:
         answer = await self._handle(visit, request)
-        self._make_room()  # by now it is known who this is
+        self._make_room()  # by now `who` is set
         return answer
 
     async def _attend(self, visit: Visit, connection: socket.socket) -> None:
-        """One connection, from its handshake to its end. What goes wrong with it ends nothing else."""
+        """Serve one connection, from its handshake to its end. An error of it ends nothing else."""
         transport = None
         try:
             reader, writer = await self._shake(connection)
@@ -115,7 +115,7 @@ class Listener:
         reader = asyncio.StreamReader(limit=64 << 10)
         context = self._contexts.now() if self._contexts is not None else None
         timeout = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S} if context is not None else {}
-        protocol = asyncio.StreamReaderProtocol(reader)  # uvloop returns its own for TLS, which cannot drain
+        protocol = asyncio.StreamReaderProtocol(reader)  # uvloop's own one for TLS cannot drain
         transport, _ = await loop.connect_accepted_socket(
             lambda: protocol, connection, ssl=context, **timeout
         )
@@ -123,8 +123,8 @@ class Listener:
 
 
 class _Contexts:
-    """The context of the certificate that the files hold now. Nobody is asked for a certificate: people
-    come with a browser and log in with a token."""
+    """The TLS context of the certificate that the files hold now. Visitors need no certificate: people come
+    with a browser and log in with a token."""
 
     def __init__(self, tls: TlsFiles) -> None:
         self._tls = tls
@@ -132,7 +132,7 @@ class _Contexts:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def now(self) -> ssl.SSLContext:
-        """For the next handshake."""
+        """Return the context for the next handshake."""
         material = self._tls.material()
         if material != self._of:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,6 +1,8 @@
-"""The picture over server-sent events. A viewer holds a place in the picture's patches, not a queue of its
-own: whoever falls behind them gets the whole state again, and whoever takes nothing at all is hung up on, may
-come back with the last number it had, and gets what it missed."""
+"""Send the picture to viewers as server-sent events.
+
+A viewer holds a position in the picture's patches, not a queue of its own. One that falls behind the patches
+gets the whole state again. One that reads nothing is disconnected; it may come back with the last number that
+it had, and gets what it missed."""
 
 from __future__ import annotations
 
@@ -21,25 +23,26 @@ if TYPE_CHECKING:
     Send = Callable[[bytes], Awaitable[None]]
 
 BEAT_S = 5.0
-"""An empty event is sent after so long without news: proxies and browsers see that we live."""
+"""After this many seconds without news an empty event shows proxies and browsers that we live."""
 RETRY_MS = 500
-"""A browser comes back after so long."""
+"""Milliseconds after which a browser connects again."""
 
 
 def framed(kind: str, word: str, text: bytes) -> bytes:
-    """One event; `text` is on one line."""
+    """Return one event; `text` must be one line."""
     return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), word.encode(), text)
 
 
 class Live:
-    """One viewer. `jobs`: it sees these only; (): all. `lost` is asked each time why it may not any more."""
+    """One viewer. `jobs`: it sees only these; (): all. `lost` returns why it may not look any
+    more; "": it may."""
 
     def __init__(self, watch: Watch, jobs: tuple[str, ...], lost: Callable[[], str]) -> None:
         self._watch, self._jobs, self._lost = watch, jobs, lost
         self._told_s = time.monotonic()
 
     async def run(self, send: Send, last: str) -> None:
-        """Send what is new behind the moment `last`, until the viewer may not look any more."""
+        """Send what is new after the moment `last`, until the viewer may not look any more."""
         with self._watch.viewing():
             await send(b"retry: %d\n\n" % RETRY_MS)
             word = last
@@ -51,8 +54,8 @@ class Live:
             await send(b"event: over\ndata: %s\n\n" % encoded({"error": lost}))
 
     async def _tell(self, send: Send, picture: Picture, word: str) -> str:
-        """Send what is behind `word`: the patches, or everything where they are not kept. Returns the moment
-        that the viewer is at then."""
+        """Send what is new after `word`: the patches, or everything if they are not kept. Return the
+        viewer's new moment."""
         patches = picture.since(word)
         if patches is None:
             word = picture.word

@@ -1,7 +1,7 @@
-"""What the page shows, as rows in tables, and every change of it, numbered. Pure.
+"""Hold what the page shows, as rows in tables, and number every change of it. Pure.
 
-A viewer begins with the whole state and takes patches from there; one that was away names the last it had
-and gets those since, or the whole state again when they are not kept any more."""
+A viewer begins with the whole state and applies patches from there. A viewer that was away names the last
+number that it had, and gets the patches since then, or the whole state if they are not kept any more."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Row = dict[str, Any]
 Tables = "dict[str, dict[str, Row | None]]"
 
 PATCHES_MAX = 600
-"""Kept for viewers that are behind."""
+"""Patches kept for viewers that are behind."""
 PATCH_BYTES_MAX = 8 << 20
-"""And so large all together."""
+"""Bytes of all patches kept together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The rows that changed at once; None: a row is gone."""
+    """Rows that changed together; None: the row is gone."""
 
     number: int
     tables: dict[str, dict[str, Row | None]]
@@ -35,7 +35,8 @@ class Patch:
 
 
 class Picture:
-    """`epoch` tells pictures apart: a number of another picture means nothing here."""
+    """The tables of one picture. `epoch` tells pictures apart: a number of another picture
+    means nothing here."""
 
     def __init__(self, epoch: str, names: Iterable[str]) -> None:
         self.epoch, self.number = epoch, 0
@@ -47,23 +48,23 @@ class Picture:
 
     @property
     def word(self) -> str:
-        """What names this moment of this picture."""
+        """The name of this moment of this picture."""
         return f"{self.epoch}-{self.number}"
 
     def put(self, table: str, key: str, row: Row) -> None:
-        """This row is so now."""
+        """Set a row."""
         rows = self.tables[table]
         if rows.get(key) != row:
             rows[key] = row
             self._pending.setdefault(table, {})[key] = row
 
     def drop(self, table: str, key: str) -> None:
-        """This row is gone."""
+        """Remove a row."""
         if self.tables[table].pop(key, None) is not None:
             self._pending.setdefault(table, {})[key] = None
 
     def seal(self) -> bool:
-        """Make a patch of what has changed since the last; whether anything has."""
+        """Make a patch of what has changed since the last one. Return whether anything has."""
         if not self._pending:
             return False
         self.number += 1
@@ -76,7 +77,8 @@ class Picture:
         return True
 
     def since(self, word: str) -> list[Patch] | None:
-        """The patches behind this moment; None when they are not all here: the whole state has to be told."""
+        """Return the patches after this moment; None when they are not all kept: the viewer needs
+        the whole state."""
         epoch, _, digits = word.rpartition("-")
         number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else -1
         oldest = self._patches[0].number if self._patches else self.number + 1
@@ -85,8 +87,9 @@ class Picture:
         return list(islice(self._patches, number - oldest + 1, None))
 
     def state(self, jobs: tuple[str, ...] = ()) -> bytes:
-        """Everything as JSON, as far as it belongs to these jobs; (): to any. Rows that are not sealed yet
-        are in it, and come once more with the next patch."""
+        """Return everything as JSON, limited to these jobs; (): all jobs.
+
+        Rows that are not in a patch yet are included, and come again with the next patch."""
         number, text = self._states.get(jobs, (-1, b""))
         if number != self.number or self._pending:
             text = encoded({"id": self.word, "tables": only(self.tables, jobs)})
@@ -97,12 +100,12 @@ class Picture:
 
 
 def encoded(value: Any) -> bytes:
-    """As JSON, on one line."""
+    """Return a value as JSON on one line."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def patched(patch: Patch, jobs: tuple[str, ...]) -> bytes:
-    """A patch as JSON, as far as it belongs to these jobs; b"" when none of it does."""
+    """Return a patch as JSON, limited to these jobs; b"" when nothing of it concerns them."""
     if not jobs:
         return patch.text
     kept = {name: rows for name, rows in only(patch.tables, jobs).items() if rows}
@@ -110,14 +113,14 @@ def patched(patch: Patch, jobs: tuple[str, ...]) -> bytes:
 
 
 def only(tables: Mapping[str, Mapping[str, Row | None]], jobs: tuple[str, ...]) -> dict[str, Any]:
-    """The tables with what belongs to these jobs, and to the cluster as a whole; (): everything."""
+    """Return the tables, limited to these jobs and to the cluster as a whole; (): everything."""
     if not jobs:
         return dict(tables)
     return {name: _KEEP[name](rows, jobs) for name, rows in tables.items()}
 
 
 def _cluster(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
-    """The one row, without why other jobs are not well."""
+    """Return the cluster's one row, without the reasons that concern other jobs."""
     return {key: row and row | _reasons(row, jobs) for key, row in rows.items()}
 
 
@@ -127,12 +130,12 @@ def _reasons(row: Row, jobs: tuple[str, ...]) -> Row:
 
 
 def _keyed(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
-    """Rows whose key is a job, or JOB/MORE."""
+    """Return the rows of these jobs, of a table whose keys are JOB or JOB/MORE."""
     return {key: row for key, row in rows.items() if key.partition("/")[0] in jobs}
 
 
 def _nodes(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
-    """Every node, with the ranks of these jobs."""
+    """Return every node, with the ranks of these jobs only."""
     return {
         key: row and {**row, "ranks": {job: found for job, found in row["ranks"].items() if job in jobs}}
         for key, row in rows.items()

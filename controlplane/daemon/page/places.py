@@ -1,5 +1,7 @@
-"""Who keeps a place at the page where there are too many: strangers apart from those who are known, and
-whoever has most goes first, so that nobody's crowd is another's cost."""
+"""Decide who keeps a connection to the page when there are too many.
+
+Strangers are counted apart from callers who are known, and whoever has most connections loses one first. So a
+crowd of one visitor costs no other visitor anything."""
 
 from __future__ import annotations
 
@@ -15,20 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
 STRANGERS_MAX = 128
-"""Connections of those who have not shown who they are: with one more, the oldest goes of the address that
-has most."""
+"""Connections of visitors who are not known. With one more, the address that has most loses its oldest."""
 KNOWN_MAX = 512
-"""Of those who have: with one more, the oldest goes of the caller who has most."""
+"""Connections of known callers. With one more, the caller who has most loses the oldest."""
 OF_ONE_MAX = 64
-"""Of one caller who is known: with one more, that caller's oldest goes."""
+"""Connections of one known caller. With one more, that caller loses the oldest."""
 STREAMS_OF_ONE_MAX = 32
-"""Streams of news of one caller who is known; one more is refused."""
+"""Live streams of one known caller; one more is refused."""
 _V6_PREFIX = 64
-"""An IPv6 host has so many addresses as it likes, below a network of so many bits."""
+"""Bits of the IPv6 network that counts as one address: a host may use all addresses in it."""
 
 
 class Visit:
-    """One connection, from an address. `who` once the caller has shown it; "": a stranger."""
+    """One connection, from an address. `who` is set once the caller is known; "": a stranger."""
 
     def __init__(self, address: str, who: str = "") -> None:
         self.address, self.who = address, who
@@ -36,14 +37,14 @@ class Visit:
         self.leaving = False
 
     def leave(self) -> None:
-        """Hang up on it."""
+        """Disconnect it."""
         self.leaving = True
         if self.task is not None:
             self.task.cancel()
 
 
 def leaving(visits: Iterable[Visit]) -> Visit | None:
-    """The connection that has to go, of all in the order in which they came; None: there is room."""
+    """Return the connection that has to go; None: there is room. `visits` are in order of arrival."""
     staying = [visit for visit in visits if not visit.leaving]
     strangers = [visit for visit in staying if not visit.who]
     known = [visit for visit in staying if visit.who]
@@ -63,7 +64,7 @@ def _oldest_of_most(visits: list[Visit], of: Callable[[Visit], str]) -> Visit:
 
 
 def network(address: str) -> str:
-    """Whose address this is: itself, or the network that one IPv6 host has for its own."""
+    """Return what counts as one visitor's address: an IPv4 address, or the network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -76,19 +77,19 @@ def network(address: str) -> str:
 
 
 class Streams:
-    """Streams of news, counted by caller. Strangers' are bounded as their connections are."""
+    """Live streams, counted by caller. Those of strangers are bounded by their connections."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
 
     def check(self, who: str) -> None:
-        """Raise Refused when this caller has as many as one may have."""
+        """Raise Refused when this caller has as many streams as one may have."""
         if who and self._open[who] >= STREAMS_OF_ONE_MAX:
             reason = f"{who} has {STREAMS_OF_ONE_MAX} streams of news: close a page that shows this cluster"
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason)
 
     async def run(self, who: str, stream: Callable[[], Awaitable[None]]) -> None:
-        """Run one to its end; when others have begun since `check`, that is now."""
+        """Run a stream to its end; end it at once if the caller has begun too many since `check`."""
         if who and self._open[who] >= STREAMS_OF_ONE_MAX:
             return
         self._open[who] += 1
@@ -101,14 +102,16 @@ class Streams:
 
 
 class Paces:
-    """So many per second for each name, and no more memory than for `keys_max` names: further ones share."""
+    """Allows each name so many acts per second (a token bucket each).
+
+    It remembers `keys_max` names at most; further ones share one bucket."""
 
     def __init__(self, per_s: float, keys_max: int = 1024) -> None:
         self._per_s, self._keys_max = per_s, keys_max
-        self._of: dict[str, tuple[float, float]] = {}  # name: room, and when that was so
+        self._of: dict[str, tuple[float, float]] = {}  # by name: its room, and when it had that
 
     def allow(self, name: str, now_s: float) -> bool:
-        """Whether this name may do it once more now."""
+        """Return whether this name may act once more now."""
         if name not in self._of and len(self._of) >= self._keys_max:
             self._forget(now_s)
             name = name if len(self._of) < self._keys_max else ""
@@ -121,7 +124,7 @@ class Paces:
         return min(self._per_s, room + (now_s - at_s) * self._per_s)
 
     def _forget(self, now_s: float) -> None:
-        """Those who have rested are like those who have never come."""
+        """Forget the names whose buckets are full again: they are like new ones."""
         rested = [name for name in self._of if self._room(name, now_s) >= self._per_s]
         for name in rested:
             del self._of[name]

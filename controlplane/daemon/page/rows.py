@@ -1,7 +1,7 @@
-"""The rows of the page, made from a leader's cluster. Pure.
+"""Make the page's rows from a leader's cluster. Pure.
 
-A node's row says of its ranks what changes when something happens, and not which step each is in: a cluster
-in which all is well sends next to nothing."""
+A node's row has of its ranks only what changes when something happens, and not the step of each. So a cluster
+in which all is well causes almost no traffic."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from controlplane.telling.story import Story
 
 PHASES = tuple(phase.value for phase in MemberPhase)
-"""A rank's phase is shown by its place here."""
+"""The phases of ranks. Rows hold a phase's index in here."""
 _PLACE = {phase: place for place, phase in enumerate(MemberPhase)}
 STALLED = 1
 """Mark of a rank that its agent finds past its deadline."""
 CHECKPOINTS_SHOWN = 50
-"""Newest ones of each job."""
+"""Newest checkpoints shown of each job."""
 REASON_MAX = 2000
 _TOLD = (
     *("job", "incident", "outcome", "begun_s", "ended_s", "happened", "done"),
@@ -40,7 +40,7 @@ _TOLD = (
 
 
 def node(cluster: Cluster, now: float, found: Node) -> Row:
-    """One node and the ranks on it: by job, flat triples of rank, phase, mark."""
+    """Return the row of a node. Its ranks are, by job, flat triples of rank, phase and mark."""
     ranks = _ranks(cluster, found.name)
     row = view.node_row(cluster, now, found, 0)
     return {
@@ -68,8 +68,10 @@ def _ranks(cluster: Cluster, name: str) -> dict[str, list[int]]:
 
 
 def phase(job: Job, member: Member) -> MemberPhase:
-    """As people see it: who counts as dead is dead, and a script that knows nothing of us runs once its job
-    does."""
+    """Return a member's phase as people see it.
+
+    A member that counts as dead is shown as exited. A script without the SDK reports no phases: its ranks are
+    shown as running when the job runs."""
     if member.dead:
         return MemberPhase.EXITED
     silent = not job.elastic and member.rank >= 0 and member.phase is MemberPhase.STARTING
@@ -81,20 +83,20 @@ def _order(member: Member) -> tuple[bool, int, str]:
 
 
 def shown(job: Job, member: Member) -> bool:
-    """Whether people see it: it lives, or it is dead in a seat that nobody else has taken yet."""
+    """Return whether a member is shown: it lives, or it is dead and nobody has taken its place yet."""
     if not member.dead and member.phase not in GONE:
         return True
     return 0 <= member.rank < len(job.seats) and job.seats[member.rank].member == member.name
 
 
 def ranks(job: Job, most: int) -> list[dict[str, Any]]:
-    """The ranks and spares of a job in detail."""
+    """Return the ranks and spares of a job in detail, `most` at most."""
     found = heapq.nsmallest(most, filter(lambda each: shown(job, each), job.members.values()), key=_order)
     return [_detail(job, member) for member in found]
 
 
 def node_detail(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    """A node, with its ranks and spares in detail; None when there is none of the name."""
+    """Return a node with its ranks and spares in detail; None when there is no node of this name."""
     found = cluster.machine.nodes.get(name)
     if found is None:
         return None
@@ -113,7 +115,7 @@ def _detail(job: Job, member: Member) -> dict[str, Any]:
 
 
 def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
-    """One job. Its arguments are left out: people put secrets there."""
+    """Return the row of a job. Its arguments are left out, because people put secrets there."""
     row = asdict(view.job_row(cluster, found))
     del row["argv"]
     row["reason"] = row["reason"][:REASON_MAX]
@@ -125,12 +127,12 @@ def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
 
 
 def _living(found: Job) -> Iterable[Member]:
-    """Its members beyond those in seats."""
+    """Return the job's members if there are more than places; nothing otherwise: then none is a spare."""
     return found.members.values() if len(found.members) > len(found.seats) else ()
 
 
 def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
-    """Where the newest copies of a job's state are, nearest first. `step` -1: nothing there."""
+    """Return where the newest copies of a job's state are, nearest first. `step` -1: there is none."""
     kept = [copy for each in cluster.machine.nodes.values() for copy in each.copies if copy.job == found.name]
     held = sum(found.snapshots.released in steps for steps in found.snapshots.held.values())
     good = [record for record in found.checkpoints.records.values() if not record.bad]
@@ -141,13 +143,13 @@ def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
         {"tier": "storage", "step": newest.step if newest else NO_STEP, "copies": len(good)},
     ]
     if found.spec.mirror:
-        unknown = {"step": None, "copies": None}  # which ones came there later nobody keeps
+        unknown = {"step": None, "copies": None}  # later copies to the mirror are not recorded
         rows.append(rows[-1] | {"tier": "mirror"} | (unknown if found.spec.commit_when == "first" else {}))
     return rows
 
 
 def checkpoints(found: Job) -> dict[str, Row]:
-    """The newest checkpoints of a job, by JOB/ID."""
+    """Return the newest checkpoints of a job, by JOB/ID."""
     newest = heapq.nlargest(
         CHECKPOINTS_SHOWN, found.checkpoints.records.values(), key=lambda each: (each.step, each.generation)
     )
@@ -168,7 +170,7 @@ def _checkpoint(record: CheckpointRecord) -> Row:
 
 
 def incident(story: Story, told: dict[str, Any]) -> Row:
-    """One incident in short; `told` is its whole story for programs."""
+    """Return the row of an incident; `told` is its whole story for programs."""
     verdict, plan = story.verdict, story.plan
     row: Row = {name: told[name] for name in _TOLD}
     row |= {"cause": verdict.get("cause", ""), "strategy": plan.get("strategy", "")}

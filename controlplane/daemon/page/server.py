@@ -1,4 +1,4 @@
-"""The status page of one coordinator: a port, who may look, and the watch behind it."""
+"""Assemble the status page of one coordinator: its port, who may look, and the watch behind it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """Leaders and standbys have one. `url`: where it is.
+    """The status page of a leader or a standby.
 
-    `public`: also those may look who have not logged in, although the coordinator asks its callers who
-    they are. Where it asks nobody, everybody may look. Acting takes a login in any case."""
+    `public`: even where the coordinator authenticates its callers, everybody may look without a login. Where
+    it authenticates nobody, everybody may look anyway. Acting always needs a login."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Page:
         self._site = Site(front, self._watch, asks, open=open_to_all, local=local, secure=tls.serves)
         self._listener = Listener(host, port, tls, self._site.handle, self._site.refuse)
         self.port = self._listener.port
-        if not tls.serves:  # cookies know no ports: two pages on one machine must not share one
+        if not tls.serves:  # all ports of a host share cookies: two pages here need two names
             self._site.cookie = f"holdfast-{self.port}"
         self._task: asyncio.Task[None] | None = None
 
@@ -49,7 +49,7 @@ class Page:
         self._listener.start()
 
     async def close(self) -> None:
-        """Hang up on everybody and free the port."""
+        """Disconnect everybody and free the port."""
         await self._listener.close()
         if self._task is not None:
             self._task.cancel()

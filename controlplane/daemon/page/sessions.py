@@ -1,5 +1,7 @@
-"""Who has logged in at the page. A session is a random word in a cookie that no script can read, and a
-second word that every act must bring in a header: no other site can make a browser send that."""
+"""Log callers in at the page, and check that their requests come from the page.
+
+A session is a random word in a cookie that no script can read, and a second word that every act must bring in
+a header. No other site can make a browser send that header."""
 
 from __future__ import annotations
 
@@ -22,30 +24,30 @@ if TYPE_CHECKING:
     from controlplane.daemon.page.http import Request
 
 SESSION_S = 12 * 3600.0
-"""A login lasts so long at most."""
+"""A session ends this many seconds after its login."""
 IDLE_S = 2 * 3600.0
-"""And so long after its last use."""
+"""A session ends this many seconds after its last use."""
 SESSIONS_MAX = 256
-"""With one more, the one that was not used for longest ends."""
+"""Sessions at a time. One more ends the one that was not used for longest."""
 CSRF_HEADER = "x-holdfast-csrf"
 SESSIONS_OF_ONE_MAX = 16
-"""Of one caller; with one more, the same of theirs."""
+"""Sessions of one caller. One more ends that caller's session that was not used for longest."""
 LOGINS_PER_S = 5.0
-"""Of one caller."""
+"""Logins of one caller per second."""
 WRONG_PER_S = 5.0
-"""Wrong tokens from one address that are answered at once: guessing is no way in. A right one is never kept
-out by others' wrong ones, wherever those come from."""
+"""Wrong tokens from one address per second that are answered at once: guessing is no way in. Wrong tokens
+never keep out a right one, wherever they come from."""
 MAY_LOG_IN = (Role.OPERATOR, Role.VIEWER)
 
 
 @dataclass(slots=True)
 class Session:
-    """One login. `digest` is its token's: a token that is taken out of the file ends its sessions."""
+    """One login. `digest` is that of its token: removing the token from the file ends its sessions."""
 
     caller: Caller
     digest: bytes
-    csrf: str
-    begun_s: float
+    csrf: str  # the second word
+    begun_s: float  # this and the next in s on the clock of Sessions
     used_s: float
 
 
@@ -54,12 +56,13 @@ class Sessions:
 
     def __init__(self, asks: Asks, clock: Callable[[], float] = time.monotonic) -> None:
         self._asks, self._clock = asks, clock
-        self._of: dict[str, Session] = {}
+        self._of: dict[str, Session] = {}  # by the cookie's word
         self._wrong, self._logins = Paces(WRONG_PER_S), Paces(LOGINS_PER_S)
 
     def log_in(self, token: str, address: str) -> tuple[str, Session]:
-        """The cookie's word and the session of whoever has this token. Raises Refused; 429 is to be
-        said late."""
+        """Return the cookie's word and the session of the caller with this token.
+
+        Raises Refused; one with the status 429 has to be answered late."""
         tokens = self._asks.tokens
         if tokens is None:
             reason = "nobody can log in here: start the coordinator with --tokens"
@@ -91,7 +94,7 @@ class Sessions:
         self._of.pop(word, None)
 
     def find(self, word: str) -> Session | None:
-        """The living session of this cookie."""
+        """Return the living session of this cookie; None when there is none."""
         session = self._of.get(word)
         if session is None:
             return None
@@ -107,7 +110,7 @@ class Sessions:
         return session
 
     def _lost(self, caller: Caller, digest: bytes) -> str:
-        """Why this token is not good for that any more; "" while it is."""
+        """Return why this token is not good for this caller any more; "" while it is."""
         self._asks.refresh()
         return self._asks.lost(Shown(caller, digest), 0.0)
 
@@ -122,7 +125,7 @@ class Sessions:
 
 
 def check_own(request: Request) -> None:
-    """Raise Refused on what another site made a browser send."""
+    """Raise Refused on a request that another site made a browser send."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin", "")
     host = request.headers.get("host", "")
@@ -133,7 +136,7 @@ def check_own(request: Request) -> None:
 
 
 def check_csrf(request: Request, session: Session) -> None:
-    """Raise Refused when an act does not bring its session's second word."""
+    """Raise Refused on an act that does not bring its session's second word."""
     shown = request.headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(shown.encode("latin-1", "replace"), session.csrf.encode()):
         raise Refused(HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} is missing or old: load the page anew")

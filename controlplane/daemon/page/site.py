@@ -1,7 +1,8 @@
-"""The page's addresses: who may ask for what, and what is said.
+"""Route the page's requests, and decide who may ask for what.
 
-Files and views carry nothing of the cluster and are anybody's. What is in the cluster is for those who have
-logged in, or for anybody where the coordinator asks nobody (`open`); acts are for operators who have."""
+Files and views hold nothing of the cluster and are open to everybody. What is in the cluster is for callers
+who have logged in, or for everybody where the coordinator authenticates nobody (`open`). Acts are for
+operators who have logged in."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ VIEWS = ("", "jobs", "nodes", "incidents", "time", "checkpoints", "login")
 RANKS_SHOWN = 2000
 SESSION_OVER = "your session is over, or its token is not what it was: log in again"
 WRONG_PAUSE_S = 1.0
-"""Before somebody who tries to log in too often is told so."""
+"""Seconds before somebody who tries to log in too often gets the refusal."""
 PACK_BYTES_MIN = 4096
 HEADERS = (
     (
@@ -59,18 +60,19 @@ HEADERS = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 )
-"""Of every answer. No answer allows another site anything."""
+"""Headers of every answer. No answer allows another site anything."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _COUNTED: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "unauthenticated",
     HTTPStatus.FORBIDDEN: "denied",
     HTTPStatus.TOO_MANY_REQUESTS: "denied",
 }
-"""Refusals that are counted and told, as those of the gRPC port are."""
+"""Refusals that are counted and logged, as those of the gRPC port are, and the reason as metrics name it."""
 
 
 class Site:
-    """Answers requests. `open`: whoever comes may look; `local`: it listens on loopback only."""
+    """Answers requests. `open`: everybody may look; `local`: the page listens on loopback only;
+    `secure`: over TLS."""
 
     def __init__(self, front: ServerContext, watch: Watch, asks: Asks, **how: bool) -> None:
         self._front, self._watch = front, watch
@@ -91,7 +93,7 @@ class Site:
         }
 
     async def handle(self, visit: Visit, request: Request) -> Answer:
-        """The answer to a request; it never raises."""
+        """Return the answer to a request. It never raises."""
         try:
             self._check_host(request)
             visit.who = self._who(request)
@@ -106,12 +108,15 @@ class Site:
         return _with(answer, HEADERS)
 
     def refuse(self, refused: Refused) -> Answer:
-        """The answer that says why not."""
+        """Return the answer that says why a request is refused."""
         ends = (("Connection", "close"),) if refused.status == HTTPStatus.TOO_MANY_REQUESTS else ()
         return _with(_json({"error": refused.reason}, refused.status), (*HEADERS, *ends))
 
     def _check_host(self, request: Request) -> None:
-        """A page on loopback has the names of loopback only: no other site's name can be led to it."""
+        """Refuse a request by any but loopback's names on a page that listens on loopback.
+
+        Otherwise another site could point a name of its own at this address, and its scripts would read the
+        page (DNS rebinding)."""
         host = request.headers.get("host", "")
         name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
         if self._local and not is_loopback(name):
@@ -146,12 +151,12 @@ class Site:
         return self._sessions.find(request.cookie(self.cookie))
 
     def _who(self, request: Request) -> str:
-        """Who asks, "" when that is not known."""
+        """Return who asks; "" when that is not known."""
         session = self._find(request)
         return str(session.caller) if session is not None else ""
 
     def _may_look(self, request: Request) -> tuple[str, ...]:
-        """The jobs that this viewer may see, (): all. Raises Refused."""
+        """Return the jobs that this viewer may see; (): all. Raises Refused."""
         session = self._find(request)
         if session is not None:
             return session.caller.jobs
@@ -161,7 +166,7 @@ class Site:
         raise Refused(HTTPStatus.UNAUTHORIZED, f"this page is for those who have logged in: {mend}")
 
     async def _session(self, request: Request, _words: list[str]) -> Answer:
-        """Who the browser is logged in as, and what that allows."""
+        """Answer who the browser is logged in as, and what that allows."""
         session = self._find(request)
         caller = session.caller if session else Caller(None, "")
         return _json({
@@ -204,7 +209,7 @@ class Site:
     # ------------------------------------------------------------ what
 
     async def _state(self, request: Request, _words: list[str]) -> Answer:
-        """Everything at once, for programs."""
+        """Answer with the whole picture at once, for programs."""
         jobs = self._may_look(request)
         with self._watch.viewing():
             text = (await self._watch.ready()).state(jobs)
@@ -213,7 +218,7 @@ class Site:
         return _said(text)
 
     async def _live(self, request: Request, _words: list[str]) -> Answer:
-        """Everything, and then each change, for as long as the viewer may look."""
+        """Answer with the whole picture, and then each change, for as long as the viewer may look."""
         jobs = self._may_look(request)
         who = self._who(request)
         self._streams.check(who)
@@ -221,7 +226,7 @@ class Site:
         last = request.headers.get("last-event-id", "")[:64]
         headers = (
             *(("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")),
-            ("X-Accel-Buffering", "no"),  # nginx would keep the news until it has a page of them
+            ("X-Accel-Buffering", "no"),  # or nginx would buffer the events
         )
         if request.method == "HEAD":
             return Answer(HTTPStatus.OK, b"", headers)
@@ -230,7 +235,7 @@ class Site:
         )
 
     async def _job(self, request: Request, words: list[str]) -> Answer:
-        """The ranks of a job, and where its time went by the minute."""
+        """Answer with the ranks of a job, and where its time went, by minute."""
         jobs, reign = self._may_look(request), self._leading()
         found = reign.core.machine.jobs.get(words[0]) if len(words) == 1 else None
         if found is None or (jobs and found.name not in jobs):
@@ -240,7 +245,7 @@ class Site:
         return _json({"job": found.name, "ranks": rows.ranks(found, RANKS_SHOWN), "minutes": minutes})
 
     async def _node(self, request: Request, words: list[str]) -> Answer:
-        """A node and its ranks."""
+        """Answer with a node and its ranks."""
         jobs, reign = self._may_look(request), self._leading()
         found = rows.node_detail(reign.core, words[0]) if len(words) == 1 else None
         if found is None:
@@ -249,7 +254,7 @@ class Site:
         return _json(found)
 
     async def _incident(self, request: Request, words: list[str]) -> Answer:
-        """The whole story of an incident, as `holdfast why --json` tells it."""
+        """Answer with the whole story of an incident, as `holdfast why --json` prints it."""
         jobs = self._may_look(request)
         with self._watch.viewing():
             await self._watch.ready()
@@ -279,7 +284,7 @@ class Site:
 
 
 def _document(request: Request) -> dict[str, Any]:
-    """The body's object. Raises Refused."""
+    """Return the object in a request's body. Raises Refused."""
     try:
         document = json.loads(request.body)
     except (ValueError, RecursionError) as error:

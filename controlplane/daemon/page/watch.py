@@ -1,5 +1,7 @@
-"""Keeps the picture true while somebody looks at it: what has just changed at once, all the rest in turn,
-a little at a time, so that ten thousand nodes hold up nobody."""
+"""Keep the picture up to date while somebody looks at it.
+
+What has just changed is brought up to date at once (loop/changes.py), all else in turn, a few milliseconds at
+a time: so ten thousand nodes delay no other task. While nobody looks, the picture is left alone."""
 
 from __future__ import annotations
 
@@ -29,24 +31,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TICK_S = 0.1
-"""Between two looks when nothing happens."""
+"""Seconds between two looks when nothing happens."""
 GAP_S = 0.02
-"""Between two looks when much does."""
+"""Seconds between two looks when much happens."""
 LOOK_S = 0.004
-"""For one look at nodes: what is left is looked at in the next."""
+"""Seconds for one look at nodes. The nodes that are left come in the next."""
 JOBS_EVERY_S = 0.5
 LOOK_SHARE = 50.0
-"""For each second that a look at the jobs takes there are so many without."""
+"""After a look at the jobs that took a second, the next comes this many seconds later."""
 LINES_MAX = 400
-"""Of the journal, in one look."""
+"""Lines of the journal that are read in one look."""
 STORIES_MAX = 400
 FAILED_PAUSE_S = 1.0
 LINGER_S = 5.0
-"""After the last viewer: a page that is loaded anew finds the same picture."""
+"""Seconds that the picture is kept up to date after the last viewer, so that a page that is
+reloaded finds it."""
 
 
 class Watch:
-    """One per process; `news` is set, and made anew, with every change."""
+    """The watch of one process. `news` is set, and replaced by a new one, when the picture changes."""
 
     def __init__(self, front: ServerContext) -> None:
         self._front = front
@@ -58,7 +61,7 @@ class Watch:
 
     @contextlib.contextmanager
     def viewing(self) -> Iterator[None]:
-        """While somebody looks."""
+        """Count a viewer while the context lasts."""
         self._viewers += 1
         self._wanted.set()
         try:
@@ -67,17 +70,17 @@ class Watch:
             self._viewers -= 1
 
     async def ready(self) -> Picture:
-        """The picture, once it is whole. Only within `viewing`."""
+        """Return the picture, once every node has been looked at. Only within `viewing`."""
         await self._first.wait()
         return self.picture
 
     @property
     def stories(self) -> dict[tuple[str, int], Story]:
-        """The incidents that are known, by job and number."""
+        """The known incidents, by job and number."""
         return self._teller.found
 
     async def run(self) -> None:
-        """Look for as long as somebody does, again and again, for ever."""
+        """Keep the picture up to date whenever there are viewers, for ever."""
         self._begin(self._front.reign)
         while True:
             await self._wanted.wait()
@@ -107,7 +110,7 @@ class Watch:
             await self._rest(more)
 
     async def _rest(self, more: bool) -> None:
-        """Until something happens, for one tick at most."""
+        """Wait until something happens, for one tick at most."""
         if more:
             return
         news = self._reign.changes.news if self._reign is not None else asyncio.Event()
@@ -120,21 +123,21 @@ class Watch:
         self.news = asyncio.Event()
 
     def _begin(self, reign: Reign | None) -> None:
-        """Another reign, or none: another picture."""
+        """Begin a new picture: of this leader term, or of a standby (None)."""
         if self._reign is not None:
             self._reign.changes.forget()
         self._reign = reign
         self.picture = Picture(secrets.token_hex(6), TABLES)
         self._first.clear()
-        self._teller, self._heard = Teller(), 0
+        self._teller, self._heard = Teller(), 0  # and the number of the journal's line that was read last
         self._lines: Iterator[Line] = iter(())
-        self._round: list[str] = []
-        self._jobs_at = self._jobs_rest = 0.0
-        self._whole = False
+        self._round: list[str] = []  # nodes that are left in this round
+        self._jobs_at = self._jobs_rest = 0.0  # when jobs are looked at again, and the earliest time for it
+        self._whole = False  # the first round is complete
         self._tell()
 
     def _look(self) -> bool:
-        """Bring the picture up to date; whether more is waiting to be looked at."""
+        """Bring the picture up to date. Return whether more is waiting to be looked at."""
         if self._reign is not None:
             self._reign.changes.watched = True
             self._reign.changes.news.clear()
@@ -165,7 +168,9 @@ class Watch:
         })  # fmt: skip
 
     def _nodes(self, reign: Reign) -> bool:
-        """Those that something happened to, then the next ones of the round, for LOOK_S."""
+        """Look for LOOK_S at the nodes that have changed, then at the next ones of the round.
+
+        Return whether more is waiting: changed nodes, or the rest of the first round."""
         begun, known = time.monotonic(), reign.core.machine.nodes
         marked = reign.changes.nodes
         while marked and time.monotonic() < begun + LOOK_S:
@@ -188,7 +193,7 @@ class Watch:
             self.picture.put("nodes", name, rows.node(reign.core, now, found))
 
     def _jobs(self, reign: Reign) -> None:
-        """All jobs now and then, and soon when something happened to one."""
+        """Look at all jobs, every JOBS_EVERY_S, or sooner when one has changed."""
         now = time.monotonic()
         if now < self._jobs_rest or (now < self._jobs_at and not reign.changes.jobs):
             return
@@ -207,7 +212,7 @@ class Watch:
         self._jobs_at, self._jobs_rest = ended + JOBS_EVERY_S, ended + LOOK_SHARE * (ended - now)
 
     def _listen(self) -> bool:
-        """Hear what the journal tells of incidents; whether there is more of it."""
+        """Read what the journal says about incidents. Return whether there is more of it."""
         changed: dict[tuple[str, int], Story] = {}
         for _ in range(LINES_MAX):
             line = next(self._lines, None)

@@ -1,1 +1,1 @@
-"""Serve agents and people's tools over gRPC."""
+"""Serve agents, and the tools that people use, over gRPC."""

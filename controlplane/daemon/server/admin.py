@@ -1,4 +1,4 @@
-"""What people's tools ask of the coordinator: submit, stop, status, events."""
+"""Answer the tools that people use: submit and stop jobs, mark nodes and jobs, show status and events."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from controlplane.daemon.server.context import ServerContext
 
 LEADER_KEY = "holdfast-leader"
-"""Trailing metadata of a standby's refusal: host:port of the leader, when known."""
+"""Trailing metadata of a standby's refusal: host:port of the leader, when it is known."""
 
 _WORDS = {"codec": ("", "none", "zstd", "auto"), "commit_when": ("", "both", "first")}
 _ADOPTED_MAX = 10_000
 _REASON_MAX = 200
 _SPEC_BYTES_MAX = 128 * 1024
-"""As JSON; a value of etcd has several times as much at most."""
+"""Size of a job's specification as JSON. A value of etcd can be a few times as large."""
 
 RANKS_MAX = 16_384
-"""Of one job: its generation, with a source for every shard, has to fit into one value of etcd."""
+"""Ranks of one job: its generation, with a source for every shard, has to fit into one value of etcd."""
 
 
 class Admin(AdminServicer):
-    """Answers while this coordinator leads; a standby names the leader."""
+    """The Admin service. It answers while this coordinator leads; a standby names the leader."""
 
     def __init__(self, front: ServerContext) -> None:
         self._front = front
 
     async def Submit(self, request: pb.SubmitRequest, context: Any) -> pb.SubmitReply:
-        """Take a job; answered once etcd holds it."""
+        """Take a job. Answers once etcd holds it."""
         reign = await self._leading(context)
         try:
             spec = codec.spec_from(request.spec)
@@ -69,7 +69,7 @@ class Admin(AdminServicer):
         return pb.SubmitReply(job=spec.job, resumed=bool(before), phase=phase)
 
     async def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
-        """Ask a job to end; answered once etcd holds that."""
+        """Ask a job to end. Answers once etcd holds that."""
         reign = await self._leading(context)
         if not _phase(reign, request.job):
             known = ", ".join(row.job for row in view.jobs(reign.core, time.monotonic())) or "none"
@@ -81,12 +81,12 @@ class Admin(AdminServicer):
         return pb.StopReply()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        """Everything that `status` and `get` show."""
+        """Answer with everything that `holdfast status` and `holdfast get` show."""
         reign = await self._leading(context)
         return reign.status(self._front.address)
 
     async def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseReply:
-        """Give a quarantined node its good name back; answered once etcd has forgotten its failures."""
+        """End a node's quarantine. Answers once etcd has forgotten the node's failures."""
         reign = await self._leading(context)
         known = {row.node: row for row in view.nodes(reign.core, time.monotonic())}
         if request.node not in known:
@@ -98,22 +98,22 @@ class Admin(AdminServicer):
         return pb.ReleaseReply()
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.MarkReply:
-        """Free a node of ranks; answered once that has begun, and etcd knows."""
+        """Move all ranks off a node. Answers once that has begun, and etcd holds it."""
         if reason := bounds.beyond("DrainRequest", "deadline_s", request.deadline_s):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         event = DrainRequested(request.node, _why(request), request.deadline_s, request.force)
         return await self._mark(event, context)
 
     async def Cordon(self, request: pb.CordonRequest, context: Any) -> pb.MarkReply:
-        """Have a node take no new seats, or take them again."""
+        """Keep a node from taking new ranks, or allow it again."""
         return await self._mark(CordonRequested(request.node, request.on, _why(request)), context)
 
     async def Pause(self, request: pb.PauseRequest, context: Any) -> pb.MarkReply:
-        """Have a job stop at a step boundary, or go on; answered once etcd knows that it is wanted."""
+        """Stop a job at a step boundary, or let it go on. Answers once etcd holds the request."""
         return await self._mark(PauseRequested(request.job, request.on, _why(request)), context)
 
     async def Checkpoint(self, request: pb.CheckpointRequest, context: Any) -> pb.MarkReply:
-        """Make the newest whole snapshot of a job durable; answered once that has begun, or waits."""
+        """Save the newest whole snapshot of a job as a checkpoint. Answers once that has begun, or waits."""
         return await self._mark(CheckpointWanted(request.job, _why(request)), context)
 
     async def _mark(self, event: Wish, context: Any) -> pb.MarkReply:
@@ -125,7 +125,7 @@ class Admin(AdminServicer):
         return pb.MarkReply(outcome=outcome, reason=why)
 
     async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
-        """Take up checkpoints that someone found whole on a storage; answered once etcd holds them."""
+        """Record checkpoints that were found whole on a storage. Answers once etcd holds them."""
         reign = await self._leading(context)
         try:
             check_name("job", request.job)
@@ -145,7 +145,8 @@ class Admin(AdminServicer):
         )
 
     async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.EventLine]:
-        """The journal's lines behind `after`; with `follow` without end. A standby shows its own."""
+        """Answer with the journal's lines after `after`; with `follow` without end. A standby shows
+        its own journal."""
         journal = self._front.journal
         if reason := bounds.beyond("EventsRequest", "after", request.after):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
@@ -168,7 +169,7 @@ class Admin(AdminServicer):
 
 
 async def _held(trouble: str, context: Any) -> None:
-    """Ends the call when there is trouble: etcd does not hold yet what was asked for."""
+    """End the call when `trouble` says why etcd does not hold yet what was asked for."""
     if trouble:
         await context.abort(
             grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
@@ -176,19 +177,19 @@ async def _held(trouble: str, context: Any) -> None:
 
 
 def _why(request: Any) -> str:
-    """The reason that a person gives."""
+    """Return the reason that a person gave."""
     return str(request.reason[:_REASON_MAX]) or "by hand"
 
 
 def _whom(event: Wish) -> str:
-    """Whom a wish is about, in words."""
+    """Name what a request is about, for its error."""
     if isinstance(event, DrainRequested | CordonRequested):
         return f"node {event.node!r:.80}"
     return f"job {event.job!r:.80}"
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Raise SettingsError on a job that cannot be, though its numbers are within their bounds."""
+    """Raise SettingsError on a job that is impossible although each of its numbers is within its bounds."""
     check_name("job", spec.job)
     if not spec.argv or not spec.argv[0]:
         raise SettingsError(f"job {spec.job} names no script: give one")
@@ -224,6 +225,6 @@ def _check_storage(spec: JobSpec) -> None:
 
 
 def _phase(reign: Reign, job: str) -> str:
-    """The phase of a job, "" when there is none of this name."""
+    """Return the phase of a job; "" when there is no job of this name."""
     rows = view.jobs(reign.core, time.monotonic())
     return next((row.phase for row in rows if row.job == job), "")

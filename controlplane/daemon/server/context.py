@@ -1,4 +1,4 @@
-"""Serve the streams of agents (Control.Link), and know what else the outside reaches."""
+"""Serve the streams of agents (Control.Link), and hold what all servers of the process share."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 10.0
 HELLOS_MAX = 512
-"""Streams at a time that have not been told yet whether they are welcome."""
+"""Streams at a time whose hello has not arrived yet."""
 DROPS_TOLD_PER_S = 20.0
-"""In log and journal: with each new leader ten thousand agents come by every standby. All are counted."""
+"""Dropped messages per second that are logged and journalled; all are counted. With each new leader, ten
+thousand agents try every standby."""
 
 
 class _Unwelcome(Exception):
-    """A hello that is not taken: the answer, and why it is counted."""
+    """The hello is refused: `answer` goes to the agent, `counted` is the reason as metrics name it."""
 
     def __init__(self, counted: str, reason: str, *, retry: bool, leader: str = "") -> None:
         super().__init__(reason)
@@ -49,22 +50,25 @@ class _Unwelcome(Exception):
 
 
 class ServerContext:
-    """What the outside reaches. `reign` is set while this coordinator leads; `leader` names who does,
-    `leader_page` is the address of its status page, as far as they are known."""
+    """What the servers of one coordinator share.
+
+    `reign` is set while this coordinator leads. `leader` is the leader's host:port, `leader_page` the URL of
+    its status page; "": not known. `address` and `page` are our own."""
 
     def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
         self.cluster, self.journal, self.metrics = cluster, journal, metrics
         self.reign: Reign | None = None
         self.leader = self.leader_page = ""
         self.address = self.page = ""
-        self._greeting = 0
+        self._greeting = 0  # streams that are before their hello
         self._turned_away, self._dropped = Sparing(), Sparing(DROPS_TOLD_PER_S)
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None
         self.platform: Platform | None = None
 
     async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """One agent's stream, from hello to its end. Requests come as bytes: we say what is wrong."""
+        """Serve one agent's stream, from its hello to its end. Requests come as bytes, so that an error can
+        name what is wrong."""
         try:
             greeting = await self._greet(context)
             reign = self._accept(greeting)
@@ -97,7 +101,7 @@ class ServerContext:
             self._greeting -= 1
 
     async def _hello(self, context: Any) -> codec.Greeting:
-        """The first message, checked as far as it can be without knowing the cluster's state."""
+        """Return the first message, checked as far as possible without the cluster's state."""
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 data = await context.read()
@@ -118,7 +122,8 @@ class ServerContext:
         raise AssertionError("abort always raises")
 
     def _check_hello(self, hello: pb.Hello) -> None:
-        """Version first: the rest of another version's hello may mean anything."""
+        """Refuse another version or another cluster. Called before the hello is decoded: the rest of it
+        may mean anything."""
         if hello.protocol_version:
             reason = versions.refusal(hello.protocol_version, hello.holdfast_version)
             if reason:
@@ -132,7 +137,7 @@ class ServerContext:
             )
 
     def _accept(self, greeting: codec.Greeting) -> Reign:
-        """The reign that may hear this agent. Raises _Unwelcome."""
+        """Return the leader term that takes this agent. Raises _Unwelcome."""
         try:
             check_name("node", greeting.joined.node)
         except SettingsError as error:
@@ -169,7 +174,7 @@ class ServerContext:
         return self.reign
 
     async def _converse(self, reign: Reign, link: Link, context: Any) -> None:
-        """Read and write until either side ends, or the stream is cut."""
+        """Read and write until either end closes the stream, or it is cut."""
         tasks = [
             asyncio.create_task(self._listen(reign, link, context)),
             asyncio.create_task(_speak(link, context)),
@@ -187,7 +192,7 @@ class ServerContext:
 
     async def _listen(self, reign: Reign, link: Link, context: Any) -> None:
         if not await link.admitted:
-            await link.cut.wait()  # the writer still has the refusal to send, and then ends the stream
+            await link.cut.wait()  # the writer sends the refusal first, and then ends the stream
         while (data := await context.read()) is not grpc.aio.EOF:
             try:
                 message = _parse(data)
@@ -207,29 +212,31 @@ class ServerContext:
             await reign.loop.room()
 
     def _own_copies(self, event: E, context: Any) -> E:
-        """The event without copies of jobs for which the caller may not speak."""
+        """Return the event without copies of jobs for which the caller may not speak; those are
+        counted and logged."""
         event, told = permitted.own_copies(calling(), event)
         if told:
             self._drop("denied", told, context)
         return event
 
     def _event(self, link: Link, message: pb.AgentMessage, context: Any) -> Event | None:
-        """What a message says, as far as it can be read: what cannot costs only itself, and is named."""
+        """Return the event in a message, as far as it can be read. What cannot be read is counted,
+        logged and left out."""
         try:
             return codec.event_from(link.node, link.incarnation, message)
         except WireError as error:
             self._drop("malformed", f"node {link.node}: {error}", context)
         try:
             return codec.rest_of(link.node, link.incarnation, message)
-        except WireError:  # for more than was told above
+        except WireError:  # something other than members and copies is wrong: already logged
             return None
 
     def denied(self, counted: str, peer: str, reason: str) -> None:
-        """Someone was turned away: counted each time, told now and then."""
+        """Count a caller that was refused; log and journal it unless there are too many."""
         self._tell(self._turned_away, "turned away", counted, peer, reason)
 
     def _drop(self, counted: str, reason: str, context: Any) -> None:
-        """Count and name a message that is not acted upon."""
+        """Count a message that is not acted on; log and journal it unless there are too many."""
         self._tell(self._dropped, "dropped", counted, context.peer(), reason)
 
     def _tell(self, sparing: Sparing, what: str, counted: str, peer: str, reason: str) -> None:
@@ -244,7 +251,7 @@ class ServerContext:
 
 
 def _limited(joined: NodeJoined) -> NodeJoined:
-    """A node whose agent may speak for some jobs only takes ranks of no others."""
+    """Return the hello so that the node takes ranks only of the jobs for which its agent may speak."""
     jobs = calling().jobs
     return dataclasses.replace(joined, jobs=jobs) if jobs and not joined.jobs else joined
 

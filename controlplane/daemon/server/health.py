@@ -1,4 +1,6 @@
-"""grpc.health.v1 for probes: "" is this process, "holdfast.leader" and "holdfast.standby" tell it apart."""
+"""Answer health probes (grpc.health.v1): the process, and whether it is leader or standby.
+
+Service "" is the process, "holdfast.leader" and "holdfast.standby" are its roles."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _Serving = pb.HealthReply.Serving
 
 
 class Health:
-    """Answers from `leads`, which says whether this coordinator reigns now."""
+    """The health service. `leads` returns whether this coordinator leads now."""
 
     def __init__(self, leads: Callable[[], bool]) -> None:
         self._states: dict[str, Callable[[], bool]] = {
@@ -32,14 +34,14 @@ class Health:
         }
 
     def status(self, service: str) -> _Serving:
-        """What is to be said of a service now."""
+        """Return the status of a service now."""
         state = self._states.get(service)
         if state is None:
             return pb.HealthReply.SERVICE_UNKNOWN
         return pb.HealthReply.SERVING if state() else pb.HealthReply.NOT_SERVING
 
     async def check(self, request: pb.HealthRequest, context: Any) -> pb.HealthReply:
-        """What it is now. NOT_FOUND for a service that nobody knows, as the standard has it."""
+        """Answer with the status now. NOT_FOUND for an unknown service, as the standard has it."""
         status = self.status(request.service)
         if status == pb.HealthReply.SERVICE_UNKNOWN:
             known = ", ".join(repr(name) for name in self._states)
@@ -49,7 +51,7 @@ class Health:
         return pb.HealthReply(status=status)
 
     async def watch(self, request: pb.HealthRequest, _context: Any) -> AsyncIterator[pb.HealthReply]:
-        """What it is, at once and whenever it changes."""
+        """Answer with the status, at once and whenever it changes."""
         told = None
         while True:
             status = self.status(request.service)
@@ -59,7 +61,7 @@ class Health:
             await asyncio.sleep(_LOOK_S)
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """For a server."""
+        """Return the service's handlers, for a server."""
         ends = (pb.HealthRequest.FromString, pb.HealthReply.SerializeToString)
         methods = {
             "Check": grpc.unary_unary_rpc_method_handler(self.check, *ends),
@@ -69,7 +71,7 @@ class Health:
 
 
 class HealthServer:
-    """A port of its own in plaintext for probes that know no TLS (the kubelet's): it serves nothing else."""
+    """A plaintext port of its own, for probes that know no TLS (the kubelet's). It serves nothing else."""
 
     def __init__(self, health: Health, address: str) -> None:
         """Bind. Raises RuntimeError."""
@@ -82,5 +84,5 @@ class HealthServer:
         await self._server.start()
 
     async def close(self) -> None:
-        """End."""
+        """Stop answering and free the port."""
         await self._server.stop(None)

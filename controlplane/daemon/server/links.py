@@ -1,4 +1,4 @@
-"""The streams of agents: at most one admitted per node, each with one bounded queue of orders."""
+"""Hold the streams of agents: at most one admitted per node, each with one bounded queue of orders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ORDERS_WAITING_MAX = 1024
-"""An agent that leaves so many orders untaken is cut off; it comes back and hears the newest."""
+"""An agent that leaves this many orders unread is cut off. It reconnects, and gets the newest ones."""
 
 
 class Link:
-    """One stream of one agent. What it is told waits in `orders`; None ends the stream after them."""
+    """One stream of one agent. Messages to the agent wait in `orders`; None ends the stream after them.
+
+    `admitted` gets its result when the core has judged the hello. `cut` is set to end the stream at once,
+    with the status `code` and `details`."""
 
     def __init__(self, node: str, incarnation: int) -> None:
         self.node, self.incarnation = node, incarnation
@@ -31,7 +34,7 @@ class Link:
         self.code, self.details = grpc.StatusCode.OK, ""
 
     def send(self, message: pb.CoordinatorMessage) -> bool:
-        """Queue a message; False when the agent does not take what it is told, and is cut off."""
+        """Queue a message. Return False when too many wait: the agent does not read them, and is cut off."""
         if self.orders.qsize() >= ORDERS_WAITING_MAX:
             self.end(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -42,7 +45,7 @@ class Link:
         return True
 
     def finish(self, message: pb.CoordinatorMessage | None = None) -> None:
-        """End the stream in order, after what is queued and this last message."""
+        """End the stream in order: after what is queued, and after this last message."""
         if message is not None and not self.orders.full():
             self.orders.put_nowait(message)
         if not self.orders.full():
@@ -50,13 +53,13 @@ class Link:
         self._decide(False)
 
     def end(self, code: grpc.StatusCode, details: str) -> None:
-        """End the stream now with this status."""
+        """End the stream at once, with this status."""
         self.code, self.details = code, details
         self.cut.set()
         self._decide(False)
 
     def admit(self, welcome: pb.CoordinatorMessage) -> None:
-        """Answer the hello; from now on the agent is heard."""
+        """Answer the hello with this welcome. From now on the agent's messages are read."""
         self.send(welcome)
         self._decide(True)
 
@@ -66,7 +69,7 @@ class Link:
 
 
 class Links:
-    """All streams of one reign. A hello waits in `pending` until the core admits or refuses it."""
+    """All streams of one leader term. A stream is pending until the core admits or refuses its hello."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -77,17 +80,17 @@ class Links:
         return len(self._links)
 
     def expect(self, link: Link) -> None:
-        """A hello came on this stream; the core is about to judge it."""
+        """Hold a stream whose hello the core is about to judge; end an older one of the same agent."""
         older = self._pending.pop((link.node, link.incarnation), None)
         if older is not None:
             older.end(grpc.StatusCode.ABORTED, "the same agent opened a newer stream")
         self._pending[link.node, link.incarnation] = link
 
     def admit(self, node: str, incarnation: int, welcome: pb.CoordinatorMessage) -> None:
-        """The core accepts the hello: this stream replaces the node's older one."""
+        """Admit the stream of this hello. It replaces an older one of the node."""
         link = self._pending.pop((node, incarnation), None)
         if link is None:
-            return  # its stream broke meanwhile: NodeBroken tells the core
+            return  # its stream has broken: NodeBroken is on its way to the core
         older = self._links.pop(node, None)
         self._links[node] = link
         if older is not None:
@@ -96,7 +99,7 @@ class Links:
         self._count()
 
     def refuse(self, node: str, incarnation: int, message: pb.CoordinatorMessage) -> None:
-        """The core refuses the hello, or no longer wants this incarnation."""
+        """End the stream of this incarnation: the core refuses its hello, or no longer wants it."""
         self._metrics.messages_dropped_total.labels("refused").inc()
         link = self._pending.pop((node, incarnation), None)
         current = self._links.get(node)
@@ -107,7 +110,7 @@ class Links:
         self._count()
 
     def send(self, node: str, effect: codec.Order, term: int, incident: str = "") -> None:
-        """Tell the node's agent. Without a stream the order is dropped: the core repeats it."""
+        """Send an order to the node's agent. Without a stream it is dropped: the core will repeat it."""
         link = self._links.get(node)
         if link is None:
             self._metrics.messages_dropped_total.labels("no_stream").inc()
@@ -122,7 +125,8 @@ class Links:
             self._metrics.messages_dropped_total.labels("slow_agent").inc()
 
     def forget(self, link: Link) -> bool:
-        """The stream is over. True when it was the node's own: the core must hear of it."""
+        """Remove a stream that is over. Return whether the core has to learn of it: it was the node's current
+        stream, or pending."""
         key = (link.node, link.incarnation)
         waited = self._pending.get(key) is link
         if waited:

@@ -1,8 +1,8 @@
-"""What of an agent's word is heard: nothing about a job for which it may not speak.
+"""Check that agents report only on jobs for which their credentials let them speak.
 
-A word about another job is not heard at all. Copies are the exception: a node may keep some of a job that
-was its own before its certificate was made narrower. They are left out, and the rest of its word counts: its
-ranks are as alive as ever."""
+An event about another job is dropped whole. Copies of snapshots are the exception: a node may still hold
+copies of a job that it was allowed before its certificate was made narrower. They are left out, and the rest
+of the event counts: the node's ranks are as alive as ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def own_copies(caller: Caller, event: E) -> tuple[E, str]:
-    """The event without copies of jobs that are not the caller's, and what is to be told of those; ""."""
+    """Return the event without copies of jobs that are not the caller's, and what to log about
+    those ("": nothing)."""
     if not caller.jobs or not isinstance(event, NodeJoined | NodeBeat):
         return event, ""
     theirs = [copy for copy in event.copies if not caller.may_touch(copy.job)]
@@ -36,5 +37,5 @@ def own_copies(caller: Caller, event: E) -> tuple[E, str]:
 
 
 def foreign(caller: Caller, event: Event) -> str:
-    """The first job of this event that is not the caller's; "" when all are."""
+    """Return the first job of this event that is not the caller's; "" when there is none."""
     return next((job or "(no name)" for job in touched.jobs(event) if not caller.may_touch(job)), "")

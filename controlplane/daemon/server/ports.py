@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 1.0
-"""Beyond its grace a server's stop is waited for so long, twice."""
+"""Seconds to wait for a server to stop, beyond its grace; waited twice at most."""
 
 
 class PortTaken(OSError):
-    """The address to listen on cannot be had."""
+    """The address cannot be listened on."""
 
 
 class Server:
-    """The listening server. `port` is the one bound."""
+    """The gRPC server of a coordinator, with its guard. `port` is the one that it has bound."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Server:
         await self._server.start()
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Take no new calls, give running ones a moment, end."""
+        """Take no new calls, give running ones `grace_s` to end, then stop."""
         await stop_within(self._server.stop, grace_s)
 
 
@@ -82,7 +82,7 @@ def _taken(address: str) -> str:
 
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
-    ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to there we can name it
+    ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to here an error names its size
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -92,10 +92,10 @@ _OPTIONS = [
 
 
 async def stop_within(stop: Callable[[float | None], Awaitable[None]], grace_s: float) -> bool:
-    """Stop a grpc server, and return in any case: grpc waits for ever for a stream that arrived in the moment
-    of its stop. What is open after the grace is aborted once more, then left to the end of the process.
+    """Stop a grpc server, and return in any case. Return whether it has stopped.
 
-    Returns whether it has stopped."""
+    grpc waits for ever for a stream that arrived in the moment of the stop. What is open after the grace is
+    aborted once more, then left to the end of the process."""
     stopping = [asyncio.ensure_future(stop(grace_s))]
     await asyncio.wait(stopping, timeout=grace_s + STOP_TIMEOUT_S)
     if not stopping[0].done():

@@ -1,7 +1,8 @@
-"""Tells the administrators: alerts are posted as JSON, tried again until taken, and never waited for.
+"""Post alerts to the operators' webhook as JSON. They are repeated until accepted, and never waited for.
 
-A URL that ends in /api/v2/alerts is Alertmanager's own: it gets the list that it takes, again each minute
-while an alert stands, as it expects. Any other URL gets what Alertmanager sends to webhooks (version 4)."""
+A URL that ends in /api/v2/alerts is Alertmanager's own: it gets Alertmanager's list of alerts, and again
+each minute while an alert stands, as Alertmanager expects. Any other URL gets what Alertmanager sends to
+webhooks (version 4)."""
 
 from __future__ import annotations
 
@@ -27,18 +28,21 @@ if TYPE_CHECKING:
 
 ALERTMANAGER_PATH = "/api/v2/alerts"
 REPEAT_S = 60.0
-"""Alertmanager takes an alert that is not repeated for over: its resolve_timeout is 5 min."""
+"""Seconds after which an alert that stands is repeated. Alertmanager takes an alert that is not repeated for
+over, after its resolve_timeout of 5 min."""
 POST_TIMEOUT_S = 4.0
 BACKOFF_S = (0.5, 60.0)
+"""The first and the longest pause between two tries."""
 CONFIRM_S = 150.0
+"""Seconds in which a new leader term has to find an alert again; otherwise it counts as over."""
 STANDING_MAX = 1000
-"""More alerts at once say nothing more; the oldest are dropped."""
+"""Alerts that are held at once. More say nothing more: the oldest are dropped."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Standing:
-    """One alert as it is to be told. `told`: it has been taken in this form."""
+    """One alert as it has to be posted. `told`: the receiver has accepted it in this form."""
 
     alert: Alert
     starts_at: str
@@ -47,12 +51,12 @@ class Standing:
 
 
 def name_of(kind: str) -> str:
-    """`nodes_lost` is HoldfastNodesLost."""
+    """Return the alert's name: `nodes_lost` is HoldfastNodesLost."""
     return "Holdfast" + "".join(word.capitalize() for word in kind.split("_"))
 
 
 def document(cluster: str, standing: Standing) -> dict[str, Any]:
-    """One alert as both formats have it."""
+    """Return one alert, with the fields of both formats."""
     alert = standing.alert
     labels = {"alertname": name_of(alert.kind), "severity": alert.severity, "cluster": cluster}
     labels |= {"subject": alert.subject} if alert.subject else {}
@@ -70,7 +74,7 @@ def document(cluster: str, standing: Standing) -> dict[str, Any]:
 
 
 def body(url: str, cluster: str, news: list[Standing]) -> bytes:
-    """What is posted to this URL. All of `news` fire, or all are resolved."""
+    """Return what is posted to this URL. Either all of `news` fire, or all are resolved."""
     alerts = [document(cluster, each) for each in news]
     if url.rstrip("/").endswith(ALERTMANAGER_PATH):
         for each in alerts:
@@ -96,16 +100,17 @@ def body(url: str, cluster: str, news: list[Standing]) -> bytes:
 
 
 class Alerts:
-    """What is to be told to one URL. Lives as long as the coordinator: a new reign goes on with it."""
+    """The alerts for one URL. It lives as long as the coordinator: a new leader term continues with it."""
 
     def __init__(self, url: str, cluster: str, count: Callable[[str], None]) -> None:
         self._url, self._cluster, self._count = url, cluster, count
-        self._standing: dict[tuple[str, str], Standing] = {}
-        self._confirmed: set[tuple[str, str]] = set()  # said by the reign that there is
+        self._standing: dict[tuple[str, str], Standing] = {}  # by kind and subject
+        self._confirmed: set[tuple[str, str]] = set()  # found by the present leader term
         self._wake = asyncio.Event()
 
     def tell(self, alert: Alert) -> None:
-        """Have it told. The same (kind, subject) replaces what was said before; once told is enough."""
+        """Have an alert posted. It replaces an earlier one of the same kind and subject; one that is
+        unchanged is not posted again."""
         if not self._url:
             return
         key, now = (alert.kind, alert.subject), _now()
@@ -123,7 +128,8 @@ class Alerts:
         self._wake.set()
 
     def new_reign(self) -> None:
-        """A new leader begins without findings: what it does not find again within a while is over."""
+        """Begin a leader term, which has no findings yet. An alert that it does not find again within
+        CONFIRM_S is over."""
         before = [key for key, each in self._standing.items() if not each.alert.resolved]
         self._confirmed = set()
         asyncio.get_running_loop().call_later(CONFIRM_S, self._resolve, before)
@@ -147,7 +153,7 @@ class Alerts:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Until there is news; Alertmanager itself is told again what still stands."""
+        """Wait for news. Alertmanager itself gets again what still stands, every REPEAT_S."""
         self._wake.clear()
         if any(not each.told for each in self._standing.values()):
             return
@@ -183,8 +189,8 @@ class Alerts:
 
 
 def post(url: str, content: bytes) -> str:
-    """Post JSON; `user:password@` before the host is shown as basic authentication. Returns "" when it was
-    taken, else why not."""
+    """Post JSON; `user:password@` before the host becomes basic authentication. Return "" when
+    accepted, else why not."""
     parts, headers = urlsplit(url), {"Content-Type": "application/json"}
     user, _, host = parts.netloc.rpartition("@")
     if user:
@@ -205,7 +211,7 @@ def post(url: str, content: bytes) -> str:
 
 
 def _door(url: str) -> str:
-    """Host and port of a URL: tokens stand in paths, queries, and before hosts."""
+    """Return scheme, host and port of a URL for the log: its other parts may hold a token."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/..."
 

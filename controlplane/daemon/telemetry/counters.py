@@ -1,5 +1,7 @@
-"""Counters for what happens thousands of times a second: prometheus_client's own take a lock, and several
-microseconds, each time. One thread counts here; another may scrape meanwhile."""
+"""Count what happens thousands of times a second, without locks.
+
+prometheus_client's own counters take a lock, and several microseconds, each time. Here only one thread
+counts; another may scrape meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tally(Collector):
-    """A counter, by the values of one label or (label "") without any."""
+    """A counter with one label, or without any (`label` "")."""
 
     def __init__(self, name: str, about: str, label: str, registry: CollectorRegistry) -> None:
         self.labels = (label,) if label else ()
@@ -29,20 +31,20 @@ class Tally(Collector):
         registry.register(self)
 
     def add(self, value: str = "") -> None:
-        """One more, of this value of the label."""
+        """Count one more for this value of the label."""
         self._counts[value] = self._counts.get(value, 0) + 1
 
     @property
     def total(self) -> int:
-        """How many there were, of all values."""
+        """The sum over all values of the label."""
         return sum(self._counts.copy().values())
 
     def describe(self) -> Iterable[Metric]:
-        """For the registry: what it will bring."""
+        """Return the metric without samples, for the registry."""
         return [CounterMetricFamily(self._name, self._about, labels=self.labels)]
 
     def collect(self) -> Iterable[Metric]:
-        """For a scrape."""
+        """Return the metric, for a scrape."""
         family = CounterMetricFamily(self._name, self._about, labels=self.labels)
         for value, count in self._counts.copy().items():
             family.add_metric([value] if self.labels else [], count)
@@ -61,16 +63,16 @@ class Spread(Collector):
         registry.register(self)
 
     def observe(self, value: float) -> None:
-        """One more value."""
+        """Count one more value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def describe(self) -> Iterable[Metric]:
-        """For the registry: what it will bring."""
+        """Return the metric without samples, for the registry."""
         return [HistogramMetricFamily(self._name, self._about)]
 
     def collect(self) -> Iterable[Metric]:
-        """For a scrape."""
+        """Return the metric, for a scrape."""
         bounds = map(floatToGoString, (*self._bounds, inf))
         buckets = list(zip(bounds, accumulate(self._counts.copy()), strict=True))
         return [HistogramMetricFamily(self._name, self._about, buckets=buckets, sum_value=self._sum)]

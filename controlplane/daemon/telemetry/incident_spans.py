@@ -1,5 +1,6 @@
-"""Incidents as spans: when each began and ended, and its parts one after another. No tracing library is
-needed here; whoever exports them is given whole traces."""
+"""Turn incidents into traces: when each began and ended, and its parts one after another.
+
+No tracing library is needed here: an exporter (otlp.py) is given whole traces."""
 
 from __future__ import annotations
 
@@ -21,20 +22,21 @@ DETECTION, DECISION, STOP = "detection", "decision", "stop"
 PERSIST, TELL, REGROUP = "persist", "tell", "regroup"
 RESTORE, FIRST_STEP = "restore", "first step"
 PARTS = (DETECTION, DECISION, STOP, PERSIST, TELL, REGROUP, RESTORE, FIRST_STEP)
-"""The parts of a recovery in order: the injury until it was heard of; until it was judged; survivors stop and
-replacements come to the barrier; the new generation is written; the nodes are told; groups are built; state
-is put in place; the first step. The last three are those of the slowest rank, by its own clock."""
+"""The parts of a recovery, in order. detection: from the failure to the first evidence; decision: to the
+verdict; stop: ranks stop and replacements come to the barrier; persist: the new generation is written to
+etcd; tell: the nodes are informed; regroup: groups are built; restore: state is put in place; first step. The
+last three are those of the slowest rank, by its own clock."""
 
 LEFT_OPEN = "left open"
-"""The outcome of an incident that the reign ended in: the next leader judges anew."""
+"""The outcome of an incident that was open when the leader term ended: the next leader judges anew."""
 
 OPEN_MAX = 1024
-"""So many incidents may be open at once; of more, the oldest are not traced."""
+"""Incidents that may be open at once; beyond it the oldest are not traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of an incident; times are Unix times in s."""
+    """One part of an incident. Times are Unix times in s."""
 
     name: str
     begin_s: float
@@ -43,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A whole incident; times are Unix times in s. `notes`: (time, what was decided)."""
+    """A whole incident. Times are Unix times in s. `notes`: (time, what was decided)."""
 
     name: str  # job/number
     begin_s: float
@@ -58,13 +60,16 @@ class Trace:
 class _Open:
     incident: Incident | None = None
     judged_s: float = 0.0
-    writing_s: float = 0.0  # the write of the newest generation began
+    writing_s: float = 0.0  # when the write of the newest generation began
     stored_s: float = 0.0
     notes: list[tuple[float, str]] = field(default_factory=list)
 
 
 class Spans:
-    """Hears a reign's effects and gives each incident that closed to `export`. `wall`: Unix time in s."""
+    """Makes the traces of one leader term: follows its effects, and gives each incident that closed to
+    `export`.
+
+    `wall`: Unix time in s."""
 
     def __init__(self, export: Callable[[Trace], None], wall: Callable[[], float]) -> None:
         self._export, self._wall = export, wall
@@ -76,12 +81,12 @@ class Spans:
         }
 
     def effect(self, effect: Effect) -> None:
-        """The core has decided this."""
+        """Take in an effect of the core."""
         if (hear := self._hear.get(type(effect))) is not None:
             hear(effect)
 
     def end(self) -> None:
-        """The reign is over: what is open is told as far as it came."""
+        """Export what is still open, as far as it came: the leader term is over."""
         for seen in self._open.values():
             if seen.incident is not None:
                 left = dataclasses.replace(seen.incident, outcome=LEFT_OPEN)
@@ -115,7 +120,7 @@ class Spans:
 
 
 def trace(incident: Incident, seen: _Open, end_s: float) -> Trace:
-    """An incident that ended at `end_s`, as its parts: they follow each other without a gap."""
+    """Return an incident that ended at `end_s` as its parts, which follow each other without a gap."""
     spans = dict(incident.phases_s)
     heard_s = seen.judged_s - spans.get("decide", 0.0)
     begin_s = heard_s - spans.get("detect", 0.0)
@@ -141,7 +146,9 @@ def trace(incident: Incident, seen: _Open, end_s: float) -> Trace:
 
 
 def _parts(begin_s: float, marks: list[tuple[str, float]], end_s: float) -> list[Part]:
-    """Each from the end of the one before. Clocks of several machines: none ends before it begins."""
+    """Return the parts, each from the end of the one before.
+
+    The marks come from the clocks of several machines: no part may end before it begins."""
     parts = []
     for name, mark_s in marks:
         parts.append(Part(name, begin_s, min(max(mark_s, begin_s), end_s)))
@@ -150,7 +157,7 @@ def _parts(begin_s: float, marks: list[tuple[str, float]], end_s: float) -> list
 
 
 def _lost(incident: Incident) -> list[tuple[str, Any]]:
-    """Of a script without the SDK nobody knows it."""
+    """Return the steps that were lost. They are not known for a script without the SDK."""
     known = incident.plan.strategy is not Strategy.RELAUNCH
     return [("holdfast.lost_steps", max(0, incident.lost_steps))] if known else []
 

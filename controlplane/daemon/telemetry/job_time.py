@@ -1,4 +1,4 @@
-"""Where a job's time goes: to training, or to what kept it from that. Pure: `now` is told."""
+"""Account for a job's time: on training, or on what kept it from training. Pure: `now` is an argument."""
 
 from __future__ import annotations
 
@@ -25,31 +25,34 @@ TIMES: dict[JobPhase, str] = {
     JobPhase.FAILED: NOWHERE,
     JobPhase.STOPPED: NOWHERE,
 }
-"""What the time in a phase is spent on; FORMING within an incident goes to the incident's cause."""
+"""What the time in a phase counts as. FORMING within an incident counts as the incident's cause; NOWHERE
+counts as nothing."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds since the last time they were taken."""
+    """Seconds spent since they were taken last."""
 
     productive_s: float = 0.0
     lost_s: dict[str, float] = field(default_factory=dict)  # by cause
 
 
 BIN_S = 60.0
+"""Seconds of one bin of an account: a minute."""
 BINS_KEPT = 180
+"""Newest bins that an account keeps."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What was spent on a job since `since_s` (Unix time), all together and by minute."""
+    """What was spent on a job since `since_s` (Unix time), in total and by minute."""
 
     since_s: float
     total: Spent = field(default_factory=Spent)
     bins: dict[int, Spent] = field(default_factory=dict)  # by Unix time / BIN_S, the last BINS_KEPT
 
     def add(self, wall_s: float, spent: Spent) -> None:
-        """Seconds that were spent just before `wall_s`."""
+        """Add seconds that were spent just before `wall_s` (Unix time)."""
         if not spent.productive_s and not spent.lost_s:
             return
         here = self.bins.setdefault(int(wall_s // BIN_S), Spent())
@@ -61,11 +64,11 @@ class Account:
             del self.bins[min(self.bins)]
 
     def row(self) -> dict[str, Any]:
-        """The whole of it as plain data, in s."""
+        """Return the total as plain data, in s."""
         return {"since_s": round(self.since_s, 3), **_plain(self.total)}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The minutes as plain data, oldest first."""
+        """Return the minutes as plain data, oldest first."""
         return [{"at_s": number * BIN_S, **_plain(spent)} for number, spent in sorted(self.bins.items())]
 
 
@@ -75,10 +78,11 @@ def _plain(spent: Spent) -> dict[str, Any]:
 
 
 class JobTimes:
-    """One job's account. Every second since `now` is productive or lost, once.
+    """One job's account. Every second since `now` counts once, as productive, as lost, or as nothing (TIMES).
 
-    What turns out later to have been lost (the time until a failure was noticed, steps done again) is owed:
-    it is lost at once, and the next productive seconds pay for it, so that no counter goes down."""
+    Some time turns out to be lost only later (the time until a failure was noticed, steps that are done
+    again). It counts as lost at once, and is subtracted from the next productive seconds, so that no
+    counter ever goes down."""
 
     def __init__(self, now: float) -> None:
         self._since = now
@@ -88,24 +92,24 @@ class JobTimes:
         self._spent = Spent()
 
     def enter(self, now: float, phase: JobPhase) -> None:
-        """The job's phase changes."""
+        """Change the job's phase."""
         self._settle(now)
         self._phase = phase
         if TIMES[phase] in (PRODUCTIVE, NOWHERE):
             self._cause = ""
 
     def judged(self, now: float, cause: str) -> None:
-        """A failure of this cause: until the job runs again, its time goes there."""
+        """Count the time until the job runs again as lost to this cause."""
         self._settle(now)
         self._cause = cause
 
     def owe(self, cause: str, lost_s: float) -> None:
-        """So much of the time that was counted as productive was lost."""
+        """Count time as lost that was counted as productive before."""
         self._lose(cause, max(0.0, lost_s))
         self._owed_s += max(0.0, lost_s)
 
     def take(self, now: float) -> Spent:
-        """What was spent since the last time."""
+        """Return what was spent since the last call."""
         self._settle(now)
         spent, self._spent = self._spent, Spent()
         return spent
@@ -126,14 +130,14 @@ class JobTimes:
 
 
 class Pace:
-    """How fast a job makes steps, from looks at it about once a second."""
+    """Measures how fast a job makes steps, from looks at it about once a second."""
 
     def __init__(self) -> None:
         self._step, self._at = -1, 0.0
         self.mean_s = 0.0
 
     def look(self, now: float, step: int) -> float:
-        """The mean duration (s) of the steps made since the last progress; 0 when there were none."""
+        """Return the mean duration (s) of the steps since the last progress; 0 when there were none."""
         before, since = self._step, self._at
         if step == before:
             return 0.0
@@ -145,5 +149,5 @@ class Pace:
         return mean_s
 
     def stop(self) -> None:
-        """The job does not run: the time from here on is no step's."""
+        """Forget the last step: the job does not run, and the time until it does belongs to no step."""
         self._step = -1

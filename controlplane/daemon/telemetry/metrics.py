@@ -1,4 +1,4 @@
-"""What an operator needs to see of a coordinator, as Prometheus metrics. Base units, fixed label values."""
+"""Define the Prometheus metrics of a coordinator: base units, fixed values of labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
 OUTCOMES = ("recovered", "failed", "stopped")
 WHOSE = (SCRIPT, CLUSTER, PLAN)
 JOB = "training_job"
-"""The label of a job: Prometheus keeps `job` for itself."""
+"""The label of a job. Prometheus uses `job` for its own targets."""
 DROPPED = (
     "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
     "stale_leader", "not_leader", "refused", "stale", "denied", "unauthenticated",
@@ -31,8 +31,8 @@ NODE_STATES = ("expected", "up", "suspect", "lost", LEFT)
 ETCD_OPERATIONS = ("commit", "load", "keepalive", "leader")
 HEALTH = ("healthy", "degraded", "critical")
 LOST = (*(cause.value for cause in Cause), "forming", "waiting", "snapshot", "redone")
-"""Where a job's time goes besides training: to a failure of this cause; to forming without one; to waiting
-for nodes; to copying snapshots; to doing steps again that a failure had lost."""
+"""What a job's time is lost to: a failure of this cause; forming without a failure; waiting for nodes;
+copying snapshots; repeating steps that a failure had lost."""
 CHECKPOINT_STAGES = ("persist", "commit", "publish")
 TIERS = ("memory", "storage", "mirror")
 KUBERNETES = (
@@ -233,23 +233,23 @@ class Metrics:
             _create(metric, (job,))
 
     def saw_leader(self, address: str) -> None:
-        """Count a leader that is another than the one seen before."""
+        """Count a change of leader."""
         if address and self._leader and address != self._leader:
             self.leader_changes_total.inc()
         self._leader = address or self._leader
 
     def saw_etcd(self, operation: str, duration_s: float, failed: bool) -> None:
-        """Count a request to etcd that took so long."""
+        """Count a request to etcd."""
         self.etcd_request_seconds.labels(operation).observe(duration_s)
         if failed:
             self.etcd_errors_total.labels(operation).inc()
 
     def saw_alert(self, outcome: str) -> None:
-        """Count a posting of alerts: sent or failed."""
+        """Count a post of alerts: sent or failed."""
         self.alerts_total.labels(outcome).inc()
 
     def saw_kubernetes(self, what: str, outcome: str) -> None:
-        """Count a request to the Kubernetes API: ok, its status, or unanswered."""
+        """Count a request to the Kubernetes API; `outcome`: ok, the status, or unanswered."""
         self.kubernetes_requests_total.labels(what, outcome).inc()
 
     def show_health(self, level: str) -> None:
@@ -258,7 +258,7 @@ class Metrics:
             self.cluster_health.labels(each).set(each == level)
 
     def forget_state(self) -> None:
-        """Leadership is over: what only a leader knows is not shown any more. Counters stay."""
+        """Clear what only a leader knows, after leadership. Counters stay."""
         for gauge in (
             *(self.job_phase, self.generation, self.step, self.last_progress_timestamp_seconds),
             *(self.checkpoint_last_success_timestamp_seconds, self.checkpoint_size_bytes),
@@ -271,7 +271,7 @@ class Metrics:
         self.show_health("")
 
     def show_members(self, counts: dict[tuple[str, str], int]) -> None:
-        """Set the members' gauge to these counts by level and state, and to 0 where there are none now."""
+        """Set the members' gauge to these counts, by level and state, and to 0 where there are none now."""
         for row in self._member_rows - counts.keys():
             self.members.labels(*row).set(0)
         for row, count in counts.items():
@@ -279,7 +279,7 @@ class Metrics:
         self._member_rows |= counts.keys()
 
     def show_job_health(self, job: str, level: str, kinds: Collection[str], in_a_row: int) -> None:
-        """Set how a job is, what is wrong with it, and how many checkpoints have failed in a row."""
+        """Set the health of a job, the kinds of its troubles, and how many checkpoints failed in a row."""
         for each in HEALTH:
             self.job_health.labels(job, each).set(each == level)
         for kind in JOB_KINDS:

@@ -1,4 +1,4 @@
-"""`/metrics` over HTTP, and how late the event loop is."""
+"""Serve `/metrics` of a coordinator, and measure how late its event loop is."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LOOK_S = 0.1
 
 
 class MetricsServer(ScrapeServer):
-    """`/metrics` of a coordinator."""
+    """The HTTP server of a coordinator's `/metrics`."""
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken, or none of this machine's."""
+        """Listen. Raises OSError when the address is taken, or is not one of this machine's."""
         super().__init__(metrics.registry, host, port)
 
 
 async def watch_lag(metrics: Metrics) -> None:
-    """Measure for ever how late this event loop wakes."""
+    """Measure for ever how late this event loop wakes, and set the worst of each second."""
     loop = asyncio.get_running_loop()
     while True:
         worst = 0.0

@@ -1,4 +1,4 @@
-"""What one reign hears and decides, as metrics: events and effects as they pass, and a look each second."""
+"""Turn one leader term into metrics: its events and effects, and a look at the cluster each second."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ log = logging.getLogger(__name__)
 
 _TIMERS_KEPT = 256
 LOOK_SHARE = 200.0
-"""For each second that a look takes there are so many without."""
+"""After a look that took a second, the next comes this many seconds later."""
 _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
-"""What ends a stage: its name, and what began it. Publishing begins with the commit."""
+"""What ends a stage of a checkpoint: the stage, and what began it. The stage `publish` begins
+with the commit."""
 
 
 class _Seen:
@@ -40,13 +41,14 @@ class _Seen:
     def __init__(self, now: float, account: Account) -> None:
         self.times, self.pace = JobTimes(now), Pace()
         self.account = account
-        self.ranks = 1
-        self.noticed = 0  # the incident whose time until it was noticed is counted
-        self.cause = ""
+        self.ranks = 1  # of the job's newest generation, 1 at least
+        self.noticed = 0  # the newest incident whose detection time is counted
+        self.cause = ""  # of the newest failure
 
 
 class Observer:
-    """Lives and ends with one reign. What changes no metric costs one look into a table."""
+    """Lives and ends with one leader term. An event or effect that changes no metric costs one
+    look into a table."""
 
     def __init__(
         self,
@@ -55,12 +57,12 @@ class Observer:
         wall: Callable[[], float] = time.time,
         accounts: Mapping[str, Account] | None = None,
     ) -> None:
-        """`accounts`: as the last leader kept them, by job."""
+        """`accounts`: as the last leader saved them, by job."""
         self._before = dict(accounts or {})
         self._metrics, self._clock, self._wall = metrics, clock, wall
-        self._rest_until = 0.0
+        self._rest_until = 0.0  # when the next look is due
         self._jobs: dict[str, _Seen] = {}
-        self._timers: dict[tuple[str, str], dict[str, float]] = {}
+        self._timers: dict[tuple[str, str], dict[str, float]] = {}  # (job, checkpoint): when it reached what
         self._events: dict[type, Callable[[Any], None]] = {
             events.Elected: self._elected,
             events.JobSubmitted: lambda event: self._submitted(event.spec),
@@ -77,18 +79,19 @@ class Observer:
         }
 
     def event(self, event: Event) -> None:
-        """The core has taken this event."""
+        """Count what an event says. The core has taken it."""
         if (hear := self._events.get(type(event))) is not None:
             hear(event)
 
     def effect(self, effect: Effect) -> None:
-        """The core has decided this."""
+        """Count what an effect says. The core has decided on it."""
         if (hear := self._effects.get(type(effect))) is not None:
             hear(effect)
 
     def look(self, core: Cluster) -> None:
-        """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts. Where this
-        takes long, because the cluster is large, it is done less often: it gets 0.5 % of the time."""
+        """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts.
+
+        In a large cluster this takes long, and is done less often: it gets 0.5 % of the time."""
         now = self._clock()
         if now < self._rest_until:
             return
@@ -130,12 +133,12 @@ class Observer:
         self._metrics.show_job_health(row.job, row.health, kinds, streak)
 
     def account(self, job: str) -> Account | None:
-        """Where this job's time went; None when nothing is known of it."""
+        """Return where this job's time went; None when nothing is known of it."""
         seen = self._jobs.get(job)
         return seen.account if seen is not None else None
 
     def accounts(self) -> dict[str, Account]:
-        """Where the time of every job went, by job."""
+        """Return where the time of every job went, by job."""
         return {job: seen.account for job, seen in self._jobs.items()}
 
     def _seen(self, job: str) -> _Seen:
@@ -202,7 +205,7 @@ class Observer:
     def _snapshot(self, event: events.SnapshotReady) -> None:
         seen = self._jobs.get(event.job)
         if seen is None:
-            return  # an agent's word for a job that nobody knows
+            return  # an agent reports on an unknown job
         self._metrics.snapshot_stall_seconds.labels(event.job).observe(event.stall_s)
         seen.times.owe(SNAPSHOT, event.stall_s / seen.ranks)
 
@@ -236,7 +239,7 @@ class Observer:
             self._metrics.checkpoint_seconds.labels(event.job, "publish").observe(self._clock() - begun)
 
     def _timer(self, job: str, checkpoint: str, reached: str) -> None:
-        """Note when a checkpoint reached something, and how long the stage took that ends there."""
+        """Note when a checkpoint reached a stage, and observe how long the stage took that ends there."""
         now = self._clock()
         if reached == "started":
             self._timers.setdefault((job, checkpoint), {})

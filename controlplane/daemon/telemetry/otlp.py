@@ -1,8 +1,8 @@
-"""Traces of incidents to an OTLP/HTTP collector, by OpenTelemetry's own SDK. Nothing of it is imported before
-an endpoint is named: it is an extra, `pip install holdfast[otel]`.
+"""Send traces of incidents to an OTLP/HTTP collector, with OpenTelemetry's own SDK.
 
-A thread of the SDK sends: the event loop never waits for the collector. What cannot be sent is dropped by the
-SDK, with a line in the log. Headers (a token, say) come from OTEL_EXPORTER_OTLP_HEADERS, never from flags."""
+The SDK is an extra, `pip install holdfast[otel]`, and is imported only when an endpoint is given. A thread of
+the SDK sends: the event loop never waits for the collector. What cannot be sent is dropped by the SDK, with a
+line in the log. Headers (such as a token) come from OTEL_EXPORTER_OTLP_HEADERS, never from flags."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from controlplane.daemon.telemetry.incident_spans import Trace
 
 TIMEOUT_S = 5.0
-"""For one request to the collector, and for what is left at the end."""
+"""Seconds for one request to the collector, and for what is left at the end."""
 
 DELAY_S = 1.0
-"""Traces wait so long for others to go with them."""
+"""Seconds that a trace waits, so that others can be sent with it."""
 
 SIGNAL_PATH = "/v1/traces"
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Exporter:
         root.end(_ns(trace.end_s))
 
     async def close(self) -> None:
-        """Send what is left, for so long as a request may take."""
+        """Send what is left, within TIMEOUT_S."""
         sent = await asyncio.to_thread(self._provider.force_flush, round(TIMEOUT_S * 1000))
         if not sent:
             log.warning("traces of incidents could not be sent before the end")

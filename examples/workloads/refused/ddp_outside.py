@@ -1,8 +1,6 @@
-"""Refused: `session.ddp` before the elastic function, where a torchrun script has it. There is no process
-group yet, and the one that comes is another after each failure.
+"""Refused: `session.ddp` before the elastic function, where a torchrun script calls it.
 
-Write it into the function.
-"""
+There is no process group yet, and each failure makes a new one. Call it in the function."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Refused: experts in plain tensors, a different one on each rank, tracked as if all ranks had the same.
+"""Refused: experts in plain tensors, a different one on each rank, tracked as if all were the same.
 
-Write `session.track(per_rank=True, ...)`, or `shard="expert-3"` where several ranks hold it: see ../moe.py.
-"""
+Write `session.track(per_rank=True, ...)`, or `shard="expert-3"` where several ranks hold it: see
+../moe.py."""
 
 from __future__ import annotations
 

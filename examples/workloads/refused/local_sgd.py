@@ -1,8 +1,7 @@
-"""Refused: local steps that are not declared. Each rank has a model of its own between two averages, but it
-is tracked as if all had the same.
+"""Refused: local steps that are not declared.
 
-Write `session.track(per_rank=True, ...)`: see ../local_sgd.py.
-"""
+Between two averages each rank has a model of its own, but it is tracked as if all were the same. Write
+`session.track(per_rank=True, ...)`: see ../local_sgd.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Refused: an optimizer that is not tracked. A rank that joins would have the model, and none of its moments.
+"""Refused: an optimizer that is not tracked. A rank that joins would get the model without its moments.
 
-Write `session.track(model=model, optimizer=optimizer)`.
-"""
+Write `session.track(model=model, optimizer=optimizer)`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Stands where NVIDIA's driver would: two devices whose health is what the file HOLDFAST_TEST_DEVICES says.
+"""Take the place of NVIDIA's driver, which this machine lacks: two devices with a health set by a file.
 
-A line of that file is the number of a device that cannot be read any more. It takes the place of hardware
-that the machine lacks, behind the functions that `agent.host.sensors` calls. Nothing of ours is replaced."""
+Each line of the file HOLDFAST_TEST_DEVICES is the number of a device that cannot be read any more. This
+replaces hardware, behind the functions that `agent.host.sensors` calls; nothing of Holdfast is replaced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nvmlInit() -> None:
 
 
 def nvmlDeviceGetCount() -> int:
-    """Two."""
+    """There are two devices."""
     return 2
 
 
@@ -39,20 +39,20 @@ def nvmlDeviceGetHandleByIndex(index: int) -> int:
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
-    """Of a small one."""
+    """The memory of a small device."""
     return SimpleNamespace(used=1 << 20, total=1 << 30)
 
 
 def nvmlDeviceGetTemperature(handle: int, sensor: int) -> int:
-    """Mild."""
+    """A moderate temperature."""
     return 40
 
 
 def nvmlDeviceGetUtilizationRates(handle: int) -> SimpleNamespace:
-    """Half."""
+    """In use for half of the time."""
     return SimpleNamespace(gpu=50)
 
 
 def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> int:
-    """None."""
+    """No errors."""
     return 0

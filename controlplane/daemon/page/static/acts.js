@@ -1,4 +1,4 @@
-// What operators may do, each after a question.
+// The buttons for what operators may do. Each asks for confirmation first.
 
 import { el, say } from "./dom.js";
 import { post, state } from "./feed.js";
@@ -26,7 +26,7 @@ function lives(row) {
   return !["finished", "failed", "stopped"].includes(row.phase);
 }
 
-/** The buttons for one thing; `draw()` shows them to whoever may press them. */
+/** The buttons for a node or a job; kind `checkpoint` has only a job's checkpoint button. `draw(row)` shows those that the viewer may press now. */
 export function acts(kind, name) {
   const answer = el("p", { role: "status" });
   const buttons = ACTS[kind].map((each) => [each, el("button", { type: "button", onclick: () => question(each, name, answer) }, each.name)]);

@@ -1,4 +1,4 @@
-// The frame: which view an address shows, what the head of the page says, and drawing once per picture.
+// The frame of the page: routes addresses to views, fills the header, and draws at most once per screen frame.
 
 import { el, say } from "./dom.js";
 import { entry, follow, listen, mayLook, state, tables } from "./feed.js";
@@ -20,7 +20,7 @@ let pending = new Map();
 let everything = true;
 let drawing = false;
 
-/** The address's words; one that no view has, when they cannot be read. */
+/** The words of the address. If they cannot be decoded: a word that no view has. */
 function address() {
   try {
     return location.pathname.split("/").slice(1).map(decodeURIComponent).filter((word) => word !== "");
@@ -51,7 +51,7 @@ function route(moved) {
 
 const missing = { view: () => ({ title: "Nothing here", elements: [el("h1", {}, "There is nothing at this address")], draw() {} }) };
 
-/** Have the view drawn with the next picture of the screen. */
+/** Draw the view in the next screen frame, with all changes until then. null: everything has changed. */
 function draw(changes) {
   if (changes === null) everything = true;
   else for (const [name, keys] of changes) pending.set(name, new Set([...(pending.get(name) ?? []), ...keys]));
@@ -101,7 +101,7 @@ function notice(cluster) {
   if (place.firstChild?.textContent !== text) place.replaceChildren(text, page ? el("a", { href: page }, "Its page") : "");
 }
 
-/** Tell those who listen what has begun and ended. */
+/** Announce to screen readers which incidents have begun and ended. */
 function announce(changes) {
   const fresh = changes?.get("incidents");
   if (!fresh) return;
@@ -117,7 +117,7 @@ function theme() {
   draw(null);
 }
 
-/** The browser may forbid its storage: the choice is then good until the page is left. */
+/** Store the chosen theme. The browser may forbid that: then the choice holds until the page is left. */
 function keep(chosen) {
   try {
     localStorage.setItem("theme", chosen);
@@ -143,7 +143,7 @@ document.addEventListener("click", (event) => {
   go(to.pathname);
 });
 
-/** Go to an address of ours. */
+/** Go to an address of this page. */
 export function go(path) {
   history.pushState(null, "", path);
   route(true);

@@ -59,7 +59,7 @@ function card(row) {
   return element;
 }
 
-/** In a few words. */
+/** Where copies of a job's state are, in a few words. */
 export function tierText(row) {
   const found = row.tiers.filter((tier) => tier.step !== null && tier.step >= 0);
   return found.map((tier) => `${tier.tier} step ${count(tier.step)}`).join(", ") || "nowhere yet";

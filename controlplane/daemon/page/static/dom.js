@@ -1,4 +1,4 @@
-// Elements made without markup: text is only ever text.
+// Make elements without markup: whatever text they get is shown as text, never parsed as HTML.
 
 /** An element with attributes (on* are listeners) and children: elements, text, or nothing. */
 export function el(tag, attributes = {}, ...children) {
@@ -12,7 +12,7 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** The same in SVG. */
+/** The same as `el`, for SVG. */
 export function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -20,12 +20,12 @@ export function svg(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Set an element's text, touching it only when it differs. */
+/** Set an element's text. The element is touched only when the text differs. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Children of `parent`, one per item, in order. Those of the same key stay, so that focus and selection stay. */
+/** Give `parent` one child per item, in order. A child whose key is still there is kept, and so its focus and selection. */
 export function keyed(parent, items, key, make, update) {
   const old = parent.kept ?? (parent.kept = new Map());
   const kept = new Map();
@@ -42,7 +42,7 @@ export function keyed(parent, items, key, make, update) {
   parent.kept = kept;
 }
 
-/** A table with these columns ({name, number, fill(cell, item)}); `show(items)` brings it up to date. */
+/** A table with these columns ({name, number, fill(cell, item)}). `show(items)` updates it. */
 export function table(caption, columns, key) {
   const body = el("tbody");
   const heads = columns.map((column) => el("th", { scope: "col", class: column.number ? "number" : null }, column.name));
@@ -71,7 +71,7 @@ export function linked(name, href, text) {
   } };
 }
 
-/** Facts as a list of names and values; `show(pairs)` brings it up to date. */
+/** A list of names and values. `show(pairs)` updates it. */
 export function facts() {
   const list = el("dl", { class: "facts" });
   list.show = (pairs) => keyed(list, pairs.flatMap(([name, value]) => [["dt", name, name], ["dd", name, value]]),
@@ -79,7 +79,7 @@ export function facts() {
   return list;
 }
 
-/** A bar of parts ({name, value, colour}); told to those who do not see it by its label. */
+/** A bar of parts. `show(parts, label)` updates it: parts are {name, value, colour}, the label is for screen readers. */
 export function bar() {
   const made = el("div", { class: "bar", role: "img" });
   made.show = (parts, label) => {

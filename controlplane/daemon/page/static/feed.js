@@ -1,10 +1,10 @@
-// What the coordinator tells: tables of rows, kept true by server-sent events.
+// The tables of rows that the coordinator sends, kept up to date by server-sent events.
 
 const SILENT_MS = 15000;
 
 /** The tables as they are now, each a map from key to row. */
 export const tables = { cluster: new Map(), nodes: new Map(), jobs: new Map(), incidents: new Map(), checkpoints: new Map() };
-/** `heard_s`: when something was heard last (Unix time); 0: nothing yet. */
+/** The connection. `moment`: the id of the newest change; `heard_s`: when anything was received last (Unix time), 0: never. */
 export const state = { link: "connecting", moment: "", session: null, heard_s: 0 };
 
 const listeners = new Set();
@@ -12,7 +12,7 @@ let source = null;
 let heard = 0;
 let pause = 500;
 
-/** Have `hear(changes)` called after each change: a map from table to keys, null for everything. Returns how to stop. */
+/** Call `hear(changes)` after each change: a map from table to keys, or null for everything. Returns a function that stops it. */
 export function listen(hear) {
   listeners.add(hear);
   return () => listeners.delete(hear);
@@ -29,7 +29,7 @@ function link(word) {
   }
 }
 
-/** What to say where there is nothing to show: `none`, once a leader has said that there is none. */
+/** The text where there is nothing to show. `none` appears only once a leader has sent its tables. */
 export function nothing(none) {
   const role = tables.cluster.get("")?.role;
   return role === "leader" ? none : role ? "This is a standby: the leader knows." : "Nothing was told yet.";
@@ -68,21 +68,21 @@ function took(event, changes) {
   tell(changes);
 }
 
-/** Who is logged in, asked anew. */
+/** Ask the coordinator again who is logged in. */
 export async function session() {
   state.session = await answered(await fetch("/api/session", { credentials: "same-origin" }));
   return state.session;
 }
 
-/** Whether the coordinator shows the cluster to whoever this is. */
+/** Whether the coordinator shows the cluster to this viewer. */
 export function mayLook() {
   return Boolean(state.session?.open || state.session?.role);
 }
 
-/** Settles when it is known who this is, or that nobody can be asked. */
+/** Resolves when it is known who is logged in; to null when the coordinator does not answer. */
 export const entry = session().catch(() => null);
 
-/** Begin to follow, or begin anew. */
+/** Begin to receive changes, or begin again. */
 export function follow() {
   source?.close();
   heard = performance.now();
@@ -96,7 +96,7 @@ export function follow() {
   });
 }
 
-/** Follow no more, and forget what was told. */
+/** Receive no more changes, and clear all tables. */
 export function forget() {
   source?.close();
   source = null;
@@ -121,14 +121,14 @@ setInterval(() => {
   }
 }, 2000);
 
-/** The document at an address of ours, for those who may look. Throws an Error that says why not. */
+/** Fetch a document of the coordinator, if the viewer may look. Throws an Error that says why not. */
 export async function ask(path) {
   await entry;
   if (!mayLook()) throw new Error("Log in to see this.");
   return answered(await fetch(path, { credentials: "same-origin" }));
 }
 
-/** Post a document. Throws an Error that says why not. */
+/** Post a document to the coordinator. Throws an Error that says why it was refused. */
 export async function post(path, document) {
   const headers = { "Content-Type": "application/json" };
   if (state.session?.csrf) headers[state.session.header] = state.session.csrf;

@@ -1,4 +1,4 @@
-// The map of nodes and ranks on a canvas: a cell per node, a square in it per rank. Only what changed is drawn anew.
+// The map of nodes and ranks on a canvas: a cell per node, a square in it per rank. Only cells that changed are drawn again.
 
 const GAP = 2;
 const RANK_MAX = 14;
@@ -7,14 +7,14 @@ const SIDE_MAX = 16000;
 const DEAD = new Set(["raised", "exited"]);
 const COMING = new Set(["starting", "ready", "forming"]);
 
-/** What a square means, for the legend: words and the style's colour. */
+/** The meanings of a square, for the legend: words, and a colour of the style sheet. */
 export const MEANINGS = [
   ["running", "--c0"], ["coming or forming", "--c1"], ["waiting, not started", "--c5"], ["past its deadline", "--c2"],
   ["dead", "--c3"], ["finished", "--c7"],
 ];
 
 export class HeatMap {
-  /** `pick(name)` is called when somebody chooses a node, `point(name)` when somebody points at one. */
+  /** `pick(name)` is called when a node is clicked or opened by Enter, `point(name)` when it is pointed at or selected. */
   constructor(canvas, pick, point) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
@@ -29,7 +29,7 @@ export class HeatMap {
     canvas.addEventListener("blur", () => this.#ring(false));
   }
 
-  /** Lay these nodes out anew and draw all of them. `rows`: from name to row; `phases`: the words of ranks. */
+  /** Lay out these nodes again and draw all of them. `rows`: from name to row; `phases`: names of ranks' phases, by index. */
   show(names, rows, phases) {
     this.rows = rows;
     this.phases = phases;
@@ -43,7 +43,7 @@ export class HeatMap {
     if (document.activeElement === this.canvas) this.#ring(true);
   }
 
-  /** Draw these again. */
+  /** Draw these nodes again. */
   again(names) {
     for (const name of names) {
       const index = this.places.get(name);
@@ -52,7 +52,7 @@ export class HeatMap {
     if (document.activeElement === this.canvas) this.#ring(true);
   }
 
-  /** Mark a node as the one that keys speak of. */
+  /** Select a node, for the arrow keys and Enter. */
   select(index) {
     if (!this.names.length) return;
     this.#ring(false);

@@ -1,4 +1,4 @@
-// Incidents, and apart from them the changes that people wanted: the timeline of all, and the story of one, as `holdfast why` tells it.
+// Incidents, and apart from them planned changes: a timeline of all, and the story of one, as `holdfast why` prints it.
 
 import { bar, el, keyed, say } from "./dom.js";
 import { ask, state, tables } from "./feed.js";
@@ -12,12 +12,12 @@ export function view(words) {
   return words.length > 1 ? one(words[0], words[1]) : all(words[0] ?? "");
 }
 
-/** A phase's colour: the same everywhere. */
+/** The colour of an incident's phase, the same everywhere. */
 export function colour(phase) {
   return `s${(PHASES.indexOf(phase) + 8) % 8}`;
 }
 
-/** The timeline of the incidents that `wanted(row)` says, newest first. */
+/** A timeline of the incidents for which `wanted(row)` is true, newest first; `most` of them until more are asked for. */
 export function list(wanted, most = SHOWN) {
   const line = el("ol", { class: "timeline" });
   const none = el("p", { class: "soft" });

@@ -1,4 +1,4 @@
-// Logging in with a token, and out.
+// Log in with a token, and log out.
 
 import { el, say } from "./dom.js";
 import { follow, forget, post, session, state } from "./feed.js";

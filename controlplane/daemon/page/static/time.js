@@ -1,4 +1,4 @@
-// Goodput, and where the lost time went.
+// Goodput, and what the lost time was lost to.
 
 import { bar, el, facts, keyed, say, svg } from "./dom.js";
 import { ask, tables } from "./feed.js";
@@ -12,7 +12,7 @@ export function view(words) {
   return words.length ? one(words[0]) : all();
 }
 
-/** What a job's row says of its time. */
+/** The goodput and the lost time in a job's row. */
 export function account(row) {
   const told = row.account;
   const lost = Object.entries(told?.lost_s ?? {}).sort((a, b) => b[1] - a[1]);
@@ -105,7 +105,7 @@ function one(name) {
   };
 }
 
-/** One column per minute: how much of it was training, from below, and what the rest was lost to. */
+/** Draw one column per minute: training at the bottom, what the rest was lost to above. */
 function minutes(chart, ends, rows) {
   const first = rows.length ? rows[0].at_s : 0;
   const number = rows.length ? Math.round((rows.at(-1).at_s - first) / 60) + 1 : 1;

@@ -1,4 +1,4 @@
-// Numbers and moments for people.
+// Write numbers and times for people.
 
 /** A time span: 320 ms, 4.2 s, 3 min 12 s, 2 h 5 min. */
 export function span(seconds) {
@@ -39,7 +39,7 @@ export function count(number) {
 
 const REASON_MAX = 140;
 
-/** A reason for a table: its first line, its middle left out when that is too long. */
+/** A reason for a table cell: its first line, without its middle when that is too long. */
 export function brief(text) {
   const [first, ...more] = text.trim().split("\n");
   const half = Math.floor((REASON_MAX - 5) / 2);
@@ -47,7 +47,7 @@ export function brief(text) {
   return more.length ? `${first} ...` : first;
 }
 
-/** A word of ours with blanks. */
+/** An identifier as words: its underscores become blanks. */
 export function plain(word) {
   return word.replaceAll("_", " ");
 }
