@@ -1,7 +1,7 @@
-"""Run in the trainer's container: the SDK that scripts import, and what ranks share with their agents.
+"""Provide the SDK that training scripts import, and the code that ranks share with their agents.
 
-Public names load with their first use, and torch with them: the launcher and the agents import this package
-without it."""
+A public name loads with its first use, and torch only then: the launcher and the agents import this package
+without torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Wrap a module in DistributedDataParallel whose order of summation is fixed from the first step on.
 
-Plain DDP rebuilds its buckets after its first backward, so a model wrapped anew in the middle of a run sums
-in another order than the undisturbed run and drifts from it in the last bits, from three ranks on. Here the
-rebuild happens once, at construction, from the order of the parameters alone: the same at every wrapping."""
+Plain DDP rebuilds its buckets after its first backward pass. So a module that is wrapped again in the middle
+of a run sums in another order than the undisturbed run and, from three ranks on, differs from it in the last
+bits. Here the buckets are rebuilt once, at construction, from the order of the parameters alone: the same at
+every wrapping."""
 
 from __future__ import annotations
 
@@ -10,8 +11,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
-
-from holdfast.groups import waiting
 
 if TYPE_CHECKING:
     import torch
@@ -22,10 +21,11 @@ def _sync_buffers(wrapper: weakref.ref[Any], _buffers: Any) -> None:
 
 
 class FixedOrderDataParallel(DistributedDataParallel):
-    """DDP with buckets that depend on the model alone, and buffers (batch norm's) that are the same on all
-    ranks at the end of a step, so that any rank can give them: rank 0's are sent after the forward pass
-    rather than before the next one. State is not synchronised at construction: the session has done that.
-    Arguments are DDP's."""
+    """DDP whose buckets depend on the model alone, and whose buffers are equal on all ranks at a step's end.
+
+    Equal buffers (batch norm) let any rank give its state to another: rank 0's buffers are broadcast after
+    the forward pass instead of before the next one. Nothing is synchronised at construction: the session has
+    done that. Arguments are DDP's."""
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         options.setdefault("init_sync", False)
@@ -36,17 +36,17 @@ class FixedOrderDataParallel(DistributedDataParallel):
         self._register_buffer_comm_hook(weakref.ref(self), _sync_buffers)
 
     def _build_params_for_reducer(self) -> tuple[list[torch.nn.Parameter], list[bool]]:
-        """Last layer first, which is about the order gradients get ready in: buckets fill in it."""
+        """List the parameters last layer first: about the order in which their gradients get ready and fill
+        buckets."""
         parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
         return parameters[::-1], sparse[::-1]
 
 
 def wrap(module: torch.nn.Module, device: torch.device, options: dict[str, Any]) -> torch.nn.Module:
-    """The module as a rank of its group trains it."""
+    """The module wrapped for this rank's group; the module itself if none of its parameters needs
+    gradients."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         return module
     if device.type == "cuda" and "device_ids" not in options:
         options = {**options, "device_ids": [device.index]}
-    if "device_mesh" not in options:
-        options = {**options, "process_group": waiting.guard(options.get("process_group"))}
     return FixedOrderDataParallel(module, **options)

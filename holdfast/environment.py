@@ -24,7 +24,17 @@ WORKER = "worker"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The facts a process was started with. `agent_socket` "": there is no agent, it trains alone."""
+    """The facts that a process was started with.
+
+    - `agent_socket`: path of the agent's socket; "": no agent, the process trains alone.
+    - `member`: this process's name, used by no other process; "" without an agent.
+    - `page_path`: file of the progress page; "": nobody watches.
+    - `address`: host at which peers reach this node.
+    - `role`: "rank", "spare" or WORKER.
+    - `ledger`: folder of the sample ledger; "": none is kept.
+    - `snapshot_every`: steps between snapshots; 0: none.
+    - `rank`, `local_rank`, `world_size`: torchrun's values at the start; a spare gets its place later, with a
+      generation."""
 
     agent_socket: str
     member: str
@@ -39,12 +49,12 @@ class Environment:
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Environment:
-        """Parse the variables. Raises SessionError naming the one that is no number."""
+        """Parse the variables. Raises SessionError naming the variable that is wrong."""
         agent_socket = variables.get("HOLDFAST_GATE", "")
         member = variables.get("HOLDFAST_MEMBER", "")
         if agent_socket and not member:
             raise SessionError("HOLDFAST_GATE is set but HOLDFAST_MEMBER is not: unset both to train alone")
-        if agent_socket and _is_worker():  # agent, progress page and ledger are its rank's
+        if agent_socket and _is_worker():  # a worker must not use its rank's agent, page and ledger
             agent_socket = member = ""
             variables = {**variables, "HOLDFAST_BOARD": "", "HOLDFAST_LEDGER": "", "HOLDFAST_ROLE": WORKER}
         return cls(
@@ -61,7 +71,7 @@ class Environment:
         )
 
     def check_entry(self) -> None:
-        """Raise SessionError in a process that may not enter an elastic function."""
+        """Raise SessionError if this process may not enter an elastic function."""
         if self.role == WORKER:
             raise SessionError(
                 "a process that multiprocessing has started (a DataLoader's worker) cannot enter an elastic "
@@ -69,7 +79,8 @@ class Environment:
             )
 
     def open_page(self) -> ProgressPage | None:
-        """The progress page, if the agent has made one. Raises SessionError when it cannot be opened."""
+        """The progress page, if the agent has made one, else None. Raises SessionError when it cannot be
+        opened."""
         if not self.page_path:
             return None
         try:
@@ -79,7 +90,8 @@ class Environment:
 
 
 def _is_worker() -> bool:
-    """Whether multiprocessing has started this process, or does so now: spawn imports the script first."""
+    """Whether multiprocessing has started this process, or is starting it: `spawn` imports the script
+    first."""
     starting = getattr(multiprocessing.current_process(), "_inheriting", False)
     return bool(starting) or multiprocessing.parent_process() is not None
 
@@ -93,7 +105,7 @@ def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
 
 
 def announce(formation: Formation, variables: MutableMapping[str, str] | None = None) -> None:
-    """Set torchrun's variables to this generation's: a spare gets its rank here."""
+    """Set torchrun's variables to the values of this generation. A spare gets its rank here."""
     target = os.environ if variables is None else variables
     nodes = list(dict.fromkeys(seat.node for seat in formation.seats))
     host, _, port = formation.master.rpartition(":")

@@ -1,27 +1,30 @@
-"""Define the errors that the SDK raises, for users and within itself."""
+"""Define the errors that the SDK raises, to scripts and within itself."""
 
 from __future__ import annotations
 
 
 class SessionError(RuntimeError):
-    """The session was used in an impossible way, or its state cannot be kept. Names the fix."""
+    """The script used the session in a way that cannot work, or its state cannot be kept. The message names
+    the fix."""
 
 
 class AwayError(SessionError):
-    """What the session needs is not to be had now: tried again, it may be."""
+    """Something the session needs is missing now but may come back: trying again can help."""
 
 
 class StateError(SessionError):
-    """A tracked object does not give its state, or one that cannot be kept."""
+    """A tracked object's `state_dict` fails, or its state cannot be kept."""
 
 
 class RestoreError(SessionError):
-    """State of another rank or of a snapshot does not fit what this rank tracks."""
+    """The state of another rank or of a snapshot does not fit what this rank tracks."""
 
 
 class Interrupted(BaseException):
-    """The generation is broken: leave the user's loop. Never seen by users' `except Exception`."""
+    """The generation is broken: unwinds the script's loop up to the elastic function.
+
+    It is a BaseException, so that a script's `except Exception` does not catch it."""
 
 
 class CollectiveFailed(Interrupted):
-    """This rank found the group broken before its agent reported it."""
+    """This rank found its process group broken before its agent reported it."""

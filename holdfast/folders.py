@@ -1,5 +1,4 @@
-"""Make and check folders that are ours alone, so that nobody else on the machine can put theirs in their
-place.
+"""Make and check folders that only this user can change, so that no other user can replace their content.
 
 Standard library only: the launcher imports it."""
 
@@ -14,21 +13,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_FILES = re.compile(r"(gate|launcher)\.sock|launcher\.(pid|log)|agent\.lock|logs")
-"""What agent and launcher have in a node's run folder."""
+"""The files that agent and launcher keep in a node's run folder."""
 MEMORY_FILES = re.compile(
     r"copies|[A-Za-z0-9][A-Za-z0-9._-]*\.[0-9]+(\.(arena|board|stacks|json|spec|new|larger))+"
     r"(\.holdfast-[0-9a-f]{32}\.draft)?"
 )
-"""What an agent has in a node's folder of shared memory, and in its copies."""
+"""The files that an agent keeps in its node's folder of shared memory, and in `copies` below it."""
 
 
 class FolderError(OSError):
-    """A folder that will not do. The message names it, and why."""
+    """A folder that cannot be used. The message names it and the reason."""
 
 
 def make_own(path: Path) -> None:
-    """Make a folder of mode 0700, and what is missing above it. Raises FolderError. All folders above must be
-    root's or ours: the owner of a folder can put another in the place of ours."""
+    """Make a folder of mode 0700, and missing folders above it. Raises FolderError.
+
+    All folders above must belong to root or to this user: the owner of a folder can replace what is in it."""
     ours = (0, os.getuid())
     try:
         for above in reversed(path.absolute().parents):

@@ -1,8 +1,9 @@
-"""Write the log lines of our processes: for people, or JSON for machines. Standard library only.
+"""Write the log lines of Holdfast's processes, as text for people or JSON for machines.
 
-A line that belongs to an incident names it, `job/3`, as `holdfast why` takes it: told with the line
-(`log.info("...", extra=of_incident("job", 3))`), or bound while the order is carried out that brought it
-(`with bound("job/3")`). The name travels with the orders of a recovery, as far as the ranks."""
+A line that belongs to an incident carries its name, `job/3`, which `holdfast why` accepts. The name is given
+with the line (`log.info("...", extra=of_incident("job", 3))`), or bound while an order of that incident is
+carried out (`with bound("job/3")`). Orders of a recovery carry the name down to the ranks. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -29,19 +30,20 @@ _BOUND: ContextVar[str] = ContextVar("incident", default="")
 
 
 def incident_name(job: str, number: int) -> str:
-    """What an incident is called wherever it is spoken of: `job/3`."""
+    """The name of an incident, as it is shown everywhere: `job/3`."""
     return f"{job}/{number}"
 
 
 def of_incident(job: str, number: int, **more: Any) -> dict[str, Any]:
-    """The `extra` of a line that belongs to an incident; its name is the one that `holdfast why` takes."""
+    """The `extra` argument of a log call for a line that belongs to an incident."""
     return {"incident": incident_name(job, number), "training_job": job, **more}
 
 
 @contextlib.contextmanager
 def bound(incident: object) -> Iterator[None]:
-    """What is logged within, and by the tasks and timers begun within, belongs to this incident. What is no
-    incident's name (it may come from another process) binds nothing."""
+    """Attach this incident to all lines logged within, and by tasks and timers begun within.
+
+    A value that is not an incident's name binds nothing: it may come from another process."""
     named = isinstance(incident, str) and _NAME.fullmatch(incident) is not None
     token = _BOUND.set(str(incident) if named else "")
     try:
@@ -51,43 +53,44 @@ def bound(incident: object) -> Iterator[None]:
 
 
 def incident() -> str:
-    """The incident that the current work belongs to; "": none."""
+    """The name of the incident that is bound now; "": none."""
     return _BOUND.get()
 
 
 def _stamp(record: logging.LogRecord) -> bool:
-    """Put the bound incident into a record that names none."""
+    """Add the bound incident to a record that names none."""
     if (name := _BOUND.get()) and not hasattr(record, "incident"):
         record.incident, record.training_job = name, name.rpartition("/")[0]
     return True
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people; the incident stands in brackets behind it."""
+    """Formats a record as text for people, with the incident in brackets after the message."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and the traceback below it, with nothing in it that a terminal obeys."""
+        """The record as text, traceback included, with everything escaped that a terminal would obey."""
         return neutral(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The message, with its incident."""
+        """The message, followed by its incident."""
         incident = getattr(record, "incident", "")
         text = super().formatMessage(record)
         return f"{text} [incident {incident}]" if incident else text
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, then what the line carries."""
+    """Formats a record as one JSON object per line: time (RFC 3339, UTC), level, logger, message, then its
+    fields."""
 
     def __init__(self, **always: str) -> None:
         super().__init__()
         self._always = always
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, whatever is in it."""
+        """The record as one line of JSON."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
@@ -103,7 +106,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(log_format: str, **always: str) -> None:
-    """Log to standard error in this format; `always` stands in every line of JSON."""
+    """Log to standard error: JSON if `log_format` is "json", else text. `always`: fields of every JSON
+    line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_stamp)
     handler.setFormatter(JsonFormatter(**always) if log_format == "json" else TextFormatter())

@@ -1,4 +1,4 @@
-"""Hide what looks like a secret in a script's arguments before people are shown them."""
+"""Hide values that look like secrets in a script's arguments before they are shown to people."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ if TYPE_CHECKING:
 
 HIDDEN = "(hidden)"
 _ALONE = frozenset({"token", "password", "passwd", "pwd", "secret", "apikey", "credential", "credentials"})
-"""Words that name a secret. Not `tokens`, nor `tokenizer`: those are what scripts are about."""
+"""Words that name a secret by themselves. `tokens` and `tokenizer` are not among them: scripts use those for
+text."""
 
 _BEFORE_KEY = frozenset({"api", "access", "private", "secret", "auth", "account", "encryption"})
+"""Words that name a secret when `key` follows, as in `api_key`."""
 _USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/@\s:]*:[^/\s]+)@", re.IGNORECASE)
 _VALUE = re.compile(r"(?P<name>[?&;](?P<bare>[^=&;#\s]*)=)(?P<value>[^&;#\s]+)")
 _SIGNED = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature", "sas"})
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a flag, or a key, of this name has a secret for a value."""
+    """Whether a flag or key of this name has a secret as its value."""
     parted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     words = [word for word in re.split(r"[^a-z0-9]+", parted) if word]
     pairs = itertools.pairwise(words)
@@ -28,13 +30,13 @@ def names_a_secret(name: str) -> bool:
 
 
 def url(text: str, word: Callable[[str], str] = lambda value: HIDDEN) -> str:
-    """The same text, with `user:password` of a URL in it, and what its query says under a secret's name,
-    replaced by a word for each."""
+    """The text with the `user:password` of each URL, and secret values in its query, replaced by
+    `word(value)`."""
     return query(_USERINFO.sub(lambda found: f"{found['scheme']}{word(found['user'])}@", text), word)
 
 
 def query(text: str, word: Callable[[str], str] = lambda value: HIDDEN) -> str:
-    """The same text, with only what the query of a URL in it says under a secret's name replaced."""
+    """The text with only the secret values in the queries of URLs replaced by `word(value)`."""
 
     def value(found: re.Match[str]) -> str:
         name = found["bare"]
@@ -45,8 +47,8 @@ def query(text: str, word: Callable[[str], str] = lambda value: HIDDEN) -> str:
 
 
 def shown(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The same arguments, with `--api-key VALUE`, `--api-key=VALUE`, `api_key=VALUE`, the user of
-    `s3://user:password@host` and secrets in the query of a URL hidden."""
+    """The arguments with secrets hidden: `--api-key VALUE`, `--api-key=VALUE`, `api_key=VALUE`, the user of
+    `s3://user:password@host`, and secrets in the queries of URLs."""
     words, hide = [], False
     for word in argv:
         name, equals, _ = word.partition("=")

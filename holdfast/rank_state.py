@@ -1,8 +1,8 @@
 """Hold what the SDK knows of this rank: its place, how far it has trained, and which state it holds.
 
-There is one `RankState` per Session. Whatever acts on a rank (reentry, agreement, data, telemetry) is given
-it, or less, and never the Session. The main thread alone writes it; the agent client's thread reads single
-fields for its hello and its beats."""
+There is one `RankState` per Session. Components that act on a rank (reentry, agreement, data, telemetry)
+receive it, or parts of it, and never the Session. Only the main thread writes it; the agent client's thread
+reads single fields to compose its hello and its beats."""
 
 from __future__ import annotations
 
@@ -34,47 +34,49 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CleanState:
-    """The state that this process could give to others: complete, and of a step's boundary."""
+    """The state that this process could give to others: complete, at the boundary of a step."""
 
-    step: int = -1  # completed steps that it holds; -1: there is none. `held_step` in the agent's messages
-    generation: int = 0  # the newest generation in which a state was put in place; 0: none was
-    received: bool = False  # steps have gone into it that this process did not compute
-    overwritten: bool = False  # a state has begun to come in: what the script built may be gone, in part
+    step: int = -1  # completed steps that it holds; -1: no clean state. `held_step` in messages
+    generation: int = 0  # the newest generation in which state was restored here; 0: none
+    received: bool = False  # it contains steps that another process computed
+    overwritten: bool = False  # a restore has begun here: what the script built may be partly gone
 
 
 @dataclass(slots=True)
 class Entry:
     """The elastic function that this process is in, or was in last."""
 
-    inside: bool = False  # it runs now
-    tracks_inside: bool = False  # it tracks its objects itself, anew in each generation
-    pending: Callable[[], None] | None = None  # puts the state in place, with the first step or restore()
-    fresh: bool = False  # the generation has begun with the function's first step, which is not complete
-    last_step: int = -1  # the job's step with which the newest loop over steps ends
-    kept: Kept | None = None  # a clean state that has outlived its objects (`tracks_inside`)
-    old_modules: list[weakref.ref[torch.nn.Module]] = field(default_factory=list)  # of the generation before
-    wrapped: list[weakref.ref[torch.nn.Module]] = field(
-        default_factory=list
-    )  # DDP modules, tied to its groups
-    timing: tuple[float, float, float] | None = None  # form s, restore s, when it began; until the first step
+    inside: bool = False  # the function is running
+    tracks_inside: bool = False  # it tracks its objects itself, again in each generation
+    # Restores the state, at the first step or in `restore`; None: that is done.
+    pending: Callable[[], None] | None = None
+    fresh: bool = False  # the generation began with the function's first step, still incomplete
+    last_step: int = -1  # the job's step at which the newest loop over steps ends; -1: no loop yet
+    kept: Kept | None = None  # a clean state whose objects are gone (`tracks_inside`)
+    # The tracked modules of the previous generation, until they are freed.
+    old_modules: list[weakref.ref[torch.nn.Module]] = field(default_factory=list)
+    # DDP modules, bound to this generation's groups.
+    wrapped: list[weakref.ref[torch.nn.Module]] = field(default_factory=list)
+    # Seconds to form, seconds to restore, and when the first step began (monotonic, s); None after that step.
+    timing: tuple[float, float, float] | None = None
 
 
 @dataclass(eq=False)
 class RankState:
-    """Everything that the SDK knows of one rank. Steps are the job's, over all elastic functions."""
+    """Everything that the SDK knows of one rank. Steps are counted over all elastic functions of the job."""
 
     environment: Environment
     backend: str  # of torch.distributed
-    seed: int | None  # of each step's random numbers; None: the script seeds for itself
+    seed: int | None  # of each step's random numbers; None: the script seeds
     functions: Functions  # which elastic functions are over
     tracked: Tracked  # the objects whose state is kept
-    guard: Guard  # knows with how many steps that state is clean
+    guard: Guard  # knows with how many completed steps that state is clean
     snapshots: Snapshots  # copies it into the arena
-    groups: Groups  # the process groups of a generation
-    page: ProgressPage | None  # the progress page; None: nobody watches
-    progress: Progress  # marks on that page
-    agent: AgentClient | None = None  # None: trains alone
-    store_address: str = ""  # where this rank serves the TCPStore, for the generations whose rank 0 it is
+    groups: Groups  # the process groups of the current generation
+    page: ProgressPage | None  # where this rank shows its progress; None: nobody watches
+    progress: Progress  # writes that page
+    agent: AgentClient | None = None  # None: training alone
+    store_address: str = ""  # "host:port" of this rank's TCPStore; used while it is rank 0
 
     # place
     rank: int = 0
@@ -86,28 +88,28 @@ class RankState:
     # training
     completed: int = 0  # steps
     ended: int = 0  # steps whose bodies had ended when the newest generation was left
-    uncommitted: list[int] = field(default_factory=list)  # complete steps that the sample ledger has not yet
-    skipped: tuple[tuple[int, int], ...] = ()  # batches [first, end) that are left out
+    uncommitted: list[int] = field(default_factory=list)  # complete steps not yet in the sample ledger
+    skipped: tuple[tuple[int, int], ...] = ()  # batches [first, end) that no step consumes
     entry: Entry = field(default_factory=Entry)
-    closed: str = ""  # why the session cannot be used any more
+    closed: str = ""  # why the session cannot be used any more; "": it can
 
-    # what can be given to others
+    # what this rank can give to others
     clean: CleanState = field(default_factory=CleanState)
-    shard_id: str = ""  # of the state that this rank holds
-    announced_shard: str = ""  # the shard id that the agent was given
-    newest_snapshot: tuple[int, int] = (-1, 0)  # its step and generation
-    owed_snapshots: int = 0  # due at boundaries that carried gradients, and put off
-    numeric_anomaly: bool = False  # a loss was NaN or Inf in this generation: nothing of it is kept
-    inexact: list[str] = field(default_factory=list)  # what is not as it would be in an undisturbed run
+    shard_id: str = ""  # names the part of the state that this rank holds
+    announced_shard: str = ""  # the shard id last reported to the agent
+    newest_snapshot: tuple[int, int] = (-1, 0)  # step and generation; (-1, 0): none
+    owed_snapshots: int = 0  # snapshots put off because gradients crossed their boundaries
+    numeric_anomaly: bool = False  # a loss was NaN or Inf in this generation: no snapshot is taken
+    inexact: list[str] = field(default_factory=list)  # what differs from an undisturbed run, in words
 
     @property
     def step(self) -> int:
-        """The completed steps of the elastic function that runs, or ran last."""
+        """Steps completed in the elastic function that runs, or ran last."""
         return self.functions.local(self.completed)
 
     @property
     def data_step(self) -> int:
-        """Which batch of the data this step consumes: its own number, unless batches are left out."""
+        """The number of the data batch that this step consumes: `step`, unless batches are left out."""
         return self.functions.batch(self.completed, self.skipped)
 
     @property
@@ -124,7 +126,7 @@ class RankState:
         return self.chosen_device
 
     def check_placed(self, what: str) -> None:
-        """Raise SessionError on `session.<what>` before the rank has a place in a generation."""
+        """Raise SessionError for `session.<what>` before this process has a place in a generation."""
         if self.agent is not None and not self.generation:
             raise SessionError(
                 f"session.{what}: this process has no place yet, a spare may get any: ask for it in the "
@@ -132,6 +134,6 @@ class RankState:
             )
 
     def check_interrupted(self) -> None:
-        """Raise Interrupted when this generation is known to be broken."""
+        """Raise Interrupted if the current generation is known to be broken."""
         if self.agent is not None and self.agent.interrupted(self.generation):
             raise Interrupted

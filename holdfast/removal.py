@@ -1,17 +1,18 @@
-"""Remove files and folders, each only with a proof that it is ours. Nothing else of Holdfast deletes.
+"""Remove files and folders, each only with proof that Holdfast made it.
 
-The proofs:
+No other module deletes. The proofs, by the function that accepts them:
 
-- *claimed*: it lies in a folder that has our mark. `claim` marks a folder that was empty, or held nothing but
-  what a version before the marks has left there.
-- *drafted*: it has a name that `draft_name` made up and that nobody can guess.
-- *opened*, *made*: it is the very file that a descriptor of ours holds, or that we made.
-- *dead*: a socket at which nobody listens.
-- *written*: it holds what we wrote, byte for byte.
-- *begun*: a file that begins as only ours do.
-- *named*: on a storage, where names say what they hold (`checkpoint.format.names`), it has one of ours.
+- `file`, `tree`, `clear`: it lies in a claimed folder, one that has our mark. `claim` marks a folder that is
+  empty, or that holds only what versions before the marks have left.
+- `draft`, `old_drafts`: it has a name made by `draft_name`, which nobody can guess.
+- `opened`, `made`: it is the very file that our descriptor holds open, or that we made.
+- `dead_socket`: it is a socket at which nobody listens.
+- `written`: it holds what we wrote, byte for byte.
+- `begun`: it is a file that begins as only ours do.
+- `named`, `stored`, `empty_folders`: it is on a storage, where names say what they hold
+  (`checkpoint.format.names`), and has one of our names.
 
-What cannot be proven stays, and the error says so. Links are never followed. Standard library only: the
+What cannot be proven ours stays, and the error names it. Links are never followed. Standard library only: the
 launcher imports it."""
 
 from __future__ import annotations
@@ -31,28 +32,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK = ".holdfast"
-"""The file that says: what is in this folder was put there by Holdfast."""
+"""The file that marks a folder: Holdfast put everything in it."""
 _TEXT = b"This folder is Holdfast's: it removes again what it has put here.\n"
 _DEPTH_MAX = 4
-"""How far above a file the mark may be."""
+"""How many folders above a file the mark may be."""
 _DRAFT = re.compile(r"(?s).*holdfast-[0-9a-f]{32}\.draft")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotOursError(OSError):
-    """Something that was not proven to be ours, and therefore stays. The message names it."""
+    """Something is not proven to be ours and stays. The message names it."""
 
 
 def claim(folder: Path, known: re.Pattern[str] | None = None) -> None:
-    """Mark a folder as ours. It must be empty, or marked already, or hold nothing but names that match
-    `known`, which versions before the marks have left. Raises NotOursError that names what is in the way."""
+    """Mark a folder as ours.
+
+    It must be marked already, or hold nothing but drafts and names that match `known` (what versions before
+    the marks have left). Raises NotOursError that names what is in the way."""
     if claimed(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
         raise NotOursError(f"{folder} is no folder of its own (a link?)")
     names = [entry.name for entry in os.scandir(folder)]
     foreign = sorted(name for name in names if not _expected(name, known))
-    if foreign and not claimed(folder):  # whoever claims it at the same time may have filled it
+    if foreign and not claimed(folder):  # another process may have claimed and filled it just now
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise NotOursError(f"{folder} holds what is not Holdfast's: {', '.join(foreign[:3])}{more}")
     fresh = folder / draft_name()
@@ -71,7 +74,7 @@ def _expected(name: str, known: re.Pattern[str] | None) -> bool:
 
 
 def claimed(folder: Path) -> bool:
-    """Whether a folder, which is no link, has our mark."""
+    """Whether this is a folder, not a link, with our mark."""
     try:
         held = os.open(folder, _FOLDER)
     except OSError:
@@ -91,8 +94,8 @@ def claimed(folder: Path) -> bool:
 
 
 def file(path: Path) -> None:
-    """Remove a file, socket or link of a claimed folder; nothing happens when it is not there. Raises
-    NotOursError, and OSError when it cannot be removed."""
+    """Remove a file, socket or link in a claimed folder, if it exists. Raises NotOursError, and OSError when
+    it cannot be removed."""
     if not os.path.lexists(path):
         return
     _check_claimed(path)
@@ -101,8 +104,9 @@ def file(path: Path) -> None:
 
 
 def begun(path: Path, beginning: bytes) -> None:
-    """Remove a file that begins with these bytes, which nothing but ours does. Raises NotOursError for
-    another, and OSError when it cannot be read or removed."""
+    """Remove a file that begins with these bytes, as only our files do.
+
+    Raises NotOursError for any other file, and OSError when it cannot be read or removed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -114,8 +118,9 @@ def begun(path: Path, beginning: bytes) -> None:
 
 
 def dead_socket(path: Path) -> None:
-    """Remove a Unix socket at which nobody listens: nothing is lost with it. Nothing happens when there is
-    none. Raises NotOursError when something else is there, or somebody listens."""
+    """Remove a Unix socket at which nobody listens, if it exists: nothing is lost with it.
+
+    Raises NotOursError if it is not a socket, or if somebody listens."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -137,14 +142,16 @@ def dead_socket(path: Path) -> None:
 
 
 def tree(folder: Path) -> None:
-    """Remove a folder that is claimed, or lies in a claimed one, with all in it; its mark goes last, so that
-    what was half removed stays ours. Nothing happens when it is not there. Raises NotOursError, OSError."""
+    """Remove a folder with all in it, if it exists. It must be claimed, or lie in a claimed folder, or be
+    empty.
+
+    Its mark goes last, so that a half removed folder is still ours. Raises NotOursError, OSError."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
         raise NotOursError(f"{folder} is no folder of its own, and stays")
     if not claimed(folder):
-        if not os.listdir(folder):  # nothing is lost with it
+        if not os.listdir(folder):  # empty: nothing is lost
             os.rmdir(folder)
             return
         _check_claimed(folder)
@@ -158,8 +165,9 @@ def tree(folder: Path) -> None:
 
 
 def clear(folder: Path, known: re.Pattern[str]) -> list[str]:
-    """Remove from a claimed folder what matches `known`, and the folder when nothing else is in it. The names
-    of what stays. Nothing happens when it is not there. Raises NotOursError, OSError."""
+    """Remove what matches `known` from a claimed folder, and the folder itself if nothing else is in it.
+
+    Returns the names that stay. Does nothing if there is no folder. Raises NotOursError, OSError."""
     if not os.path.lexists(folder):
         return []
     if not claimed(folder):
@@ -185,7 +193,7 @@ def _remove_entry(entry: os.DirEntry[str]) -> None:
 
 
 def _check_claimed(path: Path) -> None:
-    """Raise NotOursError unless a folder above is claimed and none between is a link."""
+    """Raise NotOursError unless a folder above is claimed and none in between is a link."""
     for folder in list(path.absolute().parents)[:_DEPTH_MAX]:
         if claimed(folder):
             return
@@ -195,12 +203,12 @@ def _check_claimed(path: Path) -> None:
 
 
 def draft_name(prefix: str = "") -> str:
-    """An unguessable name for a draft."""
+    """An unguessable name for a file that is being written."""
     return f"{prefix}holdfast-{uuid.uuid4().hex}.draft"
 
 
 def draft(path: Path) -> None:
-    """Remove a draft; nothing happens when it is not there. Raises NotOursError for another name."""
+    """Remove a draft, if it exists. Raises NotOursError if the name is not that of a draft."""
     if not _DRAFT.fullmatch(path.name):
         raise NotOursError(f"{path} is no draft of Holdfast's, and stays")
     with suppress(FileNotFoundError):
@@ -208,8 +216,9 @@ def draft(path: Path) -> None:
 
 
 def old_drafts(folder: Path, born_before_s: float) -> int:
-    """Remove drafts in a folder that were last written before that moment (Unix time); how many. Whatever has
-    another name stays, and a folder that is a link is left alone."""
+    """Remove drafts in a folder that were last written before this moment (Unix time, s). Returns how many.
+
+    Other names stay, and a folder that is a link is left alone."""
     try:
         held = os.open(folder, _FOLDER)
     except (FileNotFoundError, NotADirectoryError):
@@ -232,7 +241,7 @@ def _remove_old(name: str, held: int, born_before_s: float) -> bool:
         if not stat.S_ISREG(status.st_mode) or status.st_mtime >= born_before_s:
             return False
         os.unlink(name, dir_fd=held)
-    except FileNotFoundError:  # its writer lives, and was done with it just now
+    except FileNotFoundError:  # its writer has just renamed or removed it
         return False
     return True
 
@@ -250,10 +259,10 @@ def made(path: Path, status: os.stat_result) -> None:
 
 
 def written(path: Path, content: bytes) -> None:
-    """Remove a file if it holds exactly this, which we wrote; another one stays."""
+    """Remove a file if it holds exactly these bytes, which we wrote; any other file stays."""
     try:
         found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # nothing, or nothing that we wrote
+    except OSError:  # missing, or not a file that we wrote
         return
     try:
         if stat.S_ISREG(os.fstat(found).st_mode) and os.read(found, len(content) + 1) == content:
@@ -263,8 +272,9 @@ def written(path: Path, content: bytes) -> None:
 
 
 def named(root: Path, name: str, ours: Callable[[str], bool]) -> bool:
-    """Remove the file of this name below a storage's folder; whether it was there. Raises NotOursError for a
-    name that is not `ours`, and where a link stands in the way."""
+    """Remove a file below a storage's root folder, by its name there. Returns whether it existed.
+
+    Raises NotOursError if the name is not `ours`, if it is a folder, or if a link is on the way to it."""
     _check_named(name, ours)
     with suppress(FileNotFoundError), _parent(root, name) as (held, last):
         if stat.S_ISDIR(os.stat(last, dir_fd=held, follow_symlinks=False).st_mode):
@@ -275,15 +285,18 @@ def named(root: Path, name: str, ours: Callable[[str], bool]) -> bool:
 
 
 def stored(name: str, ours: Callable[[str], bool], remove: Callable[[str], object]) -> None:
-    """Have a driver remove a name of a remote storage: `remove` is given what to call there. Raises
-    NotOursError for a name that is not `ours`."""
+    """Have a driver remove a name on a remote storage: `remove` receives the name of the driver's method to
+    call.
+
+    Raises NotOursError for a name that is not `ours`."""
     _check_named(name, ours)
     remove("rm_file")
 
 
 def empty_folders(root: Path, name: str, ours: Callable[[str], bool]) -> None:
-    """Remove the folders below this one of a storage, and itself, as far as they are empty. Raises
-    NotOursError for a name that is not `ours`."""
+    """Remove empty folders below this folder of a storage, and the folder itself if it is empty then.
+
+    Raises NotOursError for a name that is not `ours`."""
     _check_named(name, ours)
     with suppress(FileNotFoundError), _parent(root, name) as (held, last):
         for _, _, _, inner in os.fwalk(last, topdown=False, dir_fd=held):
@@ -307,8 +320,8 @@ def _check_named(name: str, ours: Callable[[str], bool]) -> None:
 
 @contextmanager
 def _parent(root: Path, name: str) -> Iterator[tuple[int, str]]:
-    """A descriptor of the folder in which a name lies, met without following a link below the root, and the
-    name's last part. Raises NotOursError, FileNotFoundError."""
+    """Open the folder that a name lies in, following no link below the root. Yields its descriptor and the
+    last part of the name. Raises NotOursError, FileNotFoundError."""
     *folders, last = name.split("/")
     held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -3,5 +3,7 @@
 __version__ = "0.1.0"
 
 RANKS_SPEAK = 2
-"""Raised by a change of what ranks say to each other in a group, or of what they make of one state and one
-step: ranks of two numbers, or of two versions, do not train together. 1 was not told."""
+"""The version of what ranks send each other in a group, and of how they derive state and samples from a step.
+
+Raise it with every such change: ranks with different numbers, or of different releases, do not train
+together. Version 1 was not compared."""

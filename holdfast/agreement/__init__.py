@@ -1,1 +1,1 @@
-"""Give every rank the state of a generation, and prove equal what is claimed to be equal."""
+"""Give every rank the state that a generation begins with, and prove equal what must be equal."""

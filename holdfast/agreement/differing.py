@@ -1,4 +1,4 @@
-"""Find where ranks differ that are to be equal, and word the refusal: names, forms, ranks, and the cures."""
+"""Find where ranks differ that must be equal, and word the error: names, forms, ranks and fixes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _NAMED_MAX = 5
 Details = dict[str, dict[str, list[str]]]
-"""By key of an object, for each thing in it its form and its digest."""
+"""For each object's key: the form (dtype and shape) and the digest of each thing in it."""
 
 CURES = (
     "Build the same on every rank (torch.manual_seed(...) before building), or say what is meant: "
@@ -23,7 +23,7 @@ CURES = (
 
 
 def keys(rows: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
-    """The keys of states, and of buffers, that not all ranks which claim to hold the same hold alike."""
+    """The keys under which ranks hold different content: those of states, and those of buffers."""
     found: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
     for row in rows:
         for at in range(0, len(row), NUMBERS):
@@ -36,7 +36,7 @@ def keys(rows: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
 
 
 def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
-    """The refusal: the same on all ranks."""
+    """The text of the error, equal on all ranks."""
     names: list[str] = []
     ranks: dict[tuple[int, ...], None] = {}
     for key in dict.fromkeys(key for held in every for key in held):
@@ -55,7 +55,7 @@ def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
 
 
 def _forms(told: dict[int, list[str]]) -> str:
-    """The forms, where they differ."""
+    """The forms, if they differ; else ""."""
     forms = {value[0]: rank for rank, value in reversed(told.items())}
     if len(forms) == 1:
         return ""

@@ -1,8 +1,9 @@
-"""Prove that ranks hold the same state where the script claims so; refuse the training on all of them if not.
+"""Prove that ranks hold equal state where the script claims it; otherwise end the training on all of them.
 
-When ranks meet, those that hold the state compare all of it: at the start before anything is given, later so
-that what one of them gives is what the others hold. While training, they compare a slice at the end of each
-generation's first step and at each snapshot's boundary. All see the same numbers, so all decide alike."""
+When a generation begins, the ranks that hold its state compare all of it: at the start of the job before any
+state is given, later because what one of them gives must be what the others hold. While training, they
+compare a slice after the first step of each generation and at every snapshot boundary. All ranks see the same
+numbers, so all decide alike."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.snapshots.plan import Plan
 
 LOOK_EVERY = 100
-"""Steps between two looks where no snapshots are taken."""
+"""Steps between two comparisons if no snapshots are taken."""
 
 Rows = list[list[int]]
 log = logging.getLogger("holdfast.sdk")
@@ -40,15 +41,17 @@ class Equality:
     def __init__(self, state: RankState, ask_for_room: Callable[[AgentClient], None]) -> None:
         self._state, self._ask_for_room = state, ask_for_room
         self._proof = Proof(state.tracked)
-        self._columns = 0  # numbers of the rank that tracks most
-        self._first = False  # the coming boundary is the generation's first
-        self._told = False  # that buffers differ
-        self._silent: list[int] = []  # ranks whose state cannot be compared, as was told
-        self._differing = False  # buffers differ, and nobody can keep them apart
+        self._columns = 0  # numbers per row: those of the rank that tracks most
+        self._first = False  # the next boundary is the generation's first
+        self._told = False  # it was logged that buffers differ
+        self._silent: list[int] = []  # ranks last logged as having a state that cannot be compared
+        self._differing = False  # buffers differ, and without snapshots no rank's own can be kept
 
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
-        """Compare the whole state among the ranks that hold that of `step`. `fresh`: as the script built it.
-        Raises SessionError on every rank when it differs."""
+        """Compare the whole state among the ranks that hold that of `step`.
+
+        `fresh`: it is as the script built it; objects tracked with `from_rank_0` are given to all first.
+        Raises SessionError on every rank if it differs."""
         state = self._state
         own = state.tracked.objects
         claims = state.tracked.claims
@@ -68,7 +71,7 @@ class Equality:
             state.inexact.append(f"buffers of rank {state.rank}")
 
     def at_boundary(self) -> None:
-        """Compare a slice, when it is time: all ranks have completed this step. Raises SessionError."""
+        """Compare a slice if it is time to; all ranks have completed this step. Raises SessionError."""
         state = self._state
         every = state.environment.snapshot_every or LOOK_EVERY
         due = self._first or state.completed % every == 0
@@ -83,7 +86,7 @@ class Equality:
             self._ask_for_room(state.agent)
 
     def _compare(self, look: int | None) -> Rows:
-        """Every rank's numbers. A look of -1: this rank has nothing to compare."""
+        """Every rank's numbers. `look` -1: this rank has nothing to compare."""
         plan = self._plan() if look != -1 else None
         own = self._proof.rows(plan, look) if plan is not None else []
         silent = look != -1 and plan is None and bool(self._state.tracked.objects)
@@ -92,7 +95,7 @@ class Equality:
         return [row[:-1] for row in rows]
 
     def _tell_silent(self, ranks: list[int]) -> None:
-        """Log on every rank, once, whose state is compared with no other rank's."""
+        """Log on every rank, once, the ranks whose state is compared with no other rank's."""
         if ranks and ranks != self._silent:
             log.warning(
                 "the state of ranks %s is not compared with the others', and a difference there is not seen: "
@@ -108,7 +111,7 @@ class Equality:
             return None
         try:
             return state.snapshots.plan()
-        except StateError as error:  # it costs snapshots, which say so; there is nothing to compare
+        except StateError as error:  # this costs the snapshots too, which report it
             log.warning("the state cannot be compared with the other ranks': %s", error)
             return None
 
@@ -122,12 +125,13 @@ class Equality:
         plan = self._plan() if holds else None
         details = self._proof.details(plan, keys) if plan is not None else {}
         every = transfer.tell_all(details, carrier(self._state.backend, self._state.device))
-        with contextlib.suppress(RuntimeError):  # nobody leaves before all have heard: then it says no more
+        # This gather says no more than that: no rank leaves before all have heard.
+        with contextlib.suppress(RuntimeError):
             self._gather([0])
         raise SessionError(differing.text(every, when, dict(shard_ids.staged(self._state.tracked.at))))
 
     def _scatter(self) -> None:
-        """Buffers differ: from now on each rank keeps its own, where snapshots are taken."""
+        """Buffers differ: from now on each rank keeps its own, if snapshots are taken."""
         state, tracked = self._state, self._state.tracked
         agent = state.agent
         if agent is None:

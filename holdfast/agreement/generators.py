@@ -1,6 +1,7 @@
-"""Share the random generators of a session that seeds nothing: at each snapshot's boundary every rank sends
-its states to all, so that any snapshot of that step holds those of a lost rank. Between boundaries nobody
-else has them."""
+"""Share the random generators of a session that seeds nothing.
+
+At each snapshot boundary every rank sends its generator states to all, so that the snapshot of any rank
+contains those of a lost one. Between boundaries no other rank has them."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def tell_lost(state: RankState, generators: Generators | None, seed: int | None) -> None:
-    """Note as inexact what a loop over unseeded steps loses where this rank was given a state and the session
-    keeps no generators."""
+    """Note as inexact what a loop with unseeded steps loses if this rank received its state from another one.
+
+    Only a session that seeds nothing (`generators`) keeps generator states."""
     if seed is None and generators is None and state.clean.received:
         state.inexact.append(
             f"random numbers of rank {state.rank} (steps(seed=None) leaves them to the script, and only "
@@ -30,24 +32,24 @@ def tell_lost(state: RankState, generators: Generators | None, seed: int | None)
 
 
 class Generators:
-    """The generators of this rank, and those of its peers as of the newest boundary."""
+    """The generators of this rank, and those of its peers at the newest boundary."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
         self._step = -1
-        self._ranks: list[Any] = []  # of all ranks, after that step
+        self._ranks: list[Any] = []  # of all ranks after `_step`; []: not known
 
     def found(self) -> dict[str, Any]:
-        """What goes into a snapshot: this rank's now, and all ranks' where they are known as of now."""
+        """The data for a snapshot: this rank's generators now, and all ranks' if known for this step."""
         state = self._state
-        if state.tracked.random is not None:  # they have just come, and go on to others as they are
+        if state.tracked.random is not None:  # they came with the state just now and are passed on unchanged
             come: dict[str, Any] = typed.decode(state.tracked.random)
             return come
         own = randomness.capture(state.rank)
         return {**own, "ranks": self._ranks} if self._step == state.completed else own
 
     def at_boundary(self) -> None:
-        """Learn the others', when a snapshot is due: all ranks have completed this step."""
+        """Learn the others' generators if a snapshot is due; all ranks have completed this step."""
         state = self._state
         every = state.environment.snapshot_every
         if not every or state.completed % every or not dist.is_initialized():
@@ -57,7 +59,8 @@ class Generators:
         self._ranks, self._step = [typed.decode(data) for data in told], state.completed
 
     def restore(self, random: Any, step: int) -> None:
-        """Apply this rank's own of the generators that came with the state of `step`, or note them as lost.
+        """Apply this rank's generators out of those that came with the state of `step`, or note them as lost.
+
         Raises RestoreError."""
         state = self._state
         try:

@@ -1,6 +1,6 @@
-"""Give rank 0's objects to all ranks at the start, where `track(from_rank_0=True)` declares it.
+"""Give rank 0's objects to all ranks at the start, for `track(from_rank_0=True)`.
 
-It is proven equal with the rest of the state only after that."""
+They are compared with the rest of the state only after that."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def give(state: RankState, names: list[str], columns: int) -> None:
-    """Send each of these objects from the first of the ranks that are to hold it alike to the others. All
-    ranks call it, with `columns` objects at most. Raises RestoreError when another rank's object does not
-    fit."""
+    """Send each of these objects from the first rank that holds it to the other ranks of the same key.
+
+    All ranks call it, with `columns` as the largest number of names on any rank. Raises RestoreError if
+    another rank's object does not fit."""
     device = carrier(state.backend, state.device)
     mine = {}
     for name in names:
@@ -43,7 +44,7 @@ def give(state: RankState, names: list[str], columns: int) -> None:
 
 
 def _alone(tracked: Tracked, name: str) -> Tracked:
-    """One object, as if nothing else were tracked."""
+    """A Tracked that holds only this object."""
     alone = Tracked()
     alone.objects, alone.claims = {name: tracked.objects[name]}, {name: tracked.claims[name]}
     alone.at = tracked.at

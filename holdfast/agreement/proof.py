@@ -1,9 +1,11 @@
-"""Sum up what this rank holds in numbers that ranks can compare: for each tracked object a key (equal keys
-are claimed to be equal) and a digest; one more for its buffers, which may differ.
+"""Reduce a rank's state to numbers that ranks can compare: for each tracked object keys and digests.
 
-A look at everything is one pass over the memory. A look at a slice takes as long whatever the size: a fixed
-number of bytes of each object, the next ones with the next look, so that a sweep covers all of it; what is no
-tensor is looked at each time."""
+Ranks with the same key claim to hold the same content, so their digests must be equal. Buffers have a key and
+digest of their own, because they may differ.
+
+A full look reads all memory once. A look at a slice costs the same for any size: a fixed number of bytes of
+each object, the next ones at the next look, so that a sweep covers everything. Data that is not a tensor is
+compared at every look."""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 SLICE_BYTES = 1 << 20
-"""Of one object, at one look: less than half a millisecond of one core ..."""
+"""Bytes of one object that one look covers: less than half a millisecond of one core."""
 SLICE_AWAY_BYTES = 64 << 20
-"""... or less of a GPU."""
+"""The same for objects on a GPU: less than half a millisecond of the GPU."""
 
 NUMBERS = 6
-"""Per object: key and digest of its state, of its parts of DTensors, of its buffers. A key of 0: nothing is
-claimed."""
+"""Numbers per object: key and digest of its state, of its parts of DTensors, of its buffers. A key of 0
+claims nothing."""
 
 
 STATE, PARTS, BUFFERS = "state", "parts", "buffers"
@@ -39,23 +41,25 @@ STATE, PARTS, BUFFERS = "state", "parts", "buffers"
 
 @dataclass(slots=True)
 class _Known:
-    """What stays of an object while its plan does."""
+    """What stays the same of an object as long as its plan does."""
 
-    kinds: dict[str, tuple[list[int], bytes]]  # which tensors are of each kind, by name; their forms
-    text: bytes  # what stays of it
+    # Tensors of each kind: their indices in order of their names, and JSON of names, dtypes and shapes.
+    kinds: dict[str, tuple[list[int], bytes]]
+    text: bytes  # the header text that does not change; b"" if all of it may
     views: dict[int, memoryview] = field(default_factory=dict)
+    """Memory of the tensors, by their id: filled by the digest."""
 
 
 class Proof:
-    """Computes the numbers of what is tracked."""
+    """Computes the numbers of the tracked objects."""
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self._plan: weakref.ref[Plan] | None = None  # a model that goes must not be held by it
+        self._plan: weakref.ref[Plan] | None = None  # weak: it must not keep a model alive
         self._known: dict[str, _Known] = {}
 
     def rows(self, plan: Plan, look: int | None) -> list[int]:
-        """NUMBERS per object. `look`: which slice; None: everything."""
+        """The numbers of each object, NUMBERS of them. `look`: the number of the slice; None: everything."""
         if self._plan is None or plan is not self._plan():
             known: dict[str, _Known] = {}
             self._plan, self._known = weakref.ref(plan, lambda _: known.clear()), known
@@ -93,7 +97,7 @@ class Proof:
         return known
 
     def details(self, plan: Plan, wanted: set[int]) -> dict[str, dict[str, list[str]]]:
-        """Of the objects with these keys: by key, for each thing in it its form and its digest."""
+        """For the objects with these keys: by key, each thing's form (dtype and shape) and digest."""
         found: dict[str, dict[str, list[str]]] = {}
         for part in plan.parts:
             for kind in (STATE, PARTS):
@@ -115,8 +119,10 @@ class Proof:
 
 
 def group(tracked: Tracked, part: Part, kind: str = "state") -> str:
-    """A key for the ranks that hold the same of this object: ranks of one stage that give the same shard
-    name; of its DTensors, ranks that hold the same parts."""
+    """A key for the ranks that hold the same content of this object.
+
+    Those are the ranks of one stage that give the same shard name, and for DTensors the ranks that hold the
+    same parts."""
     placed = [
         (name, whole, tuple(tensor.shape))
         for name, whole, tensor in zip(part.names, part.wholes, part.tensors, strict=True)
@@ -136,7 +142,7 @@ def _form(part: Part, index: int) -> tuple[str, list[int]]:
 
 
 def _buffers(part: Part) -> set[int]:
-    """Which of a module's tensors are its buffers."""
+    """The indices of a module's tensors that are its buffers."""
     if not isinstance(part.thing, torch.nn.Module):
         return set()
     own = {state.live(buffer).data_ptr() for buffer in part.thing.buffers() if buffer.numel()}
@@ -145,7 +151,7 @@ def _buffers(part: Part) -> set[int]:
 
 
 def _range(tensors: list[torch.Tensor], look: int | None) -> tuple[int, int]:
-    """The bytes that are looked at."""
+    """The range of bytes that this look covers."""
     total = sum(tensor.nbytes for tensor in tensors)
     if look is None:
         return 0, total
@@ -157,12 +163,13 @@ def _range(tensors: list[torch.Tensor], look: int | None) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Stands for a tensor, which is compared apart."""
+    """Stands for a tensor: tensors are compared separately."""
 
     index: int
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The values in a tree that are not tensors, with their paths."""
     if isinstance(tree, dict):
         for key, item in tree.items():
             yield from _leaves(item, f"{path}.{key}")
@@ -174,7 +181,7 @@ def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _canonical(part: Part, text: str) -> bytes:
-    """A text in which neither the order of keys nor the numbers of tensors matter."""
+    """The text without the order of keys and the numbers of tensors, which may differ between ranks."""
     if not text:
         return b""
     return json.dumps(_sorted(json.loads(text), part), separators=(",", ":")).encode()

@@ -1,7 +1,8 @@
-"""Read this rank's state from a checkpoint: its own shard where it is there, else its part of another layout.
-Of another layout only DTensors, and what is the same on all ranks, can be resharded.
+"""Read this rank's state from a checkpoint: its own shard if it is there, else its part of another layout.
 
-The names are those of snapshot headers, so the optimizers' state must be there before it can be read into."""
+From another layout only DTensors can be cut again, and what is equal on all ranks can be read. Names are
+those of snapshot headers. An optimizer's state must exist before it can be filled, so `materialise` makes
+it."""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def load(tracked: Tracked, resume: Resume) -> str:
-    """Fill what is tracked with this rank's part of the checkpoint. Returns what of it is another rank's, ""
-    when nothing is. Raises RestoreError; SessionError when the checkpoint cannot be resharded to this layout
-    at all."""
+    """Fill the tracked objects with this rank's part of the checkpoint.
+
+    Returns what is taken from another rank instead ("buffers"); "" if nothing is. Raises RestoreError;
+    SessionError if the checkpoint cannot be resharded to this layout at all."""
     with _reading(resume):
         saved = _saved(resume)
         shard = _own_shard(tracked, saved.states)
@@ -44,20 +46,20 @@ def load(tracked: Tracked, resume: Resume) -> str:
 
 
 def functions(resume: Resume) -> str:
-    """Which elastic functions were over when the checkpoint was made. Raises RestoreError."""
+    """The finished elastic functions that the checkpoint records, as in a header. Raises RestoreError."""
     with _reading(resume):
         return max((str(_says(each, "functions") or "") for each in _saved(resume).states.values()), key=len)
 
 
 def _saved(resume: Resume) -> Any:
-    # It needs fsspec, which a rank that does not reshard never loads.
+    # Loaded here, because it needs fsspec: a rank that does not reshard never loads that.
     own = importlib.import_module("holdfast.dcp.own")
     return own.saved(resume.storage, resume.job, resume.checkpoint, resume.digest)
 
 
 @contextmanager
 def _reading(resume: Resume) -> Iterator[None]:
-    """What a storage or a checkpoint may raise, as RestoreError."""
+    """Turn what a storage or a checkpoint may raise into RestoreError."""
     try:
         yield
     except (OSError, LookupError, ValueError, RuntimeError) as error:
@@ -67,8 +69,9 @@ def _reading(resume: Resume) -> Iterator[None]:
 
 
 def _own_shard(tracked: Tracked, saved: dict[str, Any]) -> str:
-    """The id of the saved shard that is this rank's as it is; "": its part is to be cut from all shards.
-    Raises SessionError when that is impossible."""
+    """The id of the saved shard that is exactly this rank's; "" if its part must be cut from all shards.
+
+    Raises SessionError if that is impossible."""
     shard, plain_parts = shard_ids.of(tracked), shard_ids.claimed(tracked) or shard_ids.staged(tracked.at)
     tracked.scattered = True
     apart = shard_ids.of(tracked)
@@ -95,7 +98,7 @@ def _own_shard(tracked: Tracked, saved: dict[str, Any]) -> str:
 
 
 def _says(state_: Any, key: str) -> Any:
-    """What a shard's plain data records of itself."""
+    """A value in a shard's plain data, None if absent."""
     return state_.get(key) if isinstance(state_, dict) else None
 
 
@@ -110,8 +113,9 @@ def _plain_parameters(tracked: Tracked) -> list[str]:
 
 
 def _prepare(tracked: Tracked, saved: Any) -> dict[str, set[int]]:
-    """Give the objects the modes and the groups of the state that they are to be filled with; by optimizer,
-    of which of its parameters that has state. Raises RestoreError."""
+    """Give the objects the modes and parameter groups of the saved state, before they are filled.
+
+    Returns for each optimizer which of its parameters have saved state. Raises RestoreError."""
     held: dict[str, set[int]] = {}
     try:
         trees = typed.decode(saved["objects"], lambda _: None) if _says(saved, "objects") else {}
@@ -145,7 +149,7 @@ def _load_cut(tracked: Tracked, resume: Resume, held: dict[str, set[int]]) -> No
 
 
 def _check_taken(tracked: Tracked, names: list[str], mine: Collection[str]) -> None:
-    """Raise RestoreError when the state has tensors of a module that this script's has not."""
+    """Raise RestoreError if the state has tensors of a module that this script's module does not have."""
     for name, thing in tracked.objects.items():
         if isinstance(thing, torch.nn.Module) and modes.is_live(thing, thing.state_dict()):
             more = [path for path in names if path.startswith(f"{name}.") and path not in mine]
@@ -154,10 +158,11 @@ def _check_taken(tracked: Tracked, names: list[str], mine: Collection[str]) -> N
 
 
 def materialise(optimizer: torch.optim.Optimizer, held: set[int] | None = None) -> None:
-    """Have the optimizer make its state, by a step that changes nothing: no gradients but zeros, no rate; of
-    these of its parameters, by default of all that want gradients.
+    """Make an optimizer create its state, with a step that changes nothing: all gradients zero, learning rate
+    0.
 
-    Its hooks are not called, and a gradient that is there stays."""
+    `held`: the indices of the parameters that get state; None: all that require gradients. Hooks are not
+    called, gradients and values are put back. Does nothing if there is state already."""
     parameters = list(parameters_of(optimizer))
     if optimizer.state:
         return
@@ -183,7 +188,7 @@ def materialise(optimizer: torch.optim.Optimizer, held: set[int] | None = None) 
 
 
 def _unhooked_step(optimizer: torch.optim.Optimizer) -> None:
-    """One step without the hooks of others: they count steps, and may change state of their own."""
+    """Step without hooks: they might count steps or change other state."""
     before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     kept = dict(before), dict(after)
     before.clear()

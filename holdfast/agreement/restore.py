@@ -1,7 +1,8 @@
-"""Restore the state of a generation's first step: from this rank's own memory, else from ranks that have it.
+"""Restore the state of a generation's first step: from this rank's own memory, or from ranks that have it.
 
-Every rank learns what every other needs, then all walk the same sorted list of sources, each taking part in
-what concerns it: no two ranks wait for each other in turn."""
+First every rank learns what every other one needs. Then all go through the same sorted list of sources, and
+each takes part in the transfers that concern it. The common order prevents two ranks from waiting for each
+other."""
 
 from __future__ import annotations
 
@@ -35,29 +36,33 @@ _NEEDS, _SHARD, _PORT, _HEADER = range(4)
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Source:
-    """A rank that gives a shard, or a share of its bytes; the shard's id as a number. Sources sort alike on
-    all ranks."""
+    """A rank that gives a shard, or one share of its bytes. Sources sort alike on all ranks.
+
+    - `number`: the shard's id as a number.
+    - `share`, `shares`: which part of the shard's bytes; 0 of 1: all.
+    - `rank`: the rank that gives it.
+    - `arena`: file from which that rank reads it; "": it gives its live state."""
 
     number: int
     share: int
     shares: int
     rank: int
     arena: str = ""
-    living: bool = True  # it comes from a living rank (or the script), not from an arena
-    shard: str = ""  # its id; "" when the agent named no sources: there is one
+    living: bool = True  # it is live state of a rank, not the content of an arena
+    shard: str = ""  # the shard's id; "" if the agent named no sources
 
     @property
     def key(self) -> tuple[int, int]:
-        """Which shard and share are given, whatever rank gives them."""
+        """Which shard and which share, whatever rank gives them."""
         return self.number, self.share
 
 
 def restore(
     state: RankState, equality: Equality, generators: Generators | None, resume: Resume, port: int
 ) -> set[int]:
-    """Put the state in place on all ranks. The ports at which the ranks' groups were accepted.
+    """Restore the state on all ranks. Returns the ports at which the ranks' groups were accepted.
 
-    Raises RestoreError or ArenaError, on every rank when a shard has no source."""
+    Raises RestoreError or ArenaError; on every rank if a shard has no source."""
     tracked = state.tracked
     tracked.at, tracked.random, tracked.data = state.layout, None, False
     state.shard_id = _shard_id(state, resume)
@@ -69,8 +74,7 @@ def restore(
 
 
 def header(state: RankState, resume: Resume) -> bytes:
-    """The header of the state that this rank is to read from an arena; b"" when it reads none. Raises
-    ArenaError."""
+    """The header of the state that this rank is to read from an arena; b"" if none. Raises ArenaError."""
     for source in _named(state, resume):
         if source.rank == state.rank and source.arena:
             with Arena.open(source.arena, touched=False) as arena:
@@ -81,8 +85,10 @@ def header(state: RankState, resume: Resume) -> bytes:
 
 
 def _shard_id(state: RankState, resume: Resume) -> str:
-    """The shard id of what this rank holds. Whether buffers differ by rank follows from the sources that are
-    named: a process that is new here has not seen that they differ."""
+    """The shard id of the state that this rank holds.
+
+    Whether buffers differ by rank is inferred from the named sources: a new process has not seen them
+    differ."""
     tracked = state.tracked
     if not tracked.objects:
         return shard_ids.WHOLE
@@ -105,7 +111,7 @@ def _restore(state: RankState, equality: Equality, resume: Resume, port: int) ->
 
 
 def _check_fresh(state: RankState, resume: Resume) -> None:
-    """Only a rank that still has what its script built may give it as step 0. Raises RestoreError."""
+    """Raise RestoreError if this rank is to give what its script built, but does not have that any more."""
     giver = resume.tier == "fresh" and resume.step == 0 and state.rank == resume.rank
     if not giver:
         return
@@ -117,19 +123,22 @@ def _check_fresh(state: RankState, resume: Resume) -> None:
 
 
 def _torn(state: RankState) -> bool:
-    """Whether a state that never became whole may lie over what the script built. A function that tracks its
-    objects itself has built them anew."""
+    """Whether a state that never became complete may have overwritten what the script built.
+
+    A function that tracks its own objects has built them again."""
     return state.clean.overwritten and not state.clean.generation and not state.entry.tracks_inside
 
 
 def _overwrite(state: RankState) -> None:
-    """From now on, until a state is whole, this process holds none: neither its own nor the coming one."""
+    """Note that a restore begins: until it is complete, this process holds neither its own state nor the new
+    one."""
     state.clean.step, state.clean.overwritten = -1, True
 
 
 def _check_given(state: RankState, resume: Resume) -> None:
-    """A living rank gives the step that it holds, or none: it would train on from its own state, and count it
-    as the other. Raises RestoreError."""
+    """Raise RestoreError if this rank is to give a step that it does not hold.
+
+    It would train on from its own state and count it as the other."""
     first = (resume.rank, resume.tier)
     gives = [(source.rank, source.tier) for source in resume.sources] or [first]
     if (state.rank, "donor") in gives and state.clean.step != resume.step:
@@ -137,13 +146,13 @@ def _check_given(state: RankState, resume: Resume) -> None:
 
 
 def _own(state: RankState, resume: Resume) -> bool:
-    """Whether this rank has its state without the others: the state it held, or all of its shard in an arena.
+    """Whether this rank has its state without the others: the one it held, or its whole shard in an arena.
 
-    Where an arena is the source of a shard, no living rank holds that very state: a state of the same step
-    that a rank may hold is another generation's."""
-    if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
+    If an arena is the source of a shard, no living rank holds that very state: a rank's state of the same
+    step was then computed in another generation."""
+    if resume.tier == "fresh":  # a state that was trained since is not what the script built
         built = state.clean.generation == 0 and not _torn(state)
-        later = resume.step > 0  # of a later function: what the script has made for it
+        later = resume.step > 0  # a later function begins with what the script made for it
         return built or later or state.clean.step == resume.step
     own = shard_ids.number(state.shard_id)
     mine = [source for source in _named(state, resume) if source.number == own]
@@ -161,8 +170,7 @@ def _own(state: RankState, resume: Resume) -> bool:
 
 
 def _named(state: RankState, resume: Resume) -> tuple[_Source, ...]:
-    """The sources that the agent named; without any, the one rank of the restore point gives what this rank
-    holds."""
+    """The sources that the agent named. Without any: the restore point's rank, for what this rank holds."""
     if not resume.sources:
         living = resume.tier in _LIVING
         return (_Source(shard_ids.number(state.shard_id), 0, 1, resume.rank, resume.arena, living),)
@@ -182,7 +190,7 @@ def _check_alone(state: RankState, resume: Resume, has: bool) -> None:
 
 
 def _reshard(state: RankState, resume: Resume) -> bool:
-    if not state.tracked.objects:  # it tracks within a function that is over
+    if not state.tracked.objects:  # it tracks inside a function that is over
         state.clean.step = -1
         return True
     _overwrite(state)
@@ -210,11 +218,12 @@ class _Exchange:
         self._state, self._equality = state, equality
         self._resume, self._port, self._has = resume, port, has
         self._device = carrier(state.backend, state.device)
-        self._gifts: dict[tuple[int, int], _Gift] = {}  # by shard number and share
+        self._gifts: dict[tuple[int, int], _Gift] = {}  # by (shard number, share)
         self._pieces: dict[int, _Assembly] = {}
         self._shard = shard_ids.number(state.shard_id)
 
     def run(self) -> set[int]:
+        """Exchange what is needed. Returns the ports at which the ranks' groups were accepted."""
         try:
             return self._run()
         finally:
@@ -244,7 +253,7 @@ class _Exchange:
         return {row[_PORT] for row in rows}
 
     def _gather(self, sources: tuple[_Source, ...]) -> list[list[int]]:
-        """Every rank's needs, shard number, port, and the sizes of the headers that it gives."""
+        """Every rank's row: does it need state, shard number, port, sizes of the headers that it gives."""
         state, resume = self._state, self._resume
         mine = [source for source in sources if source.rank == state.rank]
         columns = max(Counter(source.rank for source in sources).values())
@@ -259,6 +268,7 @@ class _Exchange:
         return gather_numbers(row, self._device, state.world_size)
 
     def _gift(self, source: _Source) -> _Gift:
+        """Open what this rank gives as this source. Raises RestoreError or ArenaError."""
         state, resume = self._state, self._resume
         if not source.arena or (source.shares == 1 and source.number == self._shard):
             tensors, header = state.snapshots.look()
@@ -277,6 +287,7 @@ class _Exchange:
         return gift
 
     def _pass(self, source: _Source, sources: Sequence[_Source], rows: list[list[int]]) -> None:
+        """Carry out the transfer from one source to the ranks that need it."""
         state, number = self._state, source.number
         takers = tuple(
             rank
@@ -298,7 +309,7 @@ class _Exchange:
                 state.clean.step = self._resume.step
 
     def _pass_share(self, source: _Source, route: transfer.Route, rows: list[list[int]]) -> None:
-        """One share of the bytes, into the slot that has another share, or into memory of its own."""
+        """Transfer one share of the bytes, into the slot that has another share or into own memory."""
         state = self._state
         mine = source.rank == state.rank
         needed = rows[state.rank][_NEEDS] and source.number == self._shard
@@ -331,17 +342,17 @@ class _Assembly:
 
     @classmethod
     def of(cls, gift: _Gift) -> _Assembly:
-        """In the slot of an arena that has a share already."""
+        """Assemble in the slot of an arena that has one share already."""
         assert gift.slot is not None
         return cls(gift.header, gift.slot.memory)
 
     @classmethod
     def empty(cls, header: bytes) -> _Assembly:
-        """In memory of its own."""
+        """Assemble in memory of its own."""
         return cls(header, memoryview(bytearray(_data_bytes(header))))
 
     def adopt(self, state: RankState) -> None:
-        """Take the whole over."""
+        """Restore the tracked objects from the complete bytes."""
         entries, plain = transfer.read(self.header, "the sources of shares", len(self.memory))
         _overwrite(state)
         state.tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
@@ -353,9 +364,11 @@ def _data_bytes(header: bytes) -> int:
 
 
 def _implied(resume: Resume, rows: list[list[int]], *, rebuilt: bool) -> tuple[_Source, ...]:
-    """The sources where the agent named none: the one rank gives to the ranks of its shard id. For another
-    id, or a fresh state, the first rank that has it gives; `rebuilt`: any has a fresh one, for the script has
-    built it anew."""
+    """The sources if the agent named none.
+
+    The rank of the restore point gives to the ranks with its shard id. For another id, or a fresh state, the
+    first rank that has it gives. `rebuilt`: every rank has a fresh one, because the script has built it
+    again."""
     fresh = resume.tier == "fresh"
     chosen: dict[int, int] = {} if fresh else {rows[resume.rank][_SHARD]: resume.rank}
     for late in (False, True):
@@ -366,7 +379,7 @@ def _implied(resume: Resume, rows: list[list[int]], *, rebuilt: bool) -> tuple[_
 
 
 def _check_covered(sources: Sequence[_Source], rows: list[list[int]]) -> None:
-    """All see the same rows, so all raise alike."""
+    """Raise RestoreError, on all ranks alike, if a shard is needed that no source gives."""
     known = {source.number for source in sources}
     lost = [rank for rank, row in enumerate(rows) if row[_NEEDS] and row[_SHARD] not in known]
     if lost:

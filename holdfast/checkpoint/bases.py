@@ -1,8 +1,8 @@
 """Keep what a process knows of a job's present base, and rebuild that after a restart.
 
-In memory it keeps each place's fingerprint and the chunks that it knows to be durable. Without that memory (a
-fresh process) the base's newest published manifest says which chunks are durable: a chunk that did not change
-is then found by its blake3 instead of its fingerprint, and is not written again."""
+In memory it keeps the fingerprint of each place, and the chunks known to be durable. A new process takes the
+durable chunks from the newest published manifest of the base. A chunk that has not changed is then found by
+its blake3 instead of its fingerprint, and is not written again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def index(store: Store, job: str, base: str) -> BaseIndex:
 
 
 def listed(store: Store, job: str, base: str) -> dict[tuple[str, str], int]:
-    """The chunks that lie in a base: size in bytes by (digest, codec)."""
+    """The chunks in a base: bytes on storage by (digest, codec)."""
     found = {}
     for entry in store.walk(names.chunks(job, base)):
         chunk = names.split_chunk(entry.name)
@@ -48,13 +48,13 @@ def listed(store: Store, job: str, base: str) -> dict[tuple[str, str], int]:
 
 
 def _published(store: Store, job: str, base: str) -> dict[str, Chunk]:
-    """The chunks of the newest whole manifest of a base."""
+    """The chunks of a base's newest valid manifest."""
     for checkpoint in _newest_first(store, job, base):
         try:
             content = store.read(names.manifest(job, checkpoint), MANIFEST_BYTES_MAX)
             manifest = unseal(content, job, checkpoint)
         except (FileNotFoundError, CheckpointCorrupt, CheckpointRefused):
-            continue  # no help here; whoever lists or loads it names what is wrong with it
+            continue  # no help here; a reader that lists or loads it reports what is wrong
         if manifest.base == base:
             return {chunk.blake3: chunk for chunk in manifest.chunks}
     return {}

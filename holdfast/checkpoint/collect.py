@@ -1,9 +1,9 @@
 """Collect garbage: delete what a job has on storage and no checkpoint needs any more.
 
-The order is what makes it safe: manifests first, then whole bases that no manifest names, then single
-chunks, then drafts. So at no moment does a visible manifest lack a chunk. Kept is what any manifest names
-that is not to be removed, whether the record knows it or not; a base that a save writes to (busy) is not
-touched; and nothing goes that is younger than a grace, by the storage's clock."""
+The order makes it safe: manifests first, then whole bases that no manifest names, then single chunks, then
+drafts. So at no moment does a visible manifest lack a chunk. Whatever is named by a manifest that stays is
+kept, whether the coordinator knows that manifest or not. A base that a save is writing to (busy) is not
+touched. And nothing is deleted that is younger than a grace period, by the storage's clock."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
 GRACE_S = 3600.0
+"""The default grace period, s."""
 _DELETERS = 8
 _RENEW_EVERY = 512  # deletions
 _TRIES = 3
@@ -31,7 +32,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A file that is to go. `size` in bytes."""
+    """A file that is to be deleted. `size` in bytes."""
 
     name: str
     size: int
@@ -39,18 +40,21 @@ class Doomed:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would go, in the order of the stages. `kept`: ids of the manifests that stay. `blocked`: why no
-    chunk may go, "" when that is known of all of them."""
+    """What would be deleted, in the order of the stages.
+
+    - `removed`: ids of checkpoints that are not wanted any more.
+    - `kept`: ids of the manifests that stay.
+    - `blocked`: why no chunk may be deleted; "": chunks may be."""
 
     job: str
     removed: tuple[str, ...]
     manifests: tuple[Doomed, ...]
-    bases: tuple[str, ...]  # that go whole
+    bases: tuple[str, ...]  # deleted as a whole
     chunks: tuple[Doomed, ...]
     drafts: tuple[Doomed, ...]
     kept: tuple[str, ...]
     blocked: str = ""
-    seen: frozenset[str] = frozenset()  # manifests, pending ones and parts that it was made from
+    seen: frozenset[str] = frozenset()  # manifests, pending manifests and parts that it was made from
 
     @property
     def nbytes(self) -> int:
@@ -60,8 +64,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was deleted. `kept`: ids of the manifests that stay; `bases`: bases that are gone altogether;
-    `reason`: why not everything was deleted, "" when it was."""
+    """What was deleted.
+
+    - `removed`: ids of checkpoints that were removed.
+    - `bytes_freed`, `files`: of all stages.
+    - `reason`: why not everything was deleted; "": it was.
+    - `kept`: ids of the manifests that stay.
+    - `bases`: bases that were deleted as a whole."""
 
     removed: tuple[str, ...]
     bytes_freed: int
@@ -73,7 +82,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Found:
-    """What lies below a job's folder, sorted by what it is."""
+    """What is in a job's folder, by kind."""
 
     manifests: dict[str, Entry] = field(default_factory=dict)  # by id
     pending: dict[str, Entry] = field(default_factory=dict)  # by file
@@ -82,6 +91,7 @@ class _Found:
 
     @property
     def words(self) -> frozenset[str]:
+        """Names of manifests, pending manifests and parts."""
         return frozenset([*self.manifests, *self.pending, *self.parts])
 
 
@@ -95,10 +105,12 @@ def plan(
     now_s: float,
     grace_s: float = GRACE_S,
 ) -> Plan:
-    """What would go when the checkpoints `remove` are not wanted any more; touches nothing. `keep`: ids that
-    the record knows, `busy`: bases that saves in flight write to; `now_s`: Unix time by the storage's clock.
+    """What would be deleted if the checkpoints `remove` are not wanted any more. Touches nothing.
 
-    Raises StorageError; CheckpointError when something is both to be removed and kept."""
+    `keep`: ids that the coordinator knows. `busy`: bases that running saves write to. `now_s`: Unix time by
+    the storage's clock.
+
+    Raises StorageError; CheckpointError if an id is both to be removed and kept."""
     both = sorted(set(remove) & set(keep))
     if both:
         raise CheckpointError(f"checkpoints {', '.join(both)} are to be both removed and kept")
@@ -132,9 +144,9 @@ def run(
     now_s: float,
     grace_s: float = GRACE_S,
 ) -> Outcome:
-    """Do it, as the only one: under a lease on the storage. Killed at any moment, it can be run again.
+    """Delete it, under a lease on the storage. If it is killed at any moment, it can be run again.
 
-    Raises LeaseHeldError when another collector is at it, StorageError when the storage fails."""
+    Raises LeaseHeldError if another collector runs, StorageError if the storage fails."""
     with lease.held(store, job) as held:
         freed = files = 0
         bases: tuple[str, ...] = ()
@@ -159,7 +171,7 @@ def run(
 
 
 class _Old:
-    """Whether a file was there before a moment. One whose age is not known never is."""
+    """Whether a file was there before a moment. A file of unknown age is never old."""
 
     def __init__(self, before_s: float) -> None:
         self._before_s = before_s
@@ -169,7 +181,7 @@ class _Old:
 
 
 def _find(store: Store, job: str, *, chunks: bool = True) -> _Found:
-    """Names count from the job's folder."""
+    """What is in the job's folder; names are relative to it."""
     found, folder = _Found(), names.job_folder(job)
     places = ["manifests", "pending", "parts", *(["bases"] if chunks else [])]
     for place in places:
@@ -220,7 +232,7 @@ def _is_id(checkpoint: str) -> bool:
 def _drafts(
     found: _Found, remove: Collection[str], keep: Collection[str], busy: Collection[str], old: _Old
 ) -> list[Entry]:
-    """What saves have left behind: of checkpoints that are removed, published, or were given up long ago."""
+    """What saves have left behind: of checkpoints that are removed, published, or were given up."""
     gone = []
     for file, entry in (*found.pending.items(), *found.parts.items()):
         checkpoint = file.partition(".")[0]
@@ -234,8 +246,9 @@ def _drafts(
 def _living(
     store: Store, job: str, found: _Found, remove: Collection[str], drafts: set[str]
 ) -> tuple[dict[str, set[tuple[str, str]]], str]:
-    """Of each base the chunks that a manifest names which stays, published or pending; and why that is not
-    known, if so."""
+    """For each base, the chunks that are named by manifests that stay, published or pending.
+
+    The second value says why that is not known; "" if it is."""
     named: dict[str, set[tuple[str, str]]] = {}
     places = [
         (entry, checkpoint) for checkpoint, entry in found.manifests.items() if checkpoint not in remove
@@ -246,7 +259,7 @@ def _living(
     for entry, checkpoint in places:
         try:
             manifest = _read(store, job, entry, checkpoint)
-        except FileNotFoundError:  # published or given up since it was listed: the next look tells
+        except FileNotFoundError:  # published or given up since it was listed: the next run will see
             return {}, f"{entry.name} is gone since it was listed: run it again"
         except (CheckpointCorrupt, CheckpointRefused) as error:
             return {}, f"what {entry.name} needs is not known: {error}"
@@ -263,7 +276,7 @@ def _read(store: Store, job: str, entry: Entry, checkpoint: str) -> Manifest:
 def _garbage(
     found: _Found, living: dict[str, set[tuple[str, str]]], busy: Collection[str], old: _Old
 ) -> tuple[list[str], list[Entry]]:
-    """The bases that go whole, and all chunks that go."""
+    """The bases to be deleted as a whole, and all chunks to be deleted."""
     whole: list[str] = []
     gone: list[Entry] = []
     for base, entries in found.bases.items():
@@ -286,7 +299,7 @@ def _doomed(folder: str, entries: Iterable[Entry]) -> tuple[Doomed, ...]:
 
 
 def _delete(store: Store, doomed: Sequence[Doomed], held: lease.Lease) -> int:
-    """Delete these; the bytes they had."""
+    """Delete these files. Returns the bytes they had."""
     with ThreadPoolExecutor(_DELETERS, "collect") as pool:
         for start in range(0, len(doomed), _RENEW_EVERY):
             held.renew()
@@ -295,8 +308,10 @@ def _delete(store: Store, doomed: Sequence[Doomed], held: lease.Lease) -> int:
 
 
 def _delete_one(store: Store, name: str) -> None:
-    """Delete one file that is proven ours. A manifest's name can be guessed, so its first bytes are checked;
-    the other names are digests of their content."""
+    """Delete one file that is proven ours.
+
+    A manifest's name can be guessed, so its first bytes are checked. Other names are digests of their
+    content."""
     try:
         guessable = name.split("/")[2] == "manifests"
         if guessable and not envelope.begins(store.read(name, envelope.HEAD_BYTES)):

@@ -1,4 +1,4 @@
-"""Define the errors of checkpoints. Every message names the thing and, where there is one, the fix."""
+"""Define the errors of checkpoints. Every message names the thing and, if there is one, the fix."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ class CheckpointError(RuntimeError):
 
 
 class StorageError(CheckpointError):
-    """A storage cannot be used, or did not do what was asked. What was being done, and the fix where one is
-    known, are in the message and beside it."""
+    """A storage cannot be used, or failed. `url`: which; `doing`: the operation; `mend`: the fix, "" if not
+    known.
+
+    All three are in the message too."""
 
     def __init__(self, message: str, *, url: str = "", doing: str = "", mend: str = "") -> None:
         super().__init__(message)
@@ -17,7 +19,7 @@ class StorageError(CheckpointError):
 
 
 class NotAFile(CheckpointError):
-    """Something else stands where a file was looked for: a FIFO, a device, a socket, a folder, a link."""
+    """Something else is where a file should be: a FIFO, a device, a socket, a folder or a link."""
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(f"{path} is {kind}, not a file: move it away")
@@ -35,11 +37,11 @@ class CheckpointCorrupt(CheckpointError):
         self.checkpoint, self.part, self.problem = checkpoint, part, problem
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
-        return type(self), (self.checkpoint, self.part, self.problem)  # it travels between ranks
+        return type(self), (self.checkpoint, self.part, self.problem)  # it is sent between ranks
 
 
 class CheckpointRefused(CheckpointError):
-    """A whole checkpoint that is not for us: of another job, or written in a schema that is not ours."""
+    """A valid checkpoint that cannot be used here: of another job, or of a schema that is not read."""
 
 
 class NameRefused(CheckpointError):

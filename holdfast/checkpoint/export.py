@@ -1,8 +1,8 @@
-"""Export a checkpoint as one safetensors file: every tensor whole, whatever its shards. Needs no torch.
+"""Export a checkpoint as one safetensors file, with every tensor whole. Needs no torch.
 
-The file: 8 bytes with the header's size (little-endian), the header (JSON: of each tensor its type, shape and
-place), the tensors' bytes. What is no tensor stands in the header's `__metadata__`, as typed JSON (typed.py)
-under "holdfast.plain". The file appears under its name when it is whole and durable."""
+The file: 8 bytes with the header's size (little-endian); the header (JSON: each tensor's dtype, shape and
+place); the tensors' bytes. Data that is not a tensor is in the header's `__metadata__`, as typed JSON
+(typed.py) under "holdfast.plain". The file appears under its name when it is complete and durable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DTYPES = {
 
 
 class _Run(NamedTuple):
-    """Bytes of a chunk that go to one run of the file: chunk[at : at + nbytes] to file[to : to + nbytes]."""
+    """Bytes of a chunk that are one run of the file: chunk[at : at + nbytes] to file[to : to + nbytes]."""
 
     at: int
     to: int
@@ -60,11 +60,12 @@ def safetensors(
     digest: str = "",
     progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write a checkpoint of a job to a new file; its size in bytes. Every chunk is verified. `progress` hears
-    the bytes of each chunk, in threads.
+    """Write a checkpoint of a job to a new file. Returns its size in bytes. Every chunk is verified.
 
-    Raises CheckpointCorrupt, CheckpointRefused, StorageError; CheckpointError when the file exists, or a
-    tensor's type has no name in safetensors. Then there is no file."""
+    `progress` is called with the bytes of each chunk, in threads.
+
+    Raises CheckpointCorrupt, CheckpointRefused, StorageError; CheckpointError if the file exists, or if
+    safetensors has no name for a tensor's dtype. Then no file is left."""
     path = Path(target)
     if path.exists():
         raise CheckpointError(f"{path} exists and is not overwritten: name another file, or remove it")
@@ -123,7 +124,7 @@ def _about(manifest: Manifest, content: Whole) -> dict[str, str]:
 
 
 def _runs(manifest: Manifest, content: Whole, begins: dict[str, int]) -> list[list[_Run]]:
-    """Of each chunk, where its bytes go."""
+    """For each chunk, where its bytes go."""
     runs: list[list[_Run]] = [[] for _ in manifest.chunks]
     for name, tensor in content.tensors.items():
         for box in tensor.boxes.values():
@@ -132,7 +133,7 @@ def _runs(manifest: Manifest, content: Whole, begins: dict[str, int]) -> list[li
 
 
 def _cut(runs: list[list[_Run]], box: Box, tensor: Global, begin: int) -> None:
-    """A box's bytes are its rows one after the other; in the whole tensor each row has its own place."""
+    """Add a box to the runs. Its bytes are its rows in order; each row has a place in the whole tensor."""
     places = _rows(box, tensor, begin)
     to, left = next(places, (0, 0))
     for piece in box.pieces:
@@ -151,7 +152,7 @@ def _rows(box: Box, tensor: Global, begin: int) -> Iterator[tuple[int, int]]:
         return
     item, dims = tensor.item_bytes, len(tensor.shape)
     strides = [math.prod(tensor.shape[dim + 1 :]) * item for dim in range(dims)]
-    inner = dims  # from here on the box is as wide as the tensor
+    inner = dims  # from this dimension on, the box is as wide as the tensor
     while inner and box.sizes[inner - 1] == tensor.shape[inner - 1]:
         inner -= 1
     row = max(inner - 1, 0)
@@ -195,7 +196,7 @@ def _fill(
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn the file system's errors over the target into one that names it."""
+    """Turn the file system's errors about the target into one that names it."""
     try:
         yield
     except FileExistsError as error:

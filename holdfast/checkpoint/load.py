@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WORKERS = 12
-"""Chunks in flight. Each holds two chunks' bytes at most, none when it goes straight into the slot."""
+"""Chunks in flight. Each holds at most two chunks' bytes; none if it goes straight into the slot."""
 _FORESEEN = 256
-"""So many are looked up before the first of them is read: on a cold disk that takes small reads, of which
-each would wait behind all that is being read, and half of the time would go into them."""
+"""So many files are looked up before the first of them is read.
+
+On a cold disk a lookup takes small reads. Each would wait behind the bulk reads, and half of the time would
+be spent on them."""
 _ANY_STEP = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A manifest that is visible on storage; nothing of it has been read yet."""
+    """A manifest that is visible on storage; its content has not been read yet."""
 
     id: str
     step: int
@@ -58,8 +60,9 @@ class _Target(NamedTuple):
 
 
 def listing(store: Store, job: str) -> list[Found]:
-    """The published checkpoints of a job, newest (highest step, then generation) first. Names that are no
-    manifest's are passed over."""
+    """The published checkpoints of a job, newest (highest step, then generation) first.
+
+    Names that are not those of manifests are passed over."""
     found = []
     for entry in store.list(names.manifests(job)):
         try:
@@ -71,8 +74,10 @@ def listing(store: Store, job: str) -> list[Found]:
 
 
 def read_manifest(store: Store, job: str, checkpoint: str, digest: str = "") -> Manifest:
-    """The verified manifest of a checkpoint. With `digest` (from the commit record) it is also found when
-    it is committed but not published yet. Raises CheckpointCorrupt, CheckpointRefused, StorageError."""
+    """The verified manifest of a checkpoint.
+
+    With `digest` (from the commit record) it is also found if it is committed but not published yet. Raises
+    CheckpointCorrupt, CheckpointRefused, StorageError."""
     return _either(store, lambda place: _manifest_of(place, job, checkpoint, digest))
 
 
@@ -92,7 +97,7 @@ def _manifest_of(store: Store, job: str, checkpoint: str, digest: str) -> Manife
 
 
 def _either(store: Store, read: Callable[[Store], T]) -> T:
-    """What this storage gives, or else the one that mirrors it; the first one's error when neither does."""
+    """What this storage has, or else its mirror; the first one's error if neither has it."""
     try:
         return read(store)
     except (CheckpointCorrupt, StorageError):
@@ -115,12 +120,14 @@ def load(
     shares: int = 1,
     stop: threading.Event | None = None,
 ) -> int:
-    """Bring a shard of a checkpoint into a slot of `arena` and make it READY; returns its step. Blocks;
-    setting `stop` ends it at the next chunk, with a CheckpointError.
+    """Bring a shard of a checkpoint into a slot of `arena` and make the slot READY. Returns the step.
 
-    With `shares` > 1 only the bytes of `layout.share_range` are brought, and the slot is PARTIAL.
-    The slot keeps the checkpoint's step and generation: find it with `arena.find(step, shard=...)`. An empty
-    slot is taken first, then the older one. On failure the slot is empty and the error says what is wrong."""
+    With `shares` > 1 only the bytes of `layout.share_range` are brought, and the slot is PARTIAL. The slot
+    gets the checkpoint's step and generation: find it with `arena.find(step, shard=...)`. An empty slot is
+    taken first, then the older one.
+
+    Blocks. Setting `stop` ends it at the next chunk, with a CheckpointError. On failure the slot is empty,
+    and the error says what is wrong."""
     manifest = read_manifest(store, job, checkpoint, digest)
     wanted = shard_of(manifest, shard)
     area = layout.share_range(wanted.data_bytes, share, shares)
@@ -147,8 +154,9 @@ def verify(
     digest: str = "",
     progress: Callable[[int], object] | None = None,
 ) -> Manifest:
-    """Read the manifest and every chunk and keep none. `progress` hears the bytes of each chunk, as they lie
-    on storage, in threads. Raises as `load` does."""
+    """Read the manifest and every chunk, and keep none. Returns the manifest.
+
+    `progress` is called with the stored bytes of each chunk, in threads. Raises as `load` does."""
     manifest = read_manifest(store, job, checkpoint, digest)
 
     def one(_: int, chunk: Chunk) -> None:
@@ -161,7 +169,7 @@ def verify(
 
 
 def shard_of(manifest: Manifest, word: str) -> Shard:
-    """One shard of a checkpoint. Raises CheckpointRefused when it has none of that name."""
+    """One shard of a checkpoint. Raises CheckpointRefused if it has none of that id."""
     for shard in manifest.shards:
         if shard.shard == word:
             return shard
@@ -191,7 +199,7 @@ def _fetch(
 
 
 def _targets(manifest: Manifest, shard: Shard, area: tuple[int, int]) -> list[list[_Target]]:
-    """Of each chunk, what of it lies in this area of the slot."""
+    """For each chunk, what of it lies in this area of the slot."""
     targets: list[list[_Target]] = [[] for _ in manifest.chunks]
     for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
         offset = tensor.offset

@@ -27,7 +27,7 @@ WORKERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a mirroring did. `present`: files that the target had already."""
+    """What was copied. `present`: files that the target had already."""
 
     files: int
     bytes: int
@@ -43,12 +43,13 @@ def mirror(
     last: Sequence[tuple[str, bytes]] = (),
     stop: threading.Event | None = None,
 ) -> Copied:
-    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size; make them
-    durable; then create the files of `last`, (name, content), in their order. Blocks.
+    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size.
 
-    `check` is given a name and the bytes that `source` has, and raises when they are not what belongs there.
-    A file of `last` that exists with other content is a StorageError: an id is never overwritten. Done again
-    it goes on from where it stopped. Setting `stop` ends it at the next file, with a CheckpointError."""
+    Makes them durable, then creates the files of `last`, (name, content), in their order. If it is repeated,
+    it continues where it stopped. Blocks; setting `stop` ends it at the next file, with a CheckpointError.
+
+    `check` receives a name and the bytes in `source`, and raises if they are not what belongs there. If a
+    file of `last` exists with other content, that is a StorageError: an id is never overwritten."""
     told = stop or threading.Event()
 
     def one(name: str, nbytes: int) -> int:
@@ -72,17 +73,19 @@ def mirror_manifest(
     last: tuple[str, bytes],
     stop: threading.Event | None = None,
 ) -> Copied:
-    """Copy a checkpoint whole: its chunks, each verified, then `last`, the manifest's name and content."""
+    """Copy a checkpoint: its chunks, each verified, then `last`, the manifest's name and content."""
     wanted = [(manifest.file(chunk), chunk.stored) for chunk in manifest.chunks]
     return mirror(source, target, wanted, check=_checker(manifest), last=[last], stop=stop)
 
 
 def catch_up(source: Store, target: Store, job: str, stop: threading.Event | None = None) -> tuple[str, ...]:
-    """Copy every published checkpoint that `target` lacks, newest first: it was away when they were made.
-    Returns their ids. What retention takes off `source` meanwhile does not stay on `target` either.
+    """Copy every published checkpoint that `target` lacks because it was away, newest first. Returns their
+    ids.
 
-    Blocks; setting `stop` ends it with a CheckpointError. Raises StorageError when a storage fails; a
-    checkpoint that `source` has not whole is left to whoever reads it there."""
+    What retention removes from `source` meanwhile is removed from `target` too. A checkpoint that is not
+    valid on `source` is passed over: its readers report that.
+
+    Blocks; setting `stop` ends it with a CheckpointError. Raises StorageError if a storage fails."""
     there = {found.id for found in load.listing(target, job)}
     done = []
     for found in load.listing(source, job):
@@ -104,8 +107,7 @@ def catch_up(source: Store, target: Store, job: str, stop: threading.Event | Non
 
 
 def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
-    """A check that raises CheckpointCorrupt when stored bytes are not those of the chunk that they are named
-    after."""
+    """A check that raises CheckpointCorrupt if stored bytes are not those of the chunk they name."""
     by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
 
     def check(name: str, stored: bytes) -> None:
@@ -121,7 +123,7 @@ def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
 
 
 def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) -> list[int]:
-    """All results, with few of them on their way at any time. The first failure stops the rest."""
+    """All results, with only a few calls running at any time. The first failure stops the rest."""
     sizes: list[int] = []
     with ThreadPoolExecutor(WORKERS, "mirror") as pool:
         running: deque[Future[int]] = deque()
@@ -138,7 +140,7 @@ def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) ->
 
 
 def _copy(source: Store, target: Store, name: str, nbytes: int, check: Callable[[str, bytes], object]) -> int:
-    """The bytes copied, -1 when the target has the file."""
+    """The bytes copied; -1 if the target has the file already."""
     if target.size(name) == nbytes:
         return -1
     try:

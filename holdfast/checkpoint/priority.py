@@ -8,7 +8,8 @@ import threading
 
 
 def give_way(nice: int = 10) -> None:
-    """Give this thread a priority, as a nice value; its helpers inherit it. One that is nicer already stays
-    so: only root may take that back."""
+    """Lower this thread's priority to this nice value; threads that it starts inherit it.
+
+    A thread that is nicer already stays so: only root may raise a priority."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)

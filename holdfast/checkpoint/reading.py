@@ -1,4 +1,4 @@
-"""Read one chunk back, verified: bytes that do not hash to the chunk's name are given to nobody."""
+"""Read one chunk back and verify it: bytes that do not hash to the chunk's name are never returned."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 
 _DECODING = threading.BoundedSemaphore(4)
-"""What is decoded is in memory twice meanwhile: so many at a time."""
+"""A chunk that is being decoded is in memory twice: so many at a time."""
 
 
 def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
-    """A chunk's raw bytes. Raises CheckpointCorrupt when it is not there or not what was written."""
+    """A chunk's raw bytes. Raises CheckpointCorrupt if it is missing or not what was written."""
     stored = _stored(store, name, chunk, checkpoint)
     with _DECODING:
         return _plain(stored, chunk, checkpoint)
 
 
 def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, target: memoryview) -> None:
-    """A chunk's raw bytes, straight into memory of their size when nothing has to be decoded."""
+    """Read a chunk's raw bytes into memory of their size; directly, if nothing has to be decoded.
+
+    Raises as `read_chunk` does; then `target` may hold unverified bytes."""
     if chunk.codec != PLAIN:
         stored = _stored(store, name, chunk, checkpoint)
         with _DECODING:
@@ -42,7 +44,7 @@ def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, targ
 
 
 def corrupt(checkpoint: str, chunk: Chunk, problem: str) -> CheckpointCorrupt:
-    """What is wrong with which chunk."""
+    """The error that says what is wrong with which chunk."""
     return CheckpointCorrupt(checkpoint, f"chunk {chunk.blake3}", problem)
 
 

@@ -1,11 +1,13 @@
-"""Save a checkpoint: make a slot's chunks durable, then the manifest's content; publish it after the commit.
+"""Save a checkpoint: make its chunks durable, then its manifest; publish that after the commit.
 
-Each writer persists its part; when all parts are there one of them seals: it reads them back, checks that
-every shard is covered and every chunk there, and leaves `pending/<id>.<digest>.json` behind: the manifest's
-whole content, durable, named by the digest that the commit record in etcd holds. So whoever holds the record
-can publish, also another process after a crash, and a checkpoint is committed exactly when etcd has its
-record. Killed at any moment, a save leaves chunks that nothing names, parts, or a pending manifest that is
-complete; none of them is a checkpoint."""
+Each writer persists its part. When all parts are there, one writer finalizes the checkpoint: it reads the
+parts back, checks that every shard is covered and every chunk is there, and writes
+`pending/<id>.<digest>.json`. That is the manifest's whole content, durable, named by the digest that the
+commit record in etcd holds. So any process that has the record can publish, also after a crash, and a
+checkpoint is committed exactly when etcd has its record.
+
+If a save is killed at any moment, it leaves chunks that nothing names, parts, or a complete pending manifest;
+none of them is a checkpoint."""
 
 from __future__ import annotations
 
@@ -36,23 +38,23 @@ if TYPE_CHECKING:
     from holdfast.ipc.layout import Tensor
 
 _LOOK_AT_EACH = 16
-"""Up to so many chunks are looked at one by one; more are found by one listing of the base."""
+"""Up to so many chunks are looked up one by one; more are found by one listing of the base."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersistResult:
-    """A sealed save. `digest` belongs into the commit record; sizes in bytes."""
+    """A finalized save. `manifest`: its content. `digest` belongs into the commit record."""
 
     manifest: bytes
     digest: str
-    bytes_total: int  # of all tensors
-    bytes_written: int  # chunks and manifest that were new
-    shards: tuple[str, ...] = ()  # the words of the shards it holds, sorted
+    bytes_total: int  # bytes of all tensors
+    bytes_written: int  # bytes of chunks and manifest that were new
+    shards: tuple[str, ...] = ()  # ids of the shards it holds, sorted
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What is to be saved, and as what."""
+    """What is to be saved, and as which checkpoint."""
 
     job: str
     id: str
@@ -81,11 +83,12 @@ def persist_part(
     codec: str = names.PLAIN,
     stop: threading.Event | None = None,
 ) -> CheckpointPart:
-    """Make share `share` of `shares` of a pinned slot durable for `checkpoint`. Blocks; call it in a worker
-    thread. Setting `stop` ends it at the next chunk, with a CheckpointError; saved again later, it goes on
-    from there.
+    """Make share `share` of `shares` of a pinned slot durable for `checkpoint`.
 
-    Raises StorageError when the storage fails, CheckpointError when the slot is not what it should be."""
+    Blocks: call it in a worker thread. Setting `stop` ends it at the next chunk, with a CheckpointError; if
+    it is repeated, it continues there.
+
+    Raises StorageError if the storage fails, CheckpointError if the slot is not what it should be."""
     order = _Order(job, checkpoint, step, generation, kind, base)
     _check_order(order, versions)
     _check_slot(slot, order, shard)
@@ -115,7 +118,7 @@ def persist_part(
 
 
 def told(part: Part, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
-    """What the coordinator hears of a part that is durable."""
+    """The record of a durable part that is sent to the coordinator."""
     return CheckpointPart(
         job=part.job,
         checkpoint=part.id,
@@ -133,7 +136,7 @@ def told(part: Part, member: str, digest: str, nbytes: int, written: int) -> Che
 
 
 def keep(store: Store, part: Part) -> str:
-    """Make the chunks durable, then the part that names them; its digest."""
+    """Make the chunks durable, then the part that names them. Returns its digest."""
     content, digest = parting.seal(part)
     store.flush()
     store.put(names.part(part.job, part.id, digest), content)
@@ -153,11 +156,13 @@ def seal(
     versions: Sequence[tuple[int, int]],
     parts: Sequence[CheckpointPart],
 ) -> PersistResult:
-    """Make the manifest of a checkpoint out of its parts, and its content durable. Every part is read back,
-    and must be of this checkpoint; every shard must be there once and whole, every chunk with its size.
+    """Make the manifest of a checkpoint from its parts, and make its content durable.
 
-    Raises CheckpointRefused when the parts do not make a checkpoint, CheckpointCorrupt when one of them or a
-    chunk is not what was written, StorageError when the storage fails."""
+    Every part is read back and must belong to this checkpoint. Every shard must be there once and completely,
+    and every chunk with its size.
+
+    Raises CheckpointRefused if the parts do not make a checkpoint, CheckpointCorrupt if one of them or a
+    chunk is not what was written, StorageError if the storage fails."""
     order = _Order(job, checkpoint, step, generation, kind, base)
     _check_order(order, versions)
     read = [_part(store, job, checkpoint, told) for told in parts]
@@ -175,10 +180,10 @@ def seal(
 
 
 def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:
-    """Make a committed checkpoint's manifest visible under its id, never overwriting one, and drop what led
-    to it. Idempotent.
+    """Make a committed checkpoint's manifest visible under its id, and delete its parts and pending content.
 
-    Raises StorageError when another manifest has that id or the content is gone."""
+    Never overwrites a manifest. Idempotent. Raises StorageError if another manifest has that id or the
+    content is gone."""
     waiting, final = names.pending(job, checkpoint, digest), names.manifest(job, checkpoint)
     try:
         content = store.read(waiting, MANIFEST_BYTES_MAX)
@@ -256,7 +261,7 @@ def _content(slot: SlotView) -> tuple[tuple[Tensor, ...], object]:
 def placed(
     tensors: tuple[Tensor, ...], cuts: Sequence[Cut], found: Sequence[tuple[Ref, ...]]
 ) -> tuple[tuple[tuple[int, Ref], ...], ...]:
-    """Of each tensor the bytes that these cuts hold: where they start in it, and where they are stored."""
+    """For each tensor the bytes that these cuts hold: where they start in it, and where they are stored."""
     places: list[list[tuple[int, Ref]]] = [[] for _ in tensors]
     for cut, refs in zip(cuts, found, strict=True):
         if len(cut.spans) == 1:

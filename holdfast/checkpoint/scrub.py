@@ -1,7 +1,7 @@
-"""Read a checkpoint again before anyone needs it, and write anew what has rotted.
+"""Read a checkpoint again before it is needed, and repair what has rotted.
 
-A chunk that is missing or does not hash to its name is fetched from memory, where a rank may hold those bytes
-still, or from the second storage, and put back verified. How fast it reads is the storage's matter: give it
+A chunk that is missing or does not hash to its name is taken from memory, where a rank may still hold its
+bytes, or from the mirror, and is written again, verified. The storage limits the reading speed: use
 `store.slowed(...)`."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
     Memory = Callable[[str], Bytes | None]
-    """The raw bytes of a chunk by its blake3, where a snapshot in memory still has them."""
+    """Returns the raw bytes of a chunk by its blake3, if a snapshot in memory still has them; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Scrubbed:
 
     chunks: int
     bytes_read: int
-    repaired: tuple[str, ...]  # digests
+    repaired: tuple[str, ...]  # digests of chunks
     failed: tuple[str, ...]
 
 
@@ -45,7 +45,7 @@ def scrub(
 ) -> Scrubbed:
     """Read every chunk of a checkpoint, one after the other, and repair what is not as it was written.
 
-    Blocks; setting `stop` ends it at the next chunk, with a CheckpointError. Raises StorageError when the
+    Blocks; setting `stop` ends it at the next chunk, with a CheckpointError. Raises StorageError if the
     storage itself fails."""
     repaired, failed, read = [], [], 0
     for chunk in manifest.chunks:

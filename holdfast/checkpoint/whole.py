@@ -1,9 +1,11 @@
-"""View a checkpoint as one whole state, whatever ranks saved it: every tensor with the boxes that it is
-stored in, and the plain data. Whatever reads or exports a checkpoint whole starts here.
+"""View a checkpoint as one whole state, whatever ranks saved it.
 
-Two kinds of names. The slots' own ("model.state.layer.weight") serve whoever knows the slots. The user's are
-those that torch.distributed.checkpoint gives to the same state ("model.layer.weight"): the path in the nested
-dict, joined by dots."""
+It consists of every tensor, with the boxes that it is stored in, and the plain data. Code that reads or
+exports a checkpoint as a whole starts here.
+
+There are two kinds of names. Slots have their own ("model.state.layer.weight"). The user's names are those
+that torch.distributed.checkpoint gives to the same state ("model.layer.weight"): the path in the nested dict,
+joined by dots."""
 
 from __future__ import annotations
 
@@ -21,14 +23,15 @@ if TYPE_CHECKING:
     from holdfast.ipc.layout import Tensor
 
 DCP = "dcp"
-"""The key of a shard's state that says that `dcp.save` wrote it."""
+"""The key in a shard's state that marks it as written by `dcp.save`."""
 
 Path = tuple[str | int, ...]
+"""Keys and indices that lead to an entry of the nested dict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of a tensor as it is stored: where it begins, its shape, and its bytes, row by row."""
+    """A stored part of a tensor: where it begins, its shape, and its bytes, row by row."""
 
     offset: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -38,7 +41,7 @@ class Box:
 
 @dataclass(slots=True)
 class Global:
-    """One tensor of the whole state."""
+    """One tensor of the whole state. `boxes` are keyed by (offset, sizes)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -46,14 +49,14 @@ class Global:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one element; 0 when there is none."""
+        """Bytes of one element; 0 if the tensor has none."""
         box = next((box for box in self.boxes.values() if box.nbytes), None)
         return box.nbytes // math.prod(box.sizes) if box else 0
 
 
 @dataclass(slots=True)
 class Whole:
-    """All of a checkpoint. `plain`: what is no tensor; `paths`: where each name lies in the nested dict."""
+    """All of a checkpoint, by name. `plain`: what is not a tensor. `paths`: places in the nested dict."""
 
     tensors: dict[str, Global] = field(default_factory=dict)
     plain: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +64,7 @@ class Whole:
 
 
 def by_slot(manifest: Manifest) -> Whole:
-    """The tensors under the names that the slots gave them; no plain data. Raises CheckpointCorrupt."""
+    """The tensors under their slots' names, without plain data. Raises CheckpointCorrupt."""
     whole = Whole()
     for shard in manifest.shards:
         for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
@@ -71,7 +74,7 @@ def by_slot(manifest: Manifest) -> Whole:
 
 
 def by_user(manifest: Manifest) -> Whole:
-    """Tensors and plain data under the users' names. Raises CheckpointCorrupt."""
+    """Tensors and plain data under the user's names. Raises CheckpointCorrupt."""
     whole = Whole()
     for shard in manifest.shards:
         try:
@@ -84,7 +87,7 @@ def by_user(manifest: Manifest) -> Whole:
 
 
 def encode_dcp(plain: dict[str, Any], paths: dict[str, Path]) -> Any:
-    """What a shard written by `dcp.save` keeps as its state. Raises TypedDataError, naming the entry."""
+    """The state of a shard that `dcp.save` writes. Raises TypedDataError naming the entry."""
     entries = [[name, typed.encode(value, path=name)] for name, value in plain.items()]
     return {DCP: {"entries": entries, "paths": [[name, list(path)] for name, path in paths.items()]}}
 
@@ -112,8 +115,9 @@ class _Leaf:
 
 
 def _add_objects(whole: Whole, manifest: Manifest, shard: Shard) -> None:
-    """A slot of a session: {"objects": {name: {"state": ..., "rest": ...}}}. A tensor that no object names
-    keeps the slot's name for it: nothing is left out."""
+    """Add a session's slot: {"objects": {name: {"state": ..., "rest": ...}}}.
+
+    A tensor that no object names keeps the slot's name for it, so that nothing is left out."""
     left = dict(enumerate(shard.tensors))
     trees = typed.decode(shard.state["objects"], _Leaf) if shard.state else {}
     for name, tree in trees.items():
@@ -170,7 +174,9 @@ def _add(whole: Whole, manifest: Manifest, name: str, tensor: Tensor, pieces: tu
 
 
 def _check_covered(whole: Whole, manifest: Manifest) -> None:
-    """Boxes of one tensor were disjoint when they were saved: equal volumes mean that none is missing."""
+    """Raise CheckpointCorrupt unless each tensor is complete.
+
+    Boxes of one tensor were disjoint when they were saved, so equal volumes mean that none is missing."""
     for name, tensor in whole.tensors.items():
         volume = sum(math.prod(box.sizes) for box in tensor.boxes.values())
         if volume != math.prod(tensor.shape):

@@ -1,4 +1,8 @@
-"""Write one writer's chunks in one pass: hash, encode and put what changed, point at the rest."""
+"""Write one writer's chunks in one pass: hash, encode and store what has changed, refer to the rest.
+
+A place whose fingerprint is that of the last save needs nothing. If only some rows of it have changed, those
+alone are written (rows.py). Other chunks are named by their content, and written only if the base does not
+have them."""
 
 from __future__ import annotations
 
@@ -23,11 +27,12 @@ if TYPE_CHECKING:
     from holdfast.ipc.layout import Tensor
 
 WORKERS = 6
-"""Chunks in flight: hashing one overlaps with writing others. Each holds two chunks' bytes at most: what it
-packs, encodes, or hands to a storage that wants a copy."""
+"""Chunks in flight, so that hashing one overlaps with writing others.
+
+Each holds at most two chunks' bytes: what it packs, encodes, or copies for a storage that needs a copy."""
 _THINKERS = 4
-"""So many of them hash or encode at a time, and no more than there are cores: the others wait for the
-storage, which always has something to do then."""
+"""So many of them hash or encode at a time, but no more than there are cores. The others wait for the
+storage, which is thus always busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class Target:
 
 
 class Writing:
-    """Makes the chunks of some cuts of a slot durable, and knows where each cut's bytes are then."""
+    """Makes the chunks of some cuts of a slot durable, and knows where each cut's bytes are then.
+
+    `written`: bytes stored so far. Set `stop` to end it at the next chunk."""
 
     def __init__(
         self, store: Store, target: Target, index: BaseIndex, tensors: tuple[Tensor, ...], memory: memoryview
@@ -57,8 +64,9 @@ class Writing:
         self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
 
     def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
-        """All of the cuts put; where the bytes of each are. The first failure stops the rest. `nice`: give
-        way to the training, unless that waits for this."""
+        """Store all of the cuts. Returns where the bytes of each are. The first failure stops the rest.
+
+        `nice`: give way to training, unless training waits for this save."""
         with ThreadPoolExecutor(WORKERS, "persist", initializer=priority.give_way if nice else None) as pool:
             try:
                 found = list(pool.map(self._one, cuts))
@@ -69,12 +77,13 @@ class Writing:
                 raise
 
     def remember(self) -> None:
-        """All of it is durable: the next save of this base need not write it again."""
+        """Note that all of it is durable, so that the next save of this base need not write it again."""
         for seen in self._seen.values():
             self._index.durable.update((ref.chunk.blake3, ref.chunk) for ref in seen.refs)
         self._index.places.update(self._seen)
 
     def _one(self, cut: Cut) -> Seen | rows.Delta:
+        """Store one cut. A delta is returned if only some of its rows have to be written."""
         self._check_stop()
         content = cut.content(self._memory)
         spans = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
@@ -102,7 +111,7 @@ class Writing:
             return rows.marks(content, span.start, size)
 
     def _runs(self, cut: Cut, place: Place, before: Seen | None, marks: bytes) -> list[rows.Run] | None:
-        """What is to be written of a place whose rows are known; None: all of it."""
+        """The runs of bytes to be written of a place with known rows; None: all of it."""
         if before is None or not before.rows or not marks:
             return None
         span = cut.spans[0]
@@ -134,7 +143,7 @@ class Writing:
         return all(self._index.durable.get(ref.chunk.blake3) == ref.chunk for ref in refs)
 
     def _chunk(self, content: Bytes, tensor: Tensor) -> Chunk:
-        """The chunk with this content, which is durable or staged when it returns."""
+        """The chunk with this content, which is durable or staged when this returns."""
         with self._thinking:
             digest = chunks.name(content)
         known = self._index.durable.get(digest)
@@ -182,7 +191,7 @@ class Writing:
         try:
             read_chunk(self._store, name, chunk, self._target.checkpoint)
             self._store.settle(name)
-        except (CheckpointCorrupt, FileNotFoundError):  # rotten, or deleted since it was found
+        except (CheckpointCorrupt, FileNotFoundError):  # rotten, or deleted meanwhile
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Copy tensors at a step's start and put them back, at the price of one concatenation per type and device."""
+"""Copy tensors at a step's start and put them back, at the cost of one concatenation per dtype and device."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ class Place(NamedTuple):
 
     container: dict[str, torch.Tensor | None]
     key: str
-    name: str  # for people
+    name: str  # the tensor's path, for messages
 
     @property
     def tensor(self) -> torch.Tensor | None:
-        """What is there now."""
+        """The tensor that is there now."""
         return self.container.get(self.key)
 
 
 @dataclass(slots=True)
 class _Pack:
-    """Small plain tensors of one type on one device, copied together."""
+    """Small plain tensors of one dtype on one device, copied together."""
 
     places: list[Place]
     tensors: list[torch.Tensor]
-    live: list[torch.Tensor]  # the same memory, read in the same way
-    flat: list[torch.Tensor]  # the same memory, each in one dimension
+    live: list[torch.Tensor]  # the same memory, detached
+    flat: list[torch.Tensor]  # the same memory, each as one dimension
     forms: built.Forms
     copy: torch.Tensor
     versions: list[int] = field(default_factory=list)
 
     def holds(self) -> bool:
-        """Whether every tensor is still the same memory, read in the same way."""
+        """Whether each place still holds the same tensor, in the same memory and form."""
         same = [place.container.get(place.key) for place in self.places]
         return built.same_objects(same, self.tensors) and self.forms.same()
 
 
 @dataclass(slots=True)
 class _Single:
-    """Any other tensor."""
+    """A tensor that is copied by itself: large, not contiguous, or a DTensor."""
 
     place: Place
     tensor: torch.Tensor
-    live: torch.Tensor  # the memory of this rank, read in the same way
+    live: torch.Tensor  # this rank's memory, detached
     form: built.Forms
     copy: torch.Tensor
     version: int = 0
 
     def holds(self) -> bool:
-        """Whether it is still the same memory, read in the same way."""
+        """Whether the place still holds the same tensor, in the same memory and form."""
         return self.place.tensor is self.tensor and self.form.same()
 
 
 class Copies:
-    """The tensors at these places, copied anew at every step and put back on demand."""
+    """The tensors at these places, copied again at every step and put back on demand."""
 
     def __init__(self, places: Iterable[Place] = ()) -> None:
         self._places = list(places)
@@ -86,7 +86,7 @@ class Copies:
 
     @torch.no_grad()
     def rewind(self) -> None:
-        """Put back what was kept."""
+        """Put back what was copied: tensors, memory and content."""
         for pack in self._packs:
             parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
             for place, tensor, live, part in zip(pack.places, pack.tensors, pack.live, parts, strict=True):
@@ -99,7 +99,7 @@ class Copies:
             place.container[place.key] = None
 
     def changes(self) -> dict[str, tuple[bool, int]]:
-        """By name, whether a tensor's bits differ from those kept, and how many writes were counted since."""
+        """By name: whether a tensor's bits differ from the copy, and how many writes were counted since."""
         found = {}
         for pack in self._packs:
             parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
@@ -112,7 +112,7 @@ class Copies:
         return found
 
     def note_versions(self) -> None:
-        """Count from now on how often writes to each tensor are noted."""
+        """Count writes to each tensor from now on."""
         for pack in self._packs:
             pack.versions = [tensor._version for tensor in pack.tensors]
         for single in self._singles:
@@ -126,7 +126,7 @@ class Copies:
         )
 
     def _plan(self) -> None:
-        """Look at what is at the places now, and copy it."""
+        """Sort the places' present tensors into packs and singles, and copy them."""
         self._planned, self._packs, self._singles, self._absent = True, [], [], []
         packs: dict[tuple[torch.dtype, torch.device], list[tuple[Place, torch.Tensor]]] = {}
         for place in self._places:
@@ -150,14 +150,14 @@ def _pack(members: Sequence[tuple[Place, torch.Tensor]]) -> _Pack:
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    """Whether it can be seen in one dimension, and so copied with others."""
+    """Whether it is a small plain tensor, which can be copied together with others."""
     kinds = (torch.Tensor, torch.nn.Parameter)
     simple = type(tensor) in kinds and tensor.layout is torch.strided
     return simple and tensor.is_contiguous() and tensor.nbytes <= SMALL_BYTES
 
 
 def _put(place: Place, tensor: torch.Tensor, live: torch.Tensor) -> None:
-    """Have the same tensor at its place again, with the memory that it had, read as it was."""
+    """Put the same tensor back in its place, with the memory and form that it had."""
     if place.tensor is not tensor:
         place.container[place.key] = tensor
     if not shards.is_dtensor(tensor) and not built.read_alike(tensor, live):

@@ -1,4 +1,4 @@
-"""Judge gradients at a step's boundary: they belong to no saved state, and may be left for the next step."""
+"""Decide whether gradients cross a step boundary. They are part of no saved state."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ if TYPE_CHECKING:
 
 
 class Uncleared:
-    """Notices optimizers whose gradients still count after they have stepped with them, because nothing
-    clears them before more is added: seen when more comes to one of their parameters."""
+    """Recognizes optimizers whose gradients still count after they have stepped.
+
+    Nothing clears such gradients before more is added to them. That is seen when a backward pass adds to a
+    parameter of the optimizer that still has a gradient."""
 
     def __init__(self) -> None:
         self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._hooks: dict[int, Any] = {}  # by the optimizer's index: of the parameter that is watched
-        self._added: dict[int, bool] = {}  # whether all that came in this step came to others
+        self._hooks: dict[int, Any] = {}  # by the optimizer's index: the hook on one of its parameters
+        # By the optimizer's index: whether every gradient of this step was added to another.
+        self._added: dict[int, bool] = {}
 
     def __contains__(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer in self._found
 
     def arm(self) -> None:
-        """Watch others from now on."""
+        """Forget the hooks: other optimizers are watched from now on."""
         for hook in self._hooks.values():
             hook.remove()
         self._hooks, self._added = {}, {}
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._added.clear()
 
     def before(self, index: int, optimizer: torch.optim.Optimizer) -> None:
-        """This optimizer begins to step, for the first time in this step."""
+        """Note that this optimizer begins to step, for the first time in this step."""
         if self._added.get(index):
             self._found.add(optimizer)
         if index not in self._hooks:
@@ -55,9 +58,11 @@ class Uncleared:
 
 
 def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int], uncleared: Uncleared) -> bool:
-    """Whether gradients may count in the next step. `steps`: how often each optimizer has stepped in this
-    one. An optimizer that has stepped has used its gradients up, unless it was seen not to clear them. One
-    that has not may step with them later: they are carried, unless all of them are zero or gone."""
+    """Whether gradients may count in the next step.
+
+    `steps`: how often each optimizer has stepped in this step. An optimizer that has stepped has used its
+    gradients up, unless it was seen not to clear them. One that has not may use them later: they are carried,
+    unless all of them are zero or gone."""
     return any(
         (not count or optimizer in uncleared) and left(parameters_of(optimizer))
         for optimizer, count in zip(optimizers, steps, strict=True)
@@ -65,12 +70,12 @@ def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int], u
 
 
 def left(parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether one of them has a gradient that is not zero."""
+    """Whether one of these parameters has a gradient that is not zero."""
     return any(map(_has_gradient, parameters))
 
 
 def drop(modules: Iterable[torch.nn.Module]) -> None:
-    """Forget all gradients of these modules."""
+    """Drop all gradients of these modules."""
     for module in modules:
         for parameter in module.parameters():
             parameter.grad = None

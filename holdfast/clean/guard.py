@@ -1,16 +1,17 @@
 """Know with how many completed steps the state is clean, and undo half a step.
 
-A step is complete when its body has ended. Broken before, it is undone where that can be proven: no optimizer
-has begun, no parameter has moved by itself, and what no optimizer owns is still or was copied at the step's
-start. Buffers, small objects, options and random numbers are put back. Everything else is dirty: the state
-comes from somewhere else.
+A step is complete when its body has ended. If it breaks earlier, it is undone where that is provably exact:
+no optimizer has begun, no parameter has moved outside of an optimizer, and each tensor that no optimizer owns
+is unchanged or was copied at the step's start. Then buffers, small objects, options and random numbers are
+put back. In all other cases the state is DIRTY and must come from elsewhere.
 
 Gradients that a step leaves for the next one (an optimizer that steps every k-th time) belong to no state
-that is kept. So nothing is kept anew while they are carried: a break goes back to the last boundary without
-them.
+that is kept. So while they are carried nothing new is kept, and a break goes back to the last boundary
+without them.
 
-Where the script lets the tail of a step be cut, a step counts in which all that moves in whole steps has
-moved. A run's very first step keeps a whole copy: there is no one to ask for it."""
+If the script allows the tail of a step to be cut, a broken step counts if everything has moved that moves in
+whole steps. The very first step of a run keeps a copy of everything, because no other rank or snapshot has
+that state."""
 
 from __future__ import annotations
 
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 DIRTY = -1
+"""The answer of `settle` if the state is not clean."""
 log = logging.getLogger("holdfast.sdk")
 
 
 class Guard:
-    """Watches the tracked objects through one step after the other."""
+    """Watches the tracked objects through each step."""
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
@@ -45,7 +47,8 @@ class Guard:
         self._owned = Owned()
         self._habits = Habits()
         self._uncleared = gradients.Uncleared()
-        self._small: dict[str, Any] | None = {}  # None: an object did not give its state
+        # State of the small objects at the anchor; None: one did not give its state.
+        self._small: dict[str, Any] | None = {}
         self._complained = False
         self._modes = modes.Kept()
         self._groups: list[list[dict[str, Any]]] = []
@@ -54,18 +57,19 @@ class Guard:
         self._begun: list[int] = []
         self._ended: list[int] = []
         self._anchor = 0  # the step at whose start everything was kept
-        self._advanced = False  # an optimizer has stepped since, in a step that is complete
+        self._advanced = False  # an optimizer has stepped since then, in a complete step
         self._inside = False
-        self.entered = False  # a step was begun in this generation
-        self.carries = False  # the newest boundary leaves gradients for the next step
-        self.skippable = False  # the tail of a step may be cut
-        self.reason = ""  # why the newest broken step could not be undone
+        self.entered = False  # a step has begun in this generation
+        self.carries = False  # gradients cross the newest boundary
+        self.skippable = False  # the script allows the tail of a step to be cut
+        self.reason = ""  # why the newest broken step could not be undone; "": it could
         self.on_optimizer: Any = lambda code: None
         self.on_tail: Any = lambda code: None
 
     def arm(self) -> None:
-        """Read the tracked objects anew: before each generation's first step. A generation begins where no
-        gradients are carried: those that a broken step has left are dropped."""
+        """Read the tracked objects again, before the first step of a generation.
+
+        A generation begins without carried gradients: those that a broken step has left are dropped."""
         gradients.drop(self._tracked.modules)
         for hook in self._hooks:
             hook.remove()
@@ -83,13 +87,13 @@ class Guard:
         self._inside = self.carries = self._advanced = self.entered = False
 
     def disarm(self) -> None:
-        """Let go of the objects and of what was kept of them."""
+        """Release the objects and what was kept of them."""
         self.arm()
         self._small, self._groups, self._random = {}, [], None
         self._modes = modes.Kept()
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
-        """A step begins. `whole`: keep a copy of everything, until it is complete."""
+        """Begin a step. `whole`: keep a copy of everything until it is complete."""
         if not built.same_objects(owned_parameters(self._tracked), self._owned.parameters):
             self._owned.arm(list(owned_parameters(self._tracked)))
             self._unowned.look_anew()
@@ -106,26 +110,26 @@ class Guard:
 
     @property
     def anchor(self) -> int:
-        """The step at whose start everything was kept that a broken step goes back to."""
+        """The step that a broken step goes back to: at its start everything was kept."""
         return self._anchor
 
     @property
     def left_half(self) -> bool:
-        """Whether a step was begun and never completed: the loop was left by `break`."""
+        """Whether a step was begun and never completed, because the loop was left by `break`."""
         return self._inside
 
     @property
     def stepping(self) -> bool:
-        """Whether an optimizer is at work now."""
+        """Whether an optimizer is stepping now."""
         return self._begun != self._ended
 
     @property
     def moved(self) -> bool:
-        """Whether an optimizer has begun its work in this step."""
+        """Whether an optimizer has begun to step in this step."""
         return any(self._begun)
 
     def end(self) -> None:
-        """The step is complete."""
+        """Complete the step: learn what moved in it, and whether gradients are carried."""
         if self.skippable:
             behaviour = self._behaviour()
             if behaviour is not None:
@@ -143,11 +147,11 @@ class Guard:
             self._whole, self._advanced = None, False
 
     def look(self) -> tuple[dict[str, Any] | None, list[int]]:
-        """What the state is like now, to be compared by `changed`."""
+        """A description of the present state, for `changed`."""
         return self._copy_small(), self._owned.versions()
 
     def changed(self, before: tuple[dict[str, Any] | None, list[int]]) -> str:
-        """The name of a tracked object that has changed since, "" when none has, as far as that is cheap to
+        """The name of a tracked object that has changed since `look`; "" if none has, as far as is cheap to
         see."""
         small, versions = before
         after = self._copy_small()
@@ -157,8 +161,9 @@ class Guard:
         return "a tracked parameter" if versions != self._owned.versions() else ""
 
     def settle(self, step: int) -> int:
-        """The loop was left in `step` (or between steps, before it): put back what can be; the number of
-        completed steps that the state is clean with, or DIRTY."""
+        """Put back what can be after the loop was left in `step` (or between steps, before it).
+
+        Returns the number of completed steps that the state is clean with, or DIRTY."""
         if not (self._inside or self.carries):
             return step
         inside, self._inside, self.reason = self._inside, False, ""
@@ -209,8 +214,10 @@ class Guard:
         return hook
 
     def _strays(self) -> str:
-        """The name of a parameter that has moved before its optimizer began and was not copied at the step's
-        start, "" when there is none. It is copied at each step from now on."""
+        """The name of a parameter that moved before its optimizer began and was not copied; "" if there is
+        none.
+
+        Such parameters are copied at each step from now on."""
         strays = [stray for stray in self._owned.moved() if not self._unowned.keeps_stray(stray)]
         for stray in strays:
             self._unowned.add_stray(stray)
@@ -229,11 +236,11 @@ class Guard:
         self._random = randomness.Kept() if keep_random else None
 
     def _copy_small(self) -> dict[str, Any] | None:
-        """Copies of the small objects' state. One that raises costs a step's retry, not the training."""
+        """Copies of the small objects' state. None if one raises: that costs retries, not the training."""
         small = self._tracked.small
         try:
             return {name: state.copy_plain(state.capture(thing)) for name, thing in small.items()}
-        except Exception as error:  # whatever a state_dict of the user's raises
+        except Exception as error:  # a user's state_dict may raise anything
             if not self._complained:
                 log.warning("a tracked object does not give its state, so no step can be retried: %r", error)
             self._complained = True
@@ -273,8 +280,7 @@ class Guard:
     # ------------------------------------------------------------------ a tail that was cut
 
     def _behaviour(self) -> dict[str, Hashable] | None:
-        """How each part of the state has moved in this step so far; None: an object does not give its
-        state."""
+        """How each part of the state has moved in this step so far; None if a state cannot be read."""
         after = self._copy_small()
         if after is None or self._small is None:
             return None
@@ -284,7 +290,7 @@ class Guard:
         return found | self._unowned.behaviour()
 
     def _unfinished(self) -> str:
-        """Why a step that an optimizer has stepped in may not be whole; "" when it is."""
+        """Why a step in which an optimizer has stepped may not be whole; "" if it is."""
         if self._begun != self._ended:
             return "an optimizer was broken in its step"
         if self.carries or self._advanced:

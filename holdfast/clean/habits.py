@@ -1,7 +1,7 @@
-"""Learn from whole steps what moves in a step, to know of a broken one whether all of it has moved.
+"""Learn from whole steps what moves in a step, to tell whether everything has moved in a broken one.
 
-What behaves otherwise from one whole step to the next (an average taken every ten steps) proves nothing by
-standing still, nor by having moved: of it nothing is known."""
+A part that does not behave alike in all whole steps (an average taken every ten steps) proves nothing,
+whether it has moved or not."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ if TYPE_CHECKING:
 
 
 class Habits:
-    """How each part of the state has moved in every whole step since `forget`. Parts are named `object.path`.
-    The parts of a small object belong together: where one of them moves in every whole step (the counter of a
-    scheduler), others of it may move in some only (its rate)."""
+    """How each part of the state has moved in every whole step since `forget`.
+
+    Parts are named `object.path`. The parts of a small object belong together: if one of them moves in every
+    whole step (a scheduler's counter), others of it may move in some steps only (its rate)."""
 
     def __init__(self) -> None:
         self._known: dict[str, Hashable] | None = None
         self._unsteady: set[str] = set()
 
     def forget(self) -> None:
-        """What is watched is another now."""
+        """Start again: other objects are watched now."""
         self._known, self._unsteady = None, set()
 
     def observe(self, behaviour: Mapping[str, Hashable]) -> None:
-        """A step was whole, and this is how each part behaved in it."""
+        """Learn how each part behaved in a whole step."""
         if self._known is not None:
             self._unsteady |= _different(behaviour, self._known)
         self._known = dict(behaviour)
 
     def unusual(self, behaviour: Mapping[str, Hashable], small: Collection[str]) -> str:
-        """Why a step that behaves like this may not be whole; "" when it behaves as every whole one. `small`:
-        the names of the small objects."""
+        """Why a step that behaves like this may not be whole; "" if it behaves like every whole one.
+
+        `small`: the names of the small objects."""
         if self._known is None:
             return "no whole step has been seen yet"
         steady = {
@@ -59,7 +61,7 @@ def _different(left: Mapping[str, Hashable], right: Mapping[str, Hashable]) -> s
 
 
 def moved(before: Any, after: Any, path: str) -> dict[str, bool]:
-    """Of each leaf of a small tree whether it is another now. A list is one leaf, however long it is."""
+    """By path, whether each leaf of a small tree has changed. A list is one leaf, however long it is."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: dict[str, bool] = {}
         for key in [*before, *(key for key in after if key not in before)]:
@@ -69,7 +71,7 @@ def moved(before: Any, after: Any, path: str) -> dict[str, bool]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Whether two trees are equal, numbers by their bits: NaN equals NaN."""
+    """Whether two trees are equal, with numbers compared by their bits: NaN equals NaN."""
     if type(left) is not type(right):
         return False
     if isinstance(left, torch.Tensor):

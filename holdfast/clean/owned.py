@@ -1,10 +1,9 @@
-"""Notice parameters that an optimizer owns and that move outside of its step: clipped, noised, or stepped by
-hand.
+"""Notice parameters of optimizers that move outside of the optimizer's step: clipped, noised, set by hand.
 
-Before an optimizer begins, a step's state is that of the step's start only if its parameters have not moved
-yet. A version counter proves a move, but not that there was none. So some values of every parameter are
-looked at as often as that costs next to nothing, and all bits of all of them in the first steps and every
-hundredth."""
+Until an optimizer begins, the state is that of the step's start only if its parameters have not moved. A
+version counter proves that one has moved, not that none has: writes through `.data` are not counted. So a few
+values of every parameter are compared as often as that costs next to nothing, and all bits in the first steps
+and in every hundredth."""
 
 from __future__ import annotations
 
@@ -20,21 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SAMPLES = 32
-"""Values of a parameter that are looked at."""
+"""Values of each parameter that are compared."""
 
 _SHARE = 0.004
-"""Of a step's time that the samples may take; where they take more, not every step is looked at."""
+"""The share of a step's time that comparing samples may take: if it takes more, some steps are not
+compared."""
 
 _LEARNED_FIRST, _LEARNED_EVERY = 3, 100
 
 
 class Owned:
-    """The parameters of the tracked optimizers, watched from a step's start to its first optimizer's, and
-    from its last optimizer's to the step's end."""
+    """The parameters of the tracked optimizers.
+
+    They are watched from a step's start to its first optimizer's step, and from its last optimizer's step to
+    its end."""
 
     def __init__(self) -> None:
         self.parameters: list[torch.Tensor] = []
-        self._live: list[torch.Tensor] = []  # those themselves, of DTensors the local part
+        self._live: list[torch.Tensor] = []  # their memory: for a DTensor its local part
         self._samples: dict[tuple[torch.dtype, torch.device], list[tuple[int, torch.Tensor]]] = {}
         self._versions: list[int] = []
         self._addresses: list[int] = []
@@ -43,17 +45,17 @@ class Owned:
         self._count = 0
         self._every = 1
         self._begun_at = 0.0
-        self.tail_moves = False  # something moved between the last optimizer's step and the end
+        self.tail_moves = False  # a parameter moved between the last optimizer's step and the step's end
 
     def arm(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Watch these from the next step on."""
+        """Watch these parameters from the next step on."""
         self.parameters = list(parameters)
         self._live = [getattr(parameter, "_local_tensor", parameter) for parameter in self.parameters]
         self._choose_samples()
         self._versions, self._seen, self._bits = [], None, None
 
     def _choose_samples(self) -> None:
-        """Look at some values of each, in the memory that it has now."""
+        """Choose which values of each parameter to compare, in its present memory."""
         self._samples, self._addresses = {}, [live.data_ptr() for live in self._live]
         for index, live in enumerate(self._live):
             if live.numel() and live.is_contiguous():
@@ -62,7 +64,7 @@ class Owned:
                 self._samples.setdefault((live.dtype, live.device), []).append((index, some))
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._count += 1
         begun_at = time.perf_counter()
         self._look(sampled=self._count % self._every == 0)
@@ -72,7 +74,7 @@ class Owned:
         self._begun_at = now
 
     def moved(self) -> list[torch.Tensor]:
-        """The parameters that have moved since `begin` or `end_of_optimizers`, as far as it was looked at."""
+        """The parameters seen to have moved since `begin` or `end_of_optimizers`."""
         found = {i for i, live in enumerate(self._live) if live._version != self._versions[i]}
         found |= {i for i, live in enumerate(self._live) if live.data_ptr() != self._addresses[i]}
         if self._bits is not None:
@@ -83,21 +85,23 @@ class Owned:
         return [self.parameters[index] for index in sorted(found)]
 
     def versions(self) -> list[int]:
-        """How often writes to each parameter were noted."""
+        """The count of noted writes to each parameter."""
         return [live._version for live in self._live]
 
     def end_of_optimizers(self) -> None:
-        """The last optimizer of the step is done, as far as is known."""
+        """Note the parameters after an optimizer's step, which may be the last one of the step."""
         self._look(sampled=False)
 
     def end(self, *, optimized: bool) -> list[torch.Tensor]:
-        """The step is complete: what has moved in it outside of an optimizer's step, as far as it was looked
-        at. `optimized`: an optimizer has stepped in it."""
+        """Complete the step. Returns the parameters seen to have moved outside of an optimizer's step.
+
+        `optimized`: an optimizer has stepped in it."""
         found = self.moved() if self._versions else []
         self.tail_moves = self.tail_moves or (optimized and bool(found))
         return found
 
     def _look(self, *, sampled: bool) -> None:
+        """Record the parameters as they are now. `sampled`: also the chosen values. Now and then all bits."""
         self._versions = self.versions()
         if [live.data_ptr() for live in self._live] != self._addresses:
             self._choose_samples()
@@ -109,11 +113,11 @@ class Owned:
         return [torch.cat([values for _, values in some]) for some in self._samples.values()]
 
     def _pace(self, spent_s: float, step_s: float) -> None:
-        """Look so often that it takes its share of the time, and no more."""
+        """Choose how often to compare, so that it takes its share of the time and no more."""
         self._every = max(1, math.ceil(spent_s / max(step_s * _SHARE, 1e-9)))
 
 
 def _changed(some: Sequence[tuple[int, torch.Tensor]], seen: torch.Tensor) -> set[int]:
-    """Of which parameters a sample has other bits now."""
+    """The parameters whose chosen values have other bits now."""
     parts = torch.split(seen, [len(values) for _, values in some])
     return {index for (index, now), then in zip(some, parts, strict=True) if not digest.same_bits(now, then)}

@@ -1,10 +1,10 @@
-"""Keep what no optimizer owns as it was at a step's start: buffers, teachers, momentum encoders, frozen
-weights.
+"""Keep tensors that no optimizer owns as they were at a step's start.
 
-Small buffers are copied at every step. Everything else counts as still until it is seen to move: then its
-digest, taken once, proves at a break that it has not moved, whatever wrote to it (`.data`, numpy,
-another library: a version counter tells of none of them). What was seen to move is copied from then on, as
-far as there is room; of what is too large a broken step cannot be undone, which is told once, by name."""
+These are buffers, teachers, momentum encoders and frozen weights. Small buffers are copied at every step. Any
+other tensor is assumed not to move until it is seen to. Its digest is taken once and proves, at a break, that
+it has not moved, whatever might have written to it (`.data`, numpy, another library: a version counter counts
+none of these). A tensor that was seen to move is copied at every step from then on, if there is room. If it
+is too large, a broken step cannot be undone; that is logged once, by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 ROOM_BYTES = 64 << 20
-"""What was seen to move is copied up to this size, or up to that of all weights that optimizers own."""
+"""The largest total size of the tensors that are copied because they were seen to move; or the size of all
+weights that optimizers own, if that is larger."""
 
 _LEARNED_FIRST, _LEARNED_EVERY = 3, 100
 """Everything is compared at the start of each of the first steps, and of every hundredth after them."""
@@ -43,11 +44,11 @@ class _Still:
     bits: int
 
     def stands(self) -> bool:
-        """Whether it is still what its module holds, and nothing has been noted to write to it."""
+        """Whether its module still holds it and no write to it was counted."""
         return self.place.tensor is self.tensor and self.tensor._version == self.version
 
     def same(self) -> bool:
-        """Whether its bits are what they were."""
+        """Whether its bits are unchanged."""
         return self.stands() and digest.whole(shards.local(self.tensor)) == self.bits
 
 
@@ -56,27 +57,29 @@ class Unowned:
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self._movers: set[str] = set()  # names of what was seen to move
+        self._movers: set[str] = set()  # names of tensors that were seen to move
         self._strays: set[int] = set()  # ids of owned parameters that move outside of their optimizer
-        self._kept_strays: set[int] = set()  # those of them that are copied at each step's start
+        self._kept_strays: set[int] = set()  # those of them that are copied at each step
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._stills: list[_Still] = []
-        self._too_large: dict[str, int] = {}  # bytes by name
-        self._told: set[str] = set()  # names of what was said to be too large
+        self._too_large: dict[str, int] = {}  # bytes, by name
+        self._told: set[str] = set()  # names that were logged as too large
         self._entries = built.Entries((), ())
         self._submodules = built.Submodules(())
-        self._owned: list[tuple[Place, torch.Tensor]] = []  # where those lie that optimizers own
+        self._owned: list[tuple[Place, torch.Tensor]] = []  # the places of parameters that optimizers own
         self._by_hand: list[Place] = []
-        self._stale = True  # what is watched is to be looked at anew
+        self._stale = True  # the plan must be made again
         self._copies = Copies()
         self._begun = 0
 
     def arm(self) -> None:
-        """Read anew what is tracked: before the first step of a generation."""
+        """Read the tracked objects again, before the first step of a generation."""
         self._plan()
 
     def begin(self, *, counted: bool = False) -> None:
-        """A step begins: see what has moved since, and copy what may move. `counted`: writes to it, too."""
+        """Begin a step: see what has moved since the last one, and copy what may move.
+
+        `counted`: also count writes to the copied tensors."""
         self._begun += 1
         built_anew = self._stale or not self._entries.same()
         learned = self._learn(all_of_them=self._begun <= _LEARNED_FIRST or self._begun % _LEARNED_EVERY == 0)
@@ -87,7 +90,7 @@ class Unowned:
             self._copies.note_versions()
 
     def look_anew(self) -> None:
-        """Optimizers own others now: look which ones when the next step is kept."""
+        """Make the plan again at the next step: optimizers own other parameters now."""
         self._stale = True
 
     def add_stray(self, parameter: torch.Tensor) -> None:
@@ -101,7 +104,7 @@ class Unowned:
         return id(parameter) in self._kept_strays
 
     def name(self, parameter: torch.Tensor) -> str:
-        """What a tracked module calls this parameter."""
+        """The name of this parameter in a tracked module."""
         for root, module in _named_modules(self._tracked):
             for key, found in module._parameters.items():
                 if found is parameter:
@@ -109,12 +112,15 @@ class Unowned:
         return f"a parameter of shape {tuple(parameter.shape)}"
 
     def stepped_by_hand(self) -> Iterator[torch.Tensor]:
-        """The parameters that the script may step by hand: those that moved without an optimizer, or all
-        where it tracks none. Their gradients count until they are cleared."""
+        """The parameters that the script may update by hand; their gradients count until they are cleared.
+
+        Those are the parameters that moved without an optimizer, or all of them if the script tracks no
+        optimizer."""
         return (place.tensor for place in self._by_hand if place.tensor is not None)
 
     def put_back(self) -> str:
-        """Undo what a broken step did to them: "", or the name of one for which that is impossible."""
+        """Undo what a broken step did to these tensors. Returns "", or the name of one that cannot be
+        undone."""
         self._submodules.put_back()
         if self._too_large:
             return next(iter(self._too_large))
@@ -130,8 +136,8 @@ class Unowned:
         return ""
 
     def behaviour(self) -> dict[str, Hashable]:
-        """How each of them has moved since the step's start: `Habits` compares it with whole steps. What is
-        too large to be kept behaves like nothing else."""
+        """How each tensor has moved since the step's start, for `Habits`. One that is too large always
+        differs."""
         still = {still.place.name: not still.stands() for still in self._stills}
         kept = {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
         return {**kept, "the submodules": not self._entries.same()}
@@ -139,6 +145,7 @@ class Unowned:
     # ------------------------------------------------------------------ the plan
 
     def _plan(self) -> None:
+        """Decide which tensors are copied at each step and which are watched by their digests."""
         self._stills, self._too_large, self._stale = [], {}, False
         self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
         small: list[Place] = []
@@ -158,7 +165,7 @@ class Unowned:
         self._copies = Copies([*small, *kept])
 
     def _places(self) -> Iterator[Place]:
-        """The place of each of them, each tensor once."""
+        """The place of each tensor that no optimizer owns, each tensor once."""
         owned = {id(parameter) for parameter in owned_parameters(self._tracked)} - self._strays
         modules, seen = list(_named_modules(self._tracked)), set()
         self._entries = built.entries((module for _, module in modules), buffers=False)
@@ -208,8 +215,10 @@ class Unowned:
         )
 
     def _learn(self, *, all_of_them: bool) -> bool:
-        """Copy from now on whatever has moved since. A version that went up proves a move, cheaply; one that
-        did not proves nothing, so that now and then all are compared."""
+        """Copy from now on whatever has moved since the last look. Returns whether something has.
+
+        A version that went up proves a move cheaply. One that did not proves nothing, so now and then all
+        bits are compared."""
         if all_of_them:
             moved = [still.place.name for still in self._stills if not still.same()]
         else:
@@ -231,7 +240,7 @@ def _named_modules(tracked: Tracked) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def _gathered(now: torch.Tensor | None, then: torch.Tensor) -> bool:
-    """Whether one is a shard and the other the whole: a module of FSDP2 holds now this, now that."""
+    """Whether one is a shard and the other the whole: a module of FSDP2 holds either at different times."""
     return shards.is_dtensor(now) != shards.is_dtensor(then) and now is not None
 
 

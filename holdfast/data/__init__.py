@@ -1,1 +1,1 @@
-"""Deal samples to steps, weight uneven shares, and write down what was consumed."""
+"""Deal samples to steps, weight uneven shares, and record what was consumed."""

@@ -1,4 +1,4 @@
-"""Check that a seed stands for one data set within a generation: the seed is the name of its stream."""
+"""Check that each seed stands for one data set within a generation: a seed is the name of its stream."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ class Claims:
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
-        self.maps: dict[int, int] = {}  # seeds of map data sets, with n
-        self._loaders: dict[int, weakref.ref[Any]] = {}  # the newest of each iterable stream
-        self._replaced: weakref.WeakSet[Any] = weakref.WeakSet()  # those that others came after
-        self._now: dict[int, weakref.ref[Any]] = {}  # the loaders of this step
-        self._sizes: dict[int, tuple[int, int, int]] = {}  # what this step asked for of map data sets
+        self.maps: dict[int, int] = {}  # n of the map data sets, by seed
+        self._loaders: dict[int, weakref.ref[Any]] = {}  # the newest loader of each iterable stream, by seed
+        self._replaced: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that a newer one has replaced
+        self._now: dict[int, weakref.ref[Any]] = {}  # the loaders of this step, by seed
+        # (n, global_batch, seed) asked for in this step, by seed.
+        self._sizes: dict[int, tuple[int, int, int]] = {}
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._now.clear()
         self._sizes.clear()
 
     def once(self, sizes: tuple[int, int, int], caller: str) -> None:
-        """The step that runs takes samples of these sizes. Raises SessionError when it has taken others of
-        the same seed: they would be the same samples."""
+        """Note that the step takes samples of these sizes (n, global_batch, seed).
+
+        Raises SessionError if it has taken samples of the same seed with other sizes: they would be the same
+        samples."""
         before = self._sizes.setdefault(sizes[2], sizes)
         if before != sizes:
             raise SessionError(
@@ -36,8 +39,10 @@ class Claims:
             )
 
     def iterable(self, seed: int, loader: Any) -> None:
-        """This loader consumes an iterable stream in the step that runs. One that was made anew goes on in
-        the place of the one before. Raises SessionError when the stream is another's."""
+        """Note that this loader consumes an iterable stream in the present step.
+
+        A new loader may continue the stream of the one before. Raises SessionError if the stream belongs to
+        another."""
         if seed in self.maps:
             raise SessionError(_shared(seed, "a map data set and for an iterable one"))
         newest, now = self._loaders.get(seed), self._now.get(seed)
@@ -49,7 +54,7 @@ class Claims:
         self._loaders[seed] = self._now[seed] = weakref.ref(loader)
 
     def map(self, seed: int) -> None:
-        """Samples of a map data set are asked for. Raises SessionError when the seed is another's."""
+        """Note that samples of a map data set are asked for. Raises SessionError if the seed is another's."""
         if seed in self._loaders:
             raise SessionError(_shared(seed, "a map data set and for an iterable one"))
 

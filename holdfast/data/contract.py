@@ -1,14 +1,14 @@
-"""Define the order of a stream's samples, and how it goes on when the sizes change. Plain numbers in, samples
-out; the state's header carries them.
+"""Define the order of a stream's samples, and how it goes on when the sizes change.
 
-A stream is known by its seed. Its batches are numbered; batch `batch` begins at `position` of the samples'
-order, each later one `global_batch` further. The order is made of stretches: one, as long as neither the
-number of samples nor the seed has changed. How a change is taken:
+Pure: plain numbers in, samples out; the state's header carries them. A stream is known by its seed. Its
+batches are numbered. Batch `batch` begins at `position` in the order of samples, and each later batch begins
+`global_batch` further on. The order consists of stretches: a single one, unless the number of samples or the
+seed has changed. How a change is taken:
 
-- another global_batch: no sample is repeated, none is skipped;
-- more samples, or another seed: the epoch that has begun is finished in the old order, then comes the new;
-- fewer samples: what the begun epoch still had to give may be gone, so a new epoch begins at once: what was
-  consumed of the begun one may come again in it."""
+- another global_batch: no sample is repeated or skipped;
+- more samples, or another seed: the current epoch is finished in the old order, then the new one begins;
+- fewer samples: the rest of the current epoch may be gone, so a new epoch begins at once, in which samples of
+  the old one may come again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from holdfast.data import sampling
 from holdfast.errors import RestoreError, SessionError
 
 Windows = tuple[tuple[int, int], ...]
-"""Batches that are left out: from the first of each, up to and not including the second."""
+"""Batches that are left out: each window from its first batch up to, not including, its second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A piece of the order: from position `first` on, the samples are those of the endless order over n
-    samples as if that had begun at position `base`."""
+    """A piece of the order.
+
+    From position `first` on, the samples are those of the endless order over `n` samples with `seed`, as if
+    that had begun at position `base`."""
 
     first: int
     n: int
@@ -42,7 +44,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which samples each batch of one stream has, from batch `batch` on."""
+    """Which samples each batch of one stream has, from batch `batch` on, which begins at `position`."""
 
     n: int
     global_batch: int
@@ -53,22 +55,22 @@ class Order:
 
     @classmethod
     def new(cls, n: int, global_batch: int, seed: int) -> Order:
-        """One that has never changed."""
+        """An order that has never changed."""
         return cls(n, global_batch, seed, stretches=(Stretch(0, n, seed, 0),))
 
     @property
     def plain(self) -> bool:
-        """Whether batch b begins at b * global_batch of the one order."""
+        """Whether batch b begins at b * global_batch of a single endless order."""
         whole = len(self.stretches) == 1 and not self.stretches[0].base
         return whole and self.position == self.batch * self.global_batch
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """What a script names it by."""
+        """(n, global_batch, seed): what a script asks for."""
         return self.n, self.global_batch, self.seed
 
     def start(self, batch: int) -> int:
-        """The position at which a batch begins: how many samples come before it."""
+        """The position at which a batch begins: the number of samples before it."""
         return self.position + (batch - self.batch) * self.global_batch
 
     def samples(self, batch: int, places: range) -> torch.Tensor:
@@ -99,19 +101,21 @@ class Order:
 
 @dataclass(slots=True)
 class Stream:
-    """One stream in use. `orders`: what its order was, one after the other, as far back as training may go;
-    `last`: the newest step that asked for samples of it."""
+    """One stream in use.
+
+    - `orders`: its orders, oldest first, as far back as training may return.
+    - `last`: the newest step that asked for samples of it."""
 
     orders: list[Order]
     last: int
 
     @property
     def order(self) -> Order:
-        """The newest."""
+        """The newest order."""
         return self.orders[-1]
 
     def at(self, batch: int) -> Order:
-        """The order as it was when this batch was to come. Raises SessionError when that is not known."""
+        """The order that this batch belongs to. Raises SessionError if it is no longer known."""
         for order in reversed(self.orders):
             if order.batch <= batch:
                 return order
@@ -122,19 +126,21 @@ class Stream:
         )
 
     def change(self, order: Order) -> None:
-        """From its batch on it goes on so."""
+        """Go on with this order from its first batch on."""
         while self.orders and self.orders[-1].batch >= order.batch:
             self.orders.pop()
         self.orders.append(order)
 
     def renumber(self, counted: int, batch: int) -> None:
-        """What was to come as batch `counted` comes as batch `batch`."""
+        """Let batch `counted` come as batch `batch`."""
         order = self.at(counted)
         self.orders = [replace(order, batch=batch, position=order.start(counted))]
 
     def trim(self, anchor: int, batch: int, step: int) -> None:
-        """Batch `batch` comes next, in `step`, and training may go back to batch `anchor`: let go of the
-        rest, of what was to come as well, for it comes again."""
+        """Forget orders that are not needed any more.
+
+        Batch `batch` comes next, in `step`, and training may go back to batch `anchor`. Orders that begin
+        after `batch` are forgotten too: they will be made again."""
         while len(self.orders) > 1 and self.orders[-1].batch > batch:
             self.orders.pop()
         while len(self.orders) > 1 and self.orders[1].batch <= anchor:
@@ -143,13 +149,13 @@ class Stream:
 
 
 def common(some: Windows, others: Windows) -> Windows:
-    """The batches (ascending windows of them) that are left out by both."""
+    """The batches (as ascending windows) that both leave out."""
     both = [(max(a, c), min(b, d)) for a, b in some for c, d in others]
     return tuple(sorted((first, end) for first, end in both if first < end))
 
 
 def lost(counted: int, batch: int, step: int) -> str:
-    """Why the state of this step is refused: for it the next batch is `counted`, and for the job `batch`."""
+    """The error for a state of `step` whose next batch is `counted`, while for the job it is `batch`."""
     return (
         f"the state of step {step} goes on with batch {counted} of its data: some before that were left out "
         f"by policy, which is not known of this job any more (was the checkpoint adopted?). By what is known "
@@ -160,15 +166,14 @@ def lost(counted: int, batch: int, step: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where an iterable stream stands, with so many completed steps: a state of each data-parallel
-    coordinate."""
+    """The position of an iterable stream after a step: one encoded state per data-parallel replica."""
 
     global_batch: int
     states: tuple[bytes, ...]
 
 
 def tell(stream: Stream, batch: int, step: int) -> dict[str, Any]:
-    """A stream as plain data, in a state of `step` completed steps in which `batch` comes next."""
+    """A stream as plain data, for a state of `step` completed steps whose next batch is `batch`."""
     order = stream.at(batch)
     return {
         "seed": order.seed,
@@ -196,12 +201,12 @@ def hear(entry: dict[str, Any]) -> Stream:
 
 @functools.cache
 def script() -> str:
-    """A hash of this script and its arguments: equal hashes, the same program."""
+    """A hash of this script and its arguments: an equal hash means the same program."""
     path = Path(sys.argv[0])
     content = path.read_bytes() if path.is_file() else str(path).encode()
     return hashlib.blake2s(content + json.dumps(sys.argv[1:]).encode(), digest_size=8).hexdigest()
 
 
 def shown(sizes: tuple[int, int, int]) -> str:
-    """Sizes for people."""
+    """Sizes as text."""
     return "n={}, global_batch={}, seed={}".format(*sizes)

@@ -1,4 +1,4 @@
-"""Append what a rank consumed and committed to a file, one JSON line each: SIGKILL loses no written line."""
+"""Append what a rank consumed and committed to a file, one JSON line each. SIGKILL loses no written line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """An append-only file of one member."""
+    """The append-only sample ledger of one member."""
 
     def __init__(self, folder: Path, member: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -22,21 +22,23 @@ class Ledger:
 
     @classmethod
     def of(cls, environment: Environment) -> Ledger | None:
-        """The ledger of this rank, if one is wanted."""
+        """The ledger of this rank; None if none is wanted."""
         if not environment.ledger:
             return None
         return cls(Path(environment.ledger), environment.member or f"alone.{environment.rank}")
 
     def attempt(self, step: int, generation: int, rank: int, **of: Any) -> None:
-        """A share was handed out. `of`: world_size, total (samples of the step's global batch), indices."""
+        """Record that a share was handed out.
+
+        `of`: world_size, total (samples in the step's global batch) and indices."""
         self._write(kind="attempt", step=step, generation=generation, rank=rank, **of)
 
     def committed(self, step: int, generation: int, rank: int) -> None:
-        """A step is complete."""
+        """Record that a step is complete."""
         self._write(kind="committed", step=step, generation=generation, rank=rank, t_ns=time.monotonic_ns())
 
     def skipped(self, first: int, end: int, generation: int, rank: int) -> None:
-        """Batches `first` up to, not including, `end` are left out by policy."""
+        """Record that batches from `first` up to, not including, `end` are left out by policy."""
         self._write(kind="skipped", first=first, end=end, generation=generation, rank=rank)
 
     def close(self) -> None:

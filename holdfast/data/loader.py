@@ -1,7 +1,8 @@
-"""Load batches of a map data set: DataLoader's workers fetch ahead, each step consumes its own.
+"""Load batches of a map data set: workers fetch ahead, and each step consumes its own batch.
 
-What is fetched ahead belongs to nobody: it bears the tag of its generation, step and micro-batch, and is
-thrown away when something has changed. Loss weight and ledger go by what a step takes."""
+What was fetched ahead is not consumed. It carries the generation, step, batch and micro-batch it was fetched
+for, and is thrown away if one of them has changed. The loss weight and the ledger follow what a step
+takes."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.data.taking import Batch
 
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "in_order")
+"""Options of DataLoader that follow from global_batch, micro and seed."""
 
 
 def make(streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) -> Loader | StateLoader:
@@ -47,8 +49,9 @@ def make(streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) 
 
 
 class Loader(Taking):
-    """Gives the batch of the step that runs: `for step, batch in zip(session.steps(n), loader)`. With micro
-    it gives the step's micro-batches, an iterator with a length."""
+    """Gives the batch of the current step: `for step, batch in zip(session.steps(n), loader)`.
+
+    With `micro` it gives an iterator with a length over the step's micro-batches."""
 
     def __init__(self, streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
         sampler.check(len(dataset), batch.size, batch.micro, "session.loader")
@@ -61,12 +64,12 @@ class Loader(Taking):
             batch_sampler=self._feed,  # type: ignore[arg-type]  # what it gives is for Seeded alone
             collate_fn=Collated(collate),  # type: ignore[arg-type]
             worker_init_fn=Started(options.pop("worker_init_fn", None)),
-            generator=torch.Generator(),  # else each pass would draw from the script's random numbers
+            generator=torch.Generator(),  # else each pass would draw from the script's generators
             **options,
         )
         self._course: Course | None = None
         self._batches: Iterator[Fetched] | None = None
-        self._next = -1  # the step that the workers' next batch is of
+        self._next = -1  # the step of the workers' next batch
 
     def __iter__(self) -> Loader:
         return self
@@ -82,18 +85,18 @@ class Loader(Taking):
         return self.take(course.parts, pull, whole=self._micro is None)
 
     def _open(self, course: Course) -> None:
-        """Have the workers begin with this step: what they had fetched is thrown away."""
+        """Let the workers begin with this step. What they have fetched before is thrown away."""
         self._close()
         self._course = self._feed.course = course
         self._feed.step = self._state.step
         self._batches = iter(self._torch)
 
     def _pull(self, course: Course, step: int, part: int) -> Any:
-        """One micro-batch: from now on it is consumed. Raises SessionError."""
+        """Take one micro-batch, which is consumed from now on. Raises SessionError."""
         state = self._state
         if self._batches is None or course != self._course or state.step != step:
             raise SessionError(f"these micro-batches are those of step {step}: take them in that step")
-        with Aside():  # without workers the data set's random numbers are drawn here
+        with Aside():  # without workers, the data set draws random numbers here
             fetched = next(self._batches)
         state.check_interrupted()
         if fetched.tag != (tag := Tag(course.generation, step, state.data_step, part)):
@@ -106,7 +109,7 @@ class Loader(Taking):
         return fetched.data
 
     def leave(self) -> None:
-        """The elastic function is left: workers end, but for persistent ones, which are given new work."""
+        """Leave the elastic function: end the workers. Persistent ones stay and get new work later."""
         super().leave()
         self._close()
 
@@ -117,7 +120,7 @@ class Loader(Taking):
 
 
 class _Feed:
-    """The batch sampler of a DataLoader: what to fetch from the step on at which the loader was opened."""
+    """The batch sampler of a DataLoader: what to fetch, from the step at which the loader was opened."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -1,7 +1,8 @@
-"""Remember the first state of iterable data sets that the script itself has made, and not a function.
+"""Remember the first state of iterable data sets that are objects of the script, not made by a function.
 
-Such an object outlives generations and functions, while a process that comes later has a new one. So its
-first state is kept: a generation without a state of the stream, and each further function, begin with it."""
+Such an object outlives generations and elastic functions, while a process that joins late has a new one. So
+its first state is kept. A generation without a state of the stream, and each further elastic function, begin
+with it."""
 
 from __future__ import annotations
 
@@ -19,23 +20,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Given:
-    """One object. `state`: in which the script gave it; `left`: in which the newest batch has left it, None
-    while one is drawn."""
+    """One object.
+
+    - `reference`: returns the object, or None if it is gone.
+    - `functions`, `called`: which elastic function reads it.
+    - `state`: its state when the script gave it.
+    - `left`: its state after the newest batch; None while one is drawn."""
 
     reference: Callable[[], Any]
     functions: Functions
-    called: int  # which of them reads it
+    called: int
     state: bytes
     left: bytes | None = None
 
 
-_given: dict[int, _Given] = {}  # of this process, whatever sessions it has; by id
+_given: dict[int, _Given] = {}  # by id, for all sessions of this process
 
 
 def begin(thing: Any, functions: Functions, now: Callable[[], bytes]) -> bytes | None:
-    """A loader opens this object. Returns the state that the object begins with where none of its stream is
-    kept; None: as it is. `now` gives its present state. Raises SessionError when nobody knows how it
-    began."""
+    """Open an object for a loader.
+
+    Returns the state that it begins with if none of its stream is kept; None: it begins as it is. `now`
+    returns its present state. Raises SessionError if its first state cannot be known."""
     known = _of(thing)
     if known is None:
         _given[id(thing)] = _Given(_watch(thing), functions, functions.called, now())
@@ -52,7 +58,7 @@ def begin(thing: Any, functions: Functions, now: Callable[[], bytes]) -> bytes |
 
 
 def left(thing: Any, state: bytes | None) -> None:
-    """In which state a batch has left it; None: one is drawn now."""
+    """Note in which state a batch has left the object; None: a batch is being drawn."""
     known = _of(thing)
     if known is not None:
         known.left = state
@@ -64,7 +70,7 @@ def _of(thing: Any) -> _Given | None:
 
 
 def _watch(thing: Any) -> Callable[[], Any]:
-    """A reference to the object for as long as it lives; one that cannot be watched stays."""
+    """A reference to the object while it lives; an object that allows no weak reference is kept alive."""
     key = id(thing)
     try:
         return weakref.ref(thing, lambda _: _given.pop(key, None))

@@ -1,8 +1,8 @@
-"""Keep the positions of iterable streams: one state for every boundary that training may go back to.
+"""Keep the positions of iterable streams: one state for each boundary that training may return to.
 
-That is the newest one, and the one at which the guard keeps the state: while gradients are carried from step
-to step it lies many steps back. What lies between is given up, and asking for it is an error: a state of
-another step would repeat or skip samples without a word."""
+Those are the newest boundary, and the one at which the guard keeps the state, which may be many steps back
+while gradients are carried. States in between are forgotten. Asking for one is an error, because the state of
+another step would silently repeat or skip samples."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ class Places:
     """The states of all iterable streams, by seed and completed steps."""
 
     def __init__(self) -> None:
-        self._states: dict[int, dict[int, Held | None]] = {}  # None: it was consumed, and no state is left
+        # By seed, then completed steps. None: consumed, and forgotten.
+        self._states: dict[int, dict[int, Held | None]] = {}
 
     def hold(self, seed: int, step: int, held: Held) -> None:
-        """Where a stream stands with so many completed steps."""
+        """Keep the position of a stream after `step` completed steps."""
         self._states.setdefault(seed, {})[step] = held
 
     def hear(self, seed: int, step: int, held: Held) -> None:
-        """Take over a position from a state's header, which knows of none before it."""
+        """Take over a position from a state's header, which knows of no earlier one."""
         self._states[seed] = {0: None, step: held}
 
     def at(self, seed: int, step: int) -> tuple[int, Held] | None:
-        """The newest state of a stream that is not newer than this step, and of which step it is; None: the
-        stream has not begun by then. Raises SessionError when that state is not kept any more."""
+        """The newest state of a stream up to `step`, and the step it belongs to; None: the stream had not
+        begun.
+
+        Raises SessionError if that state was forgotten."""
         states = self._states.get(seed, {})
         found = max((known for known in states if known <= step), default=-1)
         if found < 0:
@@ -46,15 +49,17 @@ class Places:
         return found, held
 
     def told(self, step: int) -> Iterator[tuple[int, int, Held]]:
-        """For each stream that has begun, its seed and what `at` returns. Raises SessionError."""
+        """For each stream that has begun by `step`: seed, step and state, as in `at`. Raises SessionError."""
         for seed in self._states:
             found = self.at(seed, step)
             if found is not None:
                 yield seed, *found
 
     def trim(self, anchor: int, now: int) -> None:
-        """`now` steps are completed, and training may go back to step `anchor`: let go of the rest, of what
-        was to come as well, for it comes again."""
+        """Forget states that are not needed, with `now` completed steps and a possible return to step
+        `anchor`.
+
+        States after `now` are forgotten too: they will be made again."""
         for states in self._states.values():
             kept = {max((known for known in states if known <= step), default=-1) for step in (anchor, now)}
             before = -1

@@ -1,4 +1,4 @@
-"""Give DataLoader its batches, computed from the step alone: for the current step and all to come."""
+"""Give DataLoader the batches of the current step and all later ones, computed from the step alone."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ _NAME = "session.sampler"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Which samples this rank has in every step, until one of these fields changes."""
+    """Which samples this rank has in every step, as long as none of these fields changes.
+
+    - `share`: this rank's places in the global batch.
+    - `parts`: micro-batches per step.
+    - `windows`: batches that are left out, ascending."""
 
     generation: int
     order: Order
     share: range
     parts: int
     windows: tuple[tuple[int, int], ...]
-    base: int  # the job's step with which the function began
+    base: int  # the job's step at which the elastic function began
 
     def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int], list[int]]]:
-        """Endless tuples: step, batch of the data, micro-batch, its samples, and all samples of the step."""
+        """Endless tuples from `step` on: step, batch, micro-batch, its samples, all samples of the step."""
         ahead = sampling.Ahead()
         while True:
             batch = functions.batch(self.base, self.base + step, self.windows)
@@ -47,7 +51,7 @@ class Course:
 
 
 def course(streams: Streams, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
-    """This rank's from the step that runs or comes next. Raises SessionError."""
+    """This rank's course from the present step on. Raises SessionError."""
     state = streams.state
     order = streams.use(*sizes, caller=caller)
     share = streams.share(order.global_batch)
@@ -57,12 +61,12 @@ def course(streams: Streams, sizes: tuple[int, int, int], micro: int | None, cal
 
 
 def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
-    """How many micro-batches a step has: on every rank as many as the largest share needs."""
+    """The number of micro-batches in a step: on every rank as many as the largest share needs."""
     return math.ceil(math.ceil(global_batch / dp) / micro) if micro else 1
 
 
 def check_share(state: RankState, samples: int, parts: int, global_batch: int, micro: int | None) -> None:
-    """Raise SessionError when one of this rank's micro-batches would have no samples."""
+    """Raise SessionError if one of this rank's micro-batches would have no samples."""
     if samples < parts:
         raise SessionError(
             f"a global batch of {global_batch} over {state.layout.dp} replicas"
@@ -72,14 +76,14 @@ def check_share(state: RankState, samples: int, parts: int, global_batch: int, m
 
 
 def check(n: int, global_batch: int, micro: int | None, caller: str) -> None:
-    """Raise SessionError on impossible sizes."""
+    """Raise SessionError for impossible sizes."""
     sampling.check(n, global_batch, caller)
     if micro is not None and (type(micro) is not int or micro < 1):
         raise SessionError(f"{caller}: micro must be the size of a micro-batch, 1 or more, not {micro!r:.80}")
 
 
 class Sampler(torch.utils.data.Sampler[list[int]]):
-    """A batch sampler for a DataLoader of the script's own."""
+    """A batch sampler for a DataLoader of the script's own: yields lists of sample indices."""
 
     def __init__(self, streams: Streams, n: int, global_batch: int, micro: int | None, seed: int) -> None:
         check(n, global_batch, micro, _NAME)
@@ -102,13 +106,14 @@ class Sampler(torch.utils.data.Sampler[list[int]]):
 
 
 class _Drawing:
-    """One pass of a DataLoader over a sampler, in one generation. The step that runs is taken to consume its
-    share for as long as the pass lives."""
+    """One pass of a DataLoader over a sampler, in one generation.
+
+    It cannot see what a step takes. So while the pass lives, each step counts as consuming its share."""
 
     def __init__(self, streams: Streams, course: Course) -> None:
         self._streams, self._state, self._course = streams, streams.state, course
         self._batches = course.batches(self._state.step)
-        self._steps = self._state.step  # up to this one everything was drawn
+        self._steps = self._state.step  # steps before this one have been drawn completely
         streams.watch(self)
         if streams.running:
             self._consume()
@@ -131,7 +136,7 @@ class _Drawing:
         return (state.generation, state.skipped) != (self._course.generation, self._course.windows)
 
     def begin(self) -> None:
-        """A step begins, and consumes its share."""
+        """Begin a step, which consumes its share."""
         if not self._stale():
             self._consume()
 
@@ -142,7 +147,7 @@ class _Drawing:
         self._streams.attempt(order.global_batch, order.samples(self._state.data_step, share).tolist())
 
     def end(self) -> None:
-        """The step is to be complete: its share must have been drawn."""
+        """Check that the share of the step was drawn. Raises SessionError."""
         state = self._state
         if not self._stale() and self._steps <= state.step:
             raise SessionError(
@@ -152,5 +157,5 @@ class _Drawing:
             )
 
     def leave(self) -> None:
-        """The elastic function is left: nothing is drawn any more."""
+        """Leave the elastic function: nothing is drawn any more."""
         self._streams.unwatch(self)

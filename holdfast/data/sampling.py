@@ -1,9 +1,9 @@
-"""Compute which samples a step consumes: a keyed permutation per epoch, at a cost that depends on the batch
-alone.
+"""Compute which samples a step consumes, at a cost that depends on the batch alone.
 
-The position of a sample in the endless order is step * global_batch + i; its epoch is position // n, and
-within an epoch a four-round Feistel network on a grid maps positions to samples. Nothing is stored
-and nothing depends on the world size, so any rank can compute any part at any step."""
+Each epoch is a keyed permutation. Sample i of a step has position step * global_batch + i in the endless
+order; its epoch is position // n; within the epoch a four-round Feistel network on a grid maps positions to
+samples. Nothing is stored and nothing depends on the world size, so any rank can compute any part of any
+step."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from holdfast.state.randomness import mix
 
 _MASK = (1 << 64) - 1
 _LOW = (1 << 31) - 1
-_AHEAD = 1024  # samples that are worked out together
+_AHEAD = 1024  # samples that are computed together
 _ROUNDS = 4
 
 
 def share(global_batch: int, rank: int, world_size: int) -> range:
-    """Places within the global batch that this rank takes: contiguous, sizes differ by one at most."""
+    """This rank's places within the global batch: contiguous, with sizes that differ by at most one."""
     return range(rank * global_batch // world_size, (rank + 1) * global_batch // world_size)
 
 
 def check(n: int, global_batch: int, caller: str = "sample_indices") -> None:
-    """Raise SessionError on impossible sizes. `caller`: the method of the session that the script has
-    called."""
+    """Raise SessionError for impossible sizes. `caller`: the session method that the script called."""
     for name, value, most in (("n", n, 1 << 60), ("global_batch", global_batch, 1 << 40)):
         if type(value) is not int or not 1 <= value <= most:
             raise SessionError(f"{caller}: {name} must be an integer of 1 or more, not {value!r:.80}")
@@ -40,8 +39,8 @@ def indices(n: int, start: int, count: int, seed: int) -> torch.Tensor:
 
 
 class Ahead:
-    """A rank's samples for some steps to come, computed together: tensors of sixteen numbers cost as much
-    time as those of a thousand."""
+    """A rank's samples of several steps, computed together: a tensor of 16 costs as much time as one of
+    1000."""
 
     def __init__(self) -> None:
         self._order: tuple[object, ...] = ()
@@ -49,7 +48,7 @@ class Ahead:
         self._rows = torch.empty(0, 0, dtype=torch.int64)
 
     def take(self, n: int, step: int, global_batch: int, places: range, seed: int) -> torch.Tensor:
-        """The samples of this step at these places of its global batch (int64); the tensor is the caller's
+        """The samples of this step at these places of its global batch (int64), in a tensor of the caller's
         own."""
         order = (n, global_batch, places, seed)
         if order != self._order or not self._first <= step < self._first + len(self._rows):
@@ -62,7 +61,7 @@ class Ahead:
 
 
 def _at(n: int, start: int, away: torch.Tensor, seed: int) -> torch.Tensor:
-    """The samples at positions start + away; `away` grows from 0."""
+    """The samples at positions start + away; `away` ascends from 0."""
     epoch, offset = divmod(start, n)
     if not len(away) or offset + int(away[-1]) < n:
         return _permuted(away + offset, n, _grid(n, seed, epoch))
@@ -81,7 +80,7 @@ def _grid(n: int, seed: int, epoch: int) -> _Grid:
 
 
 def _permuted(places: torch.Tensor, n: int, grid: _Grid) -> torch.Tensor:
-    """Images of places below n. A cell beyond n (there are few) is walked on from."""
+    """The samples at these places, all below n. A cell beyond n (there are few) is mapped again."""
     found = grid.move(places)
     while bool((outside := found >= n).any()):
         found[outside] = grid.move(found[outside])
@@ -89,7 +88,7 @@ def _permuted(places: torch.Tensor, n: int, grid: _Grid) -> torch.Tensor:
 
 
 class _Grid:
-    """The network over a grid of cells, the smallest near-square one that holds n. Numbers or tensors."""
+    """The Feistel network over the smallest near-square grid with at least n cells."""
 
     def __init__(self, n: int, keys: list[int]) -> None:
         self._width = math.isqrt(n - 1) + 1
@@ -97,7 +96,7 @@ class _Grid:
         self._keys = [(key & _LOW, (key >> 31 & _LOW) | 1, (key >> 17 & _LOW) | 1) for key in keys]
 
     def move(self, places: torch.Tensor) -> torch.Tensor:
-        """Cells to cells, one to one. No product leaves 62 bits: width and height are below 2**30."""
+        """Map cells one to one to cells. No product exceeds 62 bits: width and height are below 2**30."""
         sides = [places // self._width, places % self._width]
         lengths = (self._height, self._width)
         for turn, (a, b, c) in enumerate(self._keys):

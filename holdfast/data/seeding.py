@@ -1,7 +1,6 @@
-"""Seed a data set's random numbers by (seed, batch, sample), whichever process fetches the sample, however
-often.
+"""Seed a data set's random numbers by (seed, batch, sample), whichever process fetches the sample.
 
-This runs in DataLoader's workers, too: it may not import what holds a session."""
+This also runs in DataLoader's workers, so it may not import anything that holds a session."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _MASK = (1 << 64) - 1
 
 
 class Tag(NamedTuple):
-    """For which micro-batch something was fetched."""
+    """The micro-batch that something was fetched for; `part` is its index in the step."""
 
     generation: int
     step: int
@@ -33,7 +32,8 @@ class Tag(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a worker is to fetch. `share`: all that the step has for this rank, with its first micro-batch."""
+    """What a worker is to fetch. `share`: all samples of this rank's step, with its first micro-batch; else
+    []."""
 
     tag: Tag
     seed: int
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What it has fetched: samples, or what they were collated to."""
+    """What a worker has fetched. `data`: the samples, or what they were collated to."""
 
     tag: Tag
     share: list[int]
@@ -60,8 +60,9 @@ class Seeded(torch.utils.data.Dataset[Any]):
         return self.__getitems__(wanted)
 
     def __getitems__(self, wanted: Wanted) -> Fetched:
-        """The samples of a micro-batch, each with random numbers of its own; where the data set fetches many
-        at once, with those of the first."""
+        """The samples of a micro-batch, each with its own random numbers.
+
+        If the data set fetches many samples at once, all use those of the first one."""
         tag, seed, indices, share = wanted
         if self._whole:
             seed_all(seed, tag.batch, indices[0])
@@ -74,25 +75,27 @@ class Seeded(torch.utils.data.Dataset[Any]):
 
 
 class Collated:
-    """Collates what was fetched, and leaves the tag on it."""
+    """Collates what was fetched, and keeps its tag."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
 
     def __call__(self, fetched: Fetched) -> Fetched:
-        """The same, collated."""
+        """The same micro-batch, collated."""
         return fetched._replace(data=self._collate(fetched.data))
 
 
 class Started:
-    """What a worker does first. Workers of a forkserver outlive a rank that was killed: the server lives as
-    long as they do, and they as long as the server."""
+    """What a worker does first: watch its rank, then run the script's `worker_init_fn`.
+
+    Workers of a forkserver would outlive a killed rank: the server lives as long as its workers, and they as
+    long as the server."""
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
         self._then = then
 
     def __call__(self, worker: int) -> None:
-        """End with the rank from now on; then what the script wants done."""
+        """Make this worker end with its rank, then run the script's function."""
         threading.Thread(target=_end_with_rank, name="holdfast-worker", daemon=True).start()
         if self._then is not None:
             self._then(worker)
@@ -116,7 +119,7 @@ def seed_all(seed: int, batch: int, sample: int) -> None:
 
 
 class Aside:
-    """What is done within leaves the CPU's random numbers as they were."""
+    """A context that leaves the CPU's random generators as they were."""
 
     def __enter__(self) -> None:
         numpy: Any = sys.modules.get("numpy")

@@ -1,9 +1,8 @@
-"""Load batches of an iterable data set that knows its position: one instance and one state per data-parallel
-coordinate.
+"""Load batches of an iterable data set that knows its position: one instance per data-parallel replica.
 
-Before a step is computed every rank has drawn its part of it; then all tell each other whether they could,
-and where they stand now. So an end of the data is the same step for everybody, every rank has the states of
-all, and whoever takes a place, in a world of whatever size, goes on exactly there."""
+Before a step is computed, every rank has drawn its part of it. Then all ranks tell each other whether they
+could, and their new states. So the data ends at the same step for all ranks, and every rank has the states of
+all: whichever process takes a place, in a world of any size, continues exactly there."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class StateLoader(Taking):
-    """Gives the batch of the step that runs, or with micro its micro-batches, an iterator with a length."""
+    """Gives the batch of the current step, or with `micro` an iterator over its micro-batches."""
 
     def __init__(self, streams: Streams, source: Any, batch: Batch, options: dict[str, Any]) -> None:
         sampler.check(1, batch.size, batch.micro, "session.loader")
@@ -48,7 +47,7 @@ class StateLoader(Taking):
         self._global_batch, self._micro = batch.size, batch.micro
         self._source: Any = None
         self._samples: Iterator[Any] | None = None
-        self._next = -1  # the step that the source's next samples are of
+        self._next = -1  # the step of the source's next samples
 
     def __iter__(self) -> StateLoader:
         return self
@@ -75,7 +74,7 @@ class StateLoader(Taking):
         return self.take(len(drawn), functools.partial(self._give, drawn), whole=self._micro is None)
 
     def _give(self, drawn: list[tuple[int, Any]], part: int) -> Any:
-        """One micro-batch: from now on it is consumed."""
+        """Take one micro-batch, which is consumed from now on."""
         samples, data = drawn[part]
         self._streams.weigh(samples, len(drawn), self._global_batch)
         return data
@@ -83,6 +82,7 @@ class StateLoader(Taking):
     # ------------------------------------------------------------------ where the source stands
 
     def _open(self) -> None:
+        """Make or take the source, and restore its state for this step."""
         at = self._state.layout
         made = is_maker(self._given)
         self._source = source = self._given(at.dp_rank, at.dp) if made else self._given
@@ -112,7 +112,7 @@ class StateLoader(Taking):
             )
 
     def _placed(self, states: Sequence[bytes], dp: int) -> Sequence[bytes]:
-        """A state for each coordinate, in a world of another size, too."""
+        """One state for each of `dp` replicas, redistributed if there were others."""
         if len(states) == dp:
             return states
         deal = getattr(self._source, "redistribute", None)
@@ -130,7 +130,7 @@ class StateLoader(Taking):
     # ------------------------------------------------------------------ a step's part
 
     def _draw(self, items: Iterator[Any]) -> list[tuple[int, Any]]:
-        """The step's micro-batches, with the samples in each; none when the data ends before that."""
+        """The step's micro-batches, each with its number of samples; [] if the data ends too early."""
         share, dp = len(self._streams.share(self._global_batch)), self._state.layout.dp
         parts = sampler.micro_batches(self._global_batch, dp, self._micro)
         sampler.check_share(self._state, share, parts, self._global_batch, self._micro)
@@ -153,7 +153,7 @@ class StateLoader(Taking):
             )
 
     def _agree(self, state: bytes, *, drawn: bool) -> Held | None:
-        """The states of all coordinates; None when a rank has come to the end of its data."""
+        """The states of all replicas; None if some rank has reached the end of its data."""
         rank_state = self._state
         device, world = carrier(rank_state.backend, rank_state.device), rank_state.world_size
         rows = gather_numbers([int(drawn), len(state)], device, world)
@@ -172,7 +172,7 @@ class StateLoader(Taking):
         return Held(self._global_batch, tuple(found[place] for place in range(at.dp)))
 
     def leave(self) -> None:
-        """The elastic function is left: what the source has given since the state is drawn again."""
+        """Leave the elastic function: what the source gave after its state will be drawn again."""
         super().leave()
         samples, self._samples = self._samples, None
         if not getattr(self._source, "persistent_workers", False):
@@ -180,12 +180,12 @@ class StateLoader(Taking):
 
 
 def is_maker(source: Any) -> bool:
-    """Whether it is a function, or a class, that makes the data set of a replica."""
+    """Whether it is a function or class that makes the data set of a replica."""
     return isinstance(source, type) or (callable(source) and not hasattr(source, "__iter__"))
 
 
 def end_workers(batches: Any) -> None:
-    """End the workers of DataLoader's iterator now, not when its last reference goes."""
+    """End the workers of a DataLoader's iterator now, not when its last reference goes."""
     shut = getattr(batches, "_shutdown_workers", None)
     if shut is not None:
         shut()
@@ -212,7 +212,7 @@ def _gather(state: bytes, sizes: list[int], device: torch.device) -> list[bytes]
 
 
 def encode(state: Any) -> bytes:
-    """A state as bytes; equal states give equal bytes. Raises SessionError, naming what cannot be kept."""
+    """A state as bytes; equal states give equal bytes. Raises SessionError naming what cannot be kept."""
     tensors: list[tuple[str, list[int], bytes]] = []
 
     def leaf(value: Any) -> int | None:
@@ -242,7 +242,7 @@ def decode(data: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's scalars as numbers, its arrays as tensors."""
+    """The value with numpy scalars as numbers and numpy arrays as tensors."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
@@ -256,7 +256,7 @@ def _plain(value: Any) -> Any:
 
 
 def refuse(name: str, thing: Any) -> None:
-    """Raise SessionError when a thing that is to be tracked holds one rank's place in its data."""
+    """Raise SessionError if an object to be tracked holds one rank's position in its data."""
     kinds = (DataLoader, torch.utils.data.IterableDataset, torch.utils.data.Sampler)
     if isinstance(thing, kinds):
         raise SessionError(

@@ -1,5 +1,6 @@
-"""Track a session's streams of samples: which are in use, what the current step has consumed of them, and
-what the state's header says of them. What is prefetched does not count."""
+"""Keep a session's streams of samples: which are in use, what the step has consumed, what the header says.
+
+What is fetched ahead does not count as consumed."""
 
 from __future__ import annotations
 
@@ -25,45 +26,46 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 CHANGES = ("refuse", "continue")
+"""What Session's `data_change` may be."""
 log = logging.getLogger("holdfast.sdk")
 
 
 class Consumer(Protocol):
-    """What takes samples ahead of the steps that consume them."""
+    """Takes samples ahead of the steps that consume them."""
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
 
     def end(self) -> None:
-        """The step is to be complete. Raises SessionError when it has not consumed its share."""
+        """End a step. Raises SessionError if it has not consumed its share."""
 
     def leave(self) -> None:
-        """The elastic function is left: let go of what was taken ahead."""
+        """Leave the elastic function: drop what was taken ahead."""
 
 
 class Streams:
-    """The streams of one rank. Owns the weighting of uneven shares and the sample ledger, which go by what is
-    consumed."""
+    """The streams of one rank, with the weighting of uneven shares and the sample ledger."""
 
     def __init__(self, state: RankState, change: str) -> None:
         if change not in CHANGES:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
         self.state, self.goes_on = state, change == "continue"
         self.ledger, self.weighting = Ledger.of(state.environment), Weighting()
-        self._known: dict[int, Stream] = {}  # by seed
-        self._places = Places()  # of iterable streams
-        self._made = (contract.script(), 0)  # who made the state, of which step of the job
+        self._known: dict[int, Stream] = {}  # map data sets, by seed
+        self._places = Places()  # positions of iterable streams
+        self._made = (contract.script(), 0)  # hash of the script that made the state, and the state's step
         self._ahead: dict[int, sampling.Ahead] = {}
         self._claimed = Claims(0)
-        self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}  # in this step: parts of each
-        self.running = False  # a step runs
+        # In this step, by sizes: the number of parts, and the parts given.
+        self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}
+        self.running = False  # a step is running
         self._placed: tuple[tuple[int, int, int], tuple[int, int]] = ((-1, -1, -1), (0, 1))
         self._consumers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ what scripts ask for
 
     def give(self, n: int, global_batch: int, seed: int, micro: tuple[int, int] | None) -> torch.Tensor:
-        """This rank's samples of the step that runs, or a part of them. Raises SessionError."""
+        """This rank's samples of the current step, or one part of them (int64). Raises SessionError."""
         sampling.check(n, global_batch)
         part, parts = _part(micro)
         share = self.share(global_batch)
@@ -91,8 +93,10 @@ class Streams:
         return len(given) == 1
 
     def use(self, n: int, global_batch: int, seed: int, *, caller: str) -> Order:
-        """The order of a stream, at the step that runs. Raises SessionError when it is not the one that the
-        state was trained with, unless the session goes on with other data."""
+        """The order of a stream at the current step.
+
+        Raises SessionError if it is not the order that the state was trained with, unless the session goes on
+        with other data (`data_change="continue"`)."""
         state, batch, sizes = self.state, self.state.data_step, (n, global_batch, seed)
         self._claims().map(seed)
         claimed = self._claims().maps
@@ -119,14 +123,16 @@ class Streams:
         return order
 
     def _claims(self) -> Claims:
-        """What was asked for in this generation."""
+        """The data sets asked for in this generation."""
         if self._claimed.generation != self.state.generation:
             self._claimed = Claims(self.state.generation)
         return self._claimed
 
     def _replaced(self) -> Stream | None:
-        """The stream that an unknown seed takes the place of: one that the state's newest step consumed and
-        that nobody has asked for since, where another script or other arguments made the state."""
+        """The stream that an unknown seed replaces, if it does.
+
+        That is a stream that the state's newest step consumed and that nobody has asked for since, in a state
+        that another script or other arguments made."""
         claimed, newest = self._claims().maps, self.state.step - 1
         due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
         if due and self._maker() == contract.script():
@@ -136,7 +142,7 @@ class Streams:
         return due[0] if due else None
 
     def _maker(self) -> str:
-        """The script that has made the state as it is now: this one, once it has completed a step."""
+        """The script that made the present state: this one, once it has completed a step."""
         script, step = self._made
         return script if self.state.completed <= step else contract.script()
 
@@ -160,11 +166,11 @@ class Streams:
     # ------------------------------------------------------------------ what a step consumes
 
     def share(self, global_batch: int) -> range:
-        """This rank's places in a global batch. Raises SessionError where it has no place yet."""
+        """This rank's places in a global batch. Raises SessionError before it has a place."""
         return sampling.share(global_batch, *self.place())
 
     def place(self) -> tuple[int, int]:
-        """Which replica this rank belongs to, and how many there are. Raises SessionError."""
+        """This rank's replica, and the number of replicas. Raises SessionError."""
         state = self.state
         now = (state.generation, state.rank, state.world_size)
         if self._placed[0] != now:
@@ -172,26 +178,26 @@ class Streams:
         return self._placed[1]
 
     def weigh(self, samples: int, parts: int, global_batch: int) -> None:
-        """So many samples are in the micro-batch that is computed next, one of `parts`."""
+        """Note that the next micro-batch, one of `parts`, has so many samples."""
         self.weighting.share(samples * parts, global_batch, self.place()[1])
 
     def attempt(self, global_batch: int, indices: list[int]) -> None:
-        """This rank's share of the step is being consumed: write it down."""
+        """Record in the ledger that this rank's share of the step is being consumed."""
         state = self.state
         if self.ledger is not None:
             told = {"world_size": state.world_size, "total": global_batch, "indices": indices}
             self.ledger.attempt(state.completed, state.generation, state.rank, **told)
 
     def watch(self, consumer: Consumer) -> None:
-        """Notify a consumer of steps from now on."""
+        """Notify this consumer of steps from now on."""
         self._consumers.add(consumer)
 
     def unwatch(self, consumer: Consumer) -> None:
-        """Notify it no more."""
+        """Stop notifying it."""
         self._consumers.discard(consumer)
 
     def begin(self, anchor: int) -> None:
-        """A step begins; a break in it may go back to step `anchor`."""
+        """Begin a step; a break in it may go back to step `anchor`."""
         self._trim(anchor, self.state.completed)
         self.running = True
         self._given.clear()
@@ -201,7 +207,7 @@ class Streams:
             consumer.begin()
 
     def end(self) -> None:
-        """The step is to be complete. Raises SessionError when samples of it were not consumed."""
+        """End the step. Raises SessionError if some of its samples were not consumed."""
         for sizes, (parts, given) in self._given.items():
             if len(given) != parts:
                 raise SessionError(
@@ -213,7 +219,7 @@ class Streams:
         self.running = False
 
     def _trim(self, anchor: int, completed: int) -> None:
-        """So many steps of the job are completed, and training may go back to step `anchor`."""
+        """Forget what is not needed with so many completed steps and a possible return to step `anchor`."""
         functions, windows = self.state.functions, self.state.skipped
         self._places.trim(functions.local(anchor), functions.local(completed))
         batches = functions.batch(anchor, windows), functions.batch(completed, windows)
@@ -221,7 +227,7 @@ class Streams:
             stream.trim(*batches, functions.local(completed))
 
     def leave(self) -> None:
-        """The elastic function is left."""
+        """Leave the elastic function."""
         self.running = False
         self._given.clear()
         for consumer in list(self._consumers):
@@ -230,25 +236,27 @@ class Streams:
     # ------------------------------------------------------------------ iterable streams
 
     def hold(self, seed: int, held: Held) -> None:
-        """Where an iterable stream stands after the batch of the step that runs."""
+        """Keep the position of an iterable stream after the current step's batch."""
         self._places.hold(seed, self.state.step + 1, held)
 
     def own(self, seed: int, loader: Any) -> None:
-        """This loader gives the step that runs its batch. Raises SessionError when its seed is another's."""
+        """Note that this loader gives the step its batch. Raises SessionError if its seed is another's."""
         self._claims().iterable(seed, loader)
 
     def held(self, seed: int) -> Held | None:
-        """The position of an iterable stream at this step; None: it has not begun. Raises SessionError when
-        that is not known any more."""
+        """The position of an iterable stream at this step; None: it has not begun.
+
+        Raises SessionError if it is no longer known."""
         found = self._places.at(seed, self.state.step)
         return found[1] if found is not None else None
 
     # ------------------------------------------------------------------ the state's header
 
     def text(self) -> str:
-        """The contract for the header of the state as it is now, as JSON; "" when there is none."""
+        """The data contract for the header of the present state, as JSON; "" if there is none."""
         came = self.state.tracked.data
-        if came is not False:  # a state is being put in place: others are given what came with it
+        # While a state is being restored, others receive the contract that came with it.
+        if came is not False:
             return json.dumps(came, separators=(",", ":")) if came is not None else ""
         step, batch = self.state.step, self.state.data_step
         streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
@@ -263,9 +271,10 @@ class Streams:
         return json.dumps(typed.encode(told), separators=(",", ":"))
 
     def restored(self, resume: Resume) -> None:
-        """Take over what the header of the state that is now in place says of the data: False when this rank
-        held that state, None for a state of before there were contracts. Raises RestoreError, and
-        SessionError when batches that were left out are not known as such any more."""
+        """Take over the data contract of the state that was just restored.
+
+        `tracked.data` is False if this rank held that state itself, and None if the state has no contract.
+        Raises RestoreError, and SessionError if batches that were left out are no longer known as such."""
         data, self.state.tracked.data = self.state.tracked.data, False
         self._claimed = Claims(self.state.generation)
         if resume.tier == "fresh":
@@ -278,8 +287,7 @@ class Streams:
         self._check_windows(windows, resume)
 
     def _hear(self, data: Any, step: int) -> contract.Windows | None:
-        """Take over what a header says. Returns the batches that were left out; None: it does not say
-        which."""
+        """Take over the contract in a header. Returns the batches left out; None if it does not say which."""
         self._known, self._places, self._made = {}, Places(), (contract.script(), step)
         if data is None:
             return None
@@ -296,8 +304,9 @@ class Streams:
             raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
 
     def _check_windows(self, told: contract.Windows | None, resume: Resume) -> None:
-        """Let the streams go on where they stood, though batches left out before may not be known as such any
-        more. Raises SessionError."""
+        """Continue the streams where they were, although batches left out before may not be known any more.
+
+        Raises SessionError unless the session goes on with other data."""
         count = functools.partial(self.state.functions.batch, resume.step)
         batch = count(resume.skip if told is None else contract.common(told, resume.skip))
         for stream in self._known.values():
@@ -311,7 +320,7 @@ class Streams:
 
 
 def samples(order: Order, batch: int, places: range, ahead: sampling.Ahead) -> torch.Tensor:
-    """The samples at these places of a batch; worked out for some batches to come where that is simple."""
+    """The samples at these places of a batch; if the order is plain, computed for several batches at once."""
     if order.plain:
         return ahead.take(order.n, batch, order.global_batch, places, order.seed)
     return order.samples(batch, places)

@@ -1,4 +1,4 @@
-"""Check that a step takes its batch once, all of it, and while it runs."""
+"""Check that each step takes its batch once, completely, and while the step runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A loader's batches, as the script describes them. `micro`: samples in a micro-batch, at most."""
+    """A loader's batches, as the script asks for them.
 
-    size: int  # of the global batch
+    `micro`: largest number of samples in a micro-batch; None: one batch per step."""
+
+    size: int  # samples per step, of all ranks
     micro: int | None
     seed: int
 
 
 class Parts:
-    """The micro-batches of one step, in turn."""
+    """An iterator with a length over the micro-batches of one step."""
 
     def __init__(self, count: int, pull: Callable[[int], Any]) -> None:
         self._count, self._pull = count, pull
@@ -44,7 +46,7 @@ class Parts:
 
 
 class Taking:
-    """What a loader has given to the step that runs."""
+    """What a loader has given to the current step."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams, self._state = streams, streams.state
@@ -52,8 +54,9 @@ class Taking:
         streams.watch(self)
 
     def check(self) -> None:
-        """Raise SessionError unless a step runs that has not taken its batch yet, and Interrupted when it
-        cannot be completed any more."""
+        """Raise SessionError unless a step runs that has not taken its batch yet.
+
+        Raises Interrupted if the step cannot be completed any more."""
         state = self._state
         if not self._streams.running:
             raise SessionError(
@@ -68,16 +71,16 @@ class Taking:
         state.check_interrupted()
 
     def take(self, count: int, pull: Callable[[int], Any], *, whole: bool) -> Any:
-        """This step's micro-batches; its one batch if it is given whole."""
+        """This step's micro-batches, or its single batch if it is given `whole`."""
         self._taken = parts = Parts(count, pull)
         return next(parts) if whole else parts
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._taken = None
 
     def end(self) -> None:
-        """The step is to be complete. Raises SessionError when micro-batches of it are left."""
+        """End the step. Raises SessionError if some of its micro-batches are left."""
         taken, self._taken = self._taken, None
         if taken is not None and len(taken) != taken.given:
             raise SessionError(
@@ -86,5 +89,5 @@ class Taking:
             )
 
     def leave(self) -> None:
-        """The elastic function is left: let go of what was fetched ahead."""
+        """Leave the elastic function: drop what was fetched ahead."""
         self._taken = None

@@ -1,11 +1,11 @@
-"""Weight gradients exactly when the global batch does not divide evenly among the ranks.
+"""Weight gradients exactly if the global batch does not divide evenly among the ranks.
 
-DistributedDataParallel averages over ranks, and each rank's loss is the mean over its own samples: with
-shares of unequal size that is not the mean over the global batch. What a rank gives is therefore multiplied
-by (its samples) * (ranks) / (global batch). With equal shares that is 1, and nothing is done.
+DistributedDataParallel averages over ranks, and each rank's loss is the mean over its own samples. With
+unequal shares this is not the mean over the global batch. So each rank's gradients are multiplied by (its
+samples) * (ranks) / (global batch). With equal shares the factor is 1, and nothing is done.
 
-A backward pass is weighed as a whole. Where samples of several weights were asked for since the pass before,
-it cannot be told whose gradients it computes: it is refused."""
+A backward pass is weighted as a whole. If samples of several weights were asked for since the last pass, it
+is unknown whose gradients the next one computes: it is refused."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
 
 
 class Weighting:
-    """The weight of this rank's share in the current step, on the gradients of the modules it watches."""
+    """The weight of this rank's share in the current step, applied to gradients of watched modules."""
 
     def __init__(self) -> None:
         self.weight = 1.0
         self._modules: list[weakref.ref[torch.nn.Module]] = []
         self._handles: list[RemovableHandle] = []
-        self._asked: set[float] = set()  # the weights asked for since the newest backward pass of the step
-        self._passed = False  # there was one since
+        self._asked: set[float] = set()  # weights asked for since the newest backward pass
+        self._passed = False  # a backward pass has run since then
 
     def reset(self) -> None:
-        """A new generation: its modules are wrapped anew."""
+        """Begin a generation: its modules are wrapped again."""
         self._unhook()
         self._modules.clear()
         self._asked.clear()
         self.weight = 1.0
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._asked.clear()
 
     def watch(self, module: torch.nn.Module) -> None:
-        """Weigh the gradients of this module, too."""
+        """Weight the gradients of this module too."""
         self._modules.append(weakref.ref(module))
         if self._handles:
             self._unhook()
             self._hook()
 
     def share(self, samples: int, global_batch: int, world_size: int) -> None:
-        """So many samples of the step's global batch are this rank's."""
+        """Note how many samples of the step's global batch are this rank's. `world_size`: replicas."""
         self.weight = samples * world_size / global_batch
-        if self.weight != 1.0 and not self._handles:  # from now on to the generation's end
+        if self.weight != 1.0 and not self._handles:  # until the generation ends
             self._passed = any(parameter.grad is not None for parameter in self._parameters())
             self._hook()
         if self._passed:
@@ -73,7 +73,9 @@ class Weighting:
         self._handles = []
 
     def _weigh(self, gradient: torch.Tensor) -> Any:
-        """Called before the gradient reaches the reducer. A rank without samples may have a loss of nan.
+        """Weight a gradient before it reaches DDP's reducer. A rank without samples may have a NaN loss: it
+        gives 0.
+
         Raises SessionError."""
         self._passed = True
         if len(self._asked) > 1:

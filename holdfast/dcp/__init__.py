@@ -1,10 +1,11 @@
-"""torch.distributed.checkpoint on Holdfast's checkpoint format, under a Holdfast agent or plain torchrun:
+"""Save and load with torch.distributed.checkpoint in Holdfast's checkpoint format.
 
     writer = HoldfastWriter("s3://bucket/run", job="llm")
     dcp.save(state, storage_writer=writer, checkpoint_id=str(step))
     dcp.load(state, storage_reader=HoldfastReader("s3://bucket/run", job="llm"))
 
-Verified on every read, never overwritten, no pickle on storage. Saved on N ranks, loaded on any number."""
+Works under a Holdfast agent and under plain torchrun. Content is verified on every read and never
+overwritten, and no pickle is stored. A checkpoint saved on N ranks can be loaded on any number."""
 
 from __future__ import annotations
 
@@ -49,10 +50,11 @@ def load(
     process_group: dist.ProcessGroup | None = None,
     no_dist: bool = False,
 ) -> str:
-    """`dcp.load` of a checkpoint or of the newest; all ranks agree on which, and its id is returned.
+    """Load a checkpoint with `dcp.load`: the named one, or the newest. All ranks agree on which; returns its
+    id.
 
-    `fallback`: when its bytes are not what was written, the next older one is taken, on all ranks. Raises
-    torch's CheckpointException with each rank's error, CheckpointRefused when there is none to load."""
+    `fallback`: if its bytes are not what was written, all ranks take the next older one. Raises torch's
+    CheckpointException with each rank's error, CheckpointRefused if there is none to load."""
     alone = no_dist or not dist.is_initialized()
     candidates = _agreed(lambda: _candidates(url, job, checkpoint), alone, process_group)
     for place, candidate in enumerate(candidates):
@@ -79,12 +81,14 @@ def load(
 def load_into(
     state: Mapping[str, torch.Tensor], url: str, job: str, checkpoint: str = "", digest: str = ""
 ) -> bytes:
-    """Fill these tensors (DTensors by their local part) from a checkpoint, by the names that its slots use,
-    in place. No collectives: every rank reads what it needs. Tensors that share their memory need one name
-    among them. The header of one of the checkpoint's shards is returned, for the plain data in it.
+    """Fill these tensors in place from a checkpoint, by the names that its slots use. For a DTensor: the
+    local part.
 
-    Raises RestoreError when a name, shape or type is not there, CheckpointCorrupt, CheckpointRefused,
-    StorageError. Tensors may be half filled then."""
+    There are no collectives: every rank reads what it needs. Of tensors that share memory, one needs a name.
+    Returns the header of one of the checkpoint's shards, for the plain data in it.
+
+    Raises RestoreError if a name, shape or dtype does not match, CheckpointCorrupt, CheckpointRefused,
+    StorageError. Then tensors may be partly filled."""
     store = Store.open(url)
     manifest = loading.read_manifest(store, job, checkpoint, digest) if checkpoint else newest(store, job)
     found = whole.by_slot(manifest)
@@ -117,7 +121,7 @@ def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _candidates(url: str, job: str, checkpoint: str) -> list[str]:
-    """The named checkpoint, or the newest first and then older ones."""
+    """The named checkpoint, or the newest; then older ones."""
     found = [entry.id for entry in loading.listing(Store.open(url), job)]
     if checkpoint:
         return [checkpoint, *found[found.index(checkpoint) + 1 :]] if checkpoint in found else [checkpoint]
@@ -125,7 +129,7 @@ def _candidates(url: str, job: str, checkpoint: str) -> list[str]:
 
 
 def _agreed(choose: Any, alone: bool, group: dist.ProcessGroup | None) -> list[str]:
-    """What the group's rank 0 chooses; its error, if it meets one, on every rank."""
+    """What the group's rank 0 chooses. If it fails, every rank raises its error."""
     if alone:
         chosen: list[str] = choose()
         return chosen
@@ -133,7 +137,7 @@ def _agreed(choose: Any, alone: bool, group: dist.ProcessGroup | None) -> list[s
     if dist.get_rank(group) == 0:
         try:
             answer = [choose()]
-        except Exception as error:  # told to all: the others wait for an answer
+        except Exception as error:  # raised on all ranks: the others wait for an answer
             answer = [error]
     dist.broadcast_object_list(answer, src=dist.get_global_rank(group, 0) if group else 0, group=group)
     if isinstance(answer[0], Exception):
@@ -142,7 +146,7 @@ def _agreed(choose: Any, alone: bool, group: dist.ProcessGroup | None) -> list[s
 
 
 def _rotten(error: CheckpointException) -> bool:
-    """Whether every rank that failed met bytes that are not what was written."""
+    """Whether every rank that failed found bytes that are not what was written."""
     return all(
         isinstance(cause, CheckpointCorrupt | CheckpointRefused) for cause, _ in error.failures.values()
     )

@@ -1,7 +1,7 @@
 """Export a checkpoint as a folder that plain PyTorch loads: `dcp.load(state, checkpoint_id=folder)`.
 
-What lies in it is torch's own format, whose `.metadata` and plain entries are pickles: load it only from
-those you trust, as with any such folder. Holdfast itself never reads one."""
+The folder has torch's own format, in which `.metadata` and plain entries are pickles: load it only if you
+trust its source, like any such folder. Holdfast itself never reads one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(
     """Write a checkpoint of a job to a new folder, verified. The whole state is in this process's memory
     meanwhile.
 
-    Raises CheckpointError when the folder is there and not empty, else what `dcp.load` raises."""
+    Raises CheckpointError if the folder exists and is not empty, else what `dcp.load` raises."""
     path = Path(target)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CheckpointError(f"{path} exists and is not overwritten: name another folder, or empty it")

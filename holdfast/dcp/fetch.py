@@ -1,5 +1,7 @@
-"""Fetch verified bytes from storage into tensors: each chunk is read once, checked, and only then spread to
-where it belongs. No byte that does not verify ever reaches a tensor."""
+"""Fetch verified bytes from storage into tensors.
+
+Each chunk is read once and checked, and only then copied to where it belongs. No byte that does not verify
+reaches a tensor."""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.whole import Box
 
 WORKERS = 4
-"""Chunks in flight, one buffer of a chunk's size for each."""
+"""Chunks in flight; each has one buffer of a chunk's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a stored box (`offsets` count from where the box begins) and the tensor to put it into."""
+    """A part of a stored box (it begins at `offsets` within the box) and the tensor to put it into."""
 
     box: Box
     offsets: tuple[int, ...]
@@ -68,7 +70,7 @@ def fetch(store: Store, manifest: Manifest, regions: Iterable[Region]) -> None:
 
 
 class _Job:
-    """One region on its way: straight into a target that is one run of memory, else through a buffer."""
+    """One region: read straight into a target that is one run of memory, else through a buffer."""
 
     def __init__(self, region: Region) -> None:
         self._region, target = region, region.target
@@ -87,7 +89,7 @@ class _Job:
         self._buffer: torch.Tensor | None = None
 
     def copies(self) -> list[tuple[int, _Copy]]:
-        """The chunks' numbers and what of each belongs here."""
+        """Chunk numbers, each with a copy of what belongs to this region."""
         found, at = [], 0
         for piece in self._region.box.pieces:
             start, end = max(at, self._begin), min(at + piece.nbytes, self._end)

@@ -1,7 +1,7 @@
-"""View tensors as plain memory: a scattered state as one slot, and page-aligned buffers per thread.
+"""View tensors as plain memory: scattered tensors as one slot, and page-aligned buffers per thread.
 
-Direct I/O wants page-aligned memory, which tensors of torch's allocator are not: their bytes go through a
-small buffer of each thread, at the speed of the memory and warm in the cache for the hash."""
+Direct I/O needs page-aligned memory, which torch's allocator does not give. So those bytes pass through a
+small buffer of each thread, at the speed of memory, and stay in the cache for the hash."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from holdfast.ipc.layout import Tensor
 
 ALIGN_FROM_BYTES = 1 << 20
-"""Smaller writes do not go past the page cache."""
+"""Smaller writes use the page cache and need no alignment."""
 _own = threading.local()
 
 
 def scratch(nbytes: int) -> memoryview:
-    """Page-aligned room of this thread, one chunk at most; the next call gives it again."""
+    """A page-aligned buffer of this thread, one chunk at most; the next call returns the same one."""
     if not hasattr(_own, "room"):
         _own.room = memoryview(mmap.mmap(-1, CHUNK_BYTES))
     room: memoryview = _own.room
@@ -37,28 +37,28 @@ def scratch(nbytes: int) -> memoryview:
 
 
 def address(memory: memoryview) -> int:
-    """Where it begins."""
+    """The address at which it begins."""
     begin: int = np.frombuffer(memory, np.uint8).ctypes.data
     return begin
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements in row order in the host's memory: itself where it is so already, else a copy."""
+    """The tensor's elements in row order in host memory: itself if they lie so already, else a copy."""
     return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor that is `flat`; they stay while this is held."""
+    """The bytes of a tensor that is `flat`. They stay while the view is held."""
     area = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
     area._keeps = tensor  # type: ignore[attr-defined]
     return memoryview(area).cast("B")
 
 
 class Scattered:
-    """Tensors at the places of a layout, read as if they lay in a slot: memory[start:end] within a tensor.
+    """Tensors at the places of a layout, read like a slot: memory[start:end], within one tensor.
 
-    A tensor is asked for when its first byte is, and let go when its last byte was: of a state on a GPU only
-    as much is in the host's memory as is being written."""
+    A tensor is requested when its first byte is read, and released after its last byte. So of a state on a
+    GPU, only the part that is being written is in host memory."""
 
     def __init__(self, placed: Sequence[Tensor], ask: Sequence[Callable[[], torch.Tensor]]) -> None:
         self._placed, self._ask = [tensor for tensor in placed if tensor.nbytes], []

@@ -1,5 +1,6 @@
-"""Describe a checkpoint as torch.distributed.checkpoint's metadata, and its read items as regions of
-boxes."""
+"""Describe a checkpoint as the metadata that torch.distributed.checkpoint's planners read.
+
+A planner's read items become regions of stored boxes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def of(whole: Whole) -> Metadata:
-    """What a planner wants to know."""
+    """What a planner needs to know of a checkpoint."""
     known: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {
         name: tensor_metadata(tensor) for name, tensor in whole.tensors.items()
     }
@@ -33,7 +34,7 @@ def of(whole: Whole) -> Metadata:
 
 
 def tensor_metadata(tensor: Global) -> TensorStorageMetadata:
-    """One tensor's type, shape and boxes."""
+    """One tensor's dtype, shape and boxes."""
     return TensorStorageMetadata(
         properties=TensorProperties(dtype=dtype_of(tensor.dtype)),
         size=torch.Size(tensor.shape),
@@ -45,7 +46,7 @@ def tensor_metadata(tensor: Global) -> TensorStorageMetadata:
 
 
 def region(tensor: Global, item: ReadItem, target: torch.Tensor) -> Region:
-    """What a read item wants of a tensor, and where it goes. Raises ValueError when they do not fit."""
+    """The part of a tensor that a read item asks for, with its target. Raises ValueError on a misfit."""
     if target.shape != item.lengths:
         raise ValueError(
             f"{item.dest_index.fqn}: a target of {tuple(target.shape)} for {tuple(item.lengths)}"
@@ -54,8 +55,10 @@ def region(tensor: Global, item: ReadItem, target: torch.Tensor) -> Region:
 
 
 def _box(tensor: Global, item: ReadItem) -> Box:
-    """The stored box of a read item. Planners give where it begins, and often its number; of those that begin
-    there the largest has the bytes."""
+    """The stored box of a read item.
+
+    Planners give the offset at which it begins, and often its number. Of several boxes that begin there, the
+    largest has the bytes."""
     boxes, index = list(tensor.boxes.values()), item.storage_index
     if index.index is not None and index.index < len(boxes):
         hinted = boxes[index.index]

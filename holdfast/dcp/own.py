@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint whose shards can be asked for."""
+    """A checkpoint whose shards can be read."""
 
     store: Store
     manifest: Manifest
@@ -52,7 +52,7 @@ def _regions(shard: Shard, tensors: list[torch.Tensor]) -> list[Region]:
 
 
 def saved(url: str, job: str, checkpoint: str = "", digest: str = "") -> Saved:
-    """A job's checkpoint, or its newest. Raises CheckpointRefused, StorageError."""
+    """A job's checkpoint, or its newest one. Raises CheckpointRefused, StorageError."""
     store = Store.open(url)
     found = loading.read_manifest(store, job, checkpoint, digest) if checkpoint else newest(store, job)
     return Saved(store, found)

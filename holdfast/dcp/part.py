@@ -1,4 +1,4 @@
-"""Write one rank's part of a `dcp.save`: its portions as chunks, its plain data, the part's file."""
+"""Write one rank's part of a `dcp.save`: its portions as chunks, its plain data, and the part's file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """One save of one rank: where it goes, and as which checkpoint. `base`: the full checkpoint whose chunks
-    it may use."""
+    """One save of one rank: where it goes, and as which checkpoint.
+
+    `base`: the full checkpoint whose chunks it may use. `kind`: "full" or "incremental". `codec`: "none",
+    "zstd" or "auto"."""
 
     store: Store
     job: str
@@ -49,13 +51,13 @@ class PartWriter:
 
     def __init__(self, save: Save, plan: SavePlan, planner: SavePlanner) -> None:
         self._save, self._planner = save, planner
-        assigned = plan.storage_data  # a cached plan may be another writer's
+        assigned = plan.storage_data  # a cached plan may come from another writer
         own = isinstance(assigned, Assignment)
         self._portions = assigned.portions if own else tuple(map(dcp_plan.whole, plan.items))
         self._paths = _paths(plan.planner_data)
 
     def run(self) -> CheckpointPart:
-        """Make all of it durable; what the coordinator is to know of it."""
+        """Make all of it durable. Returns what the rank that finishes the save needs to know of it."""
         one, store = self._save, self._save.store
         state = self._plain()
         portions = [portion for portion in self._portions if portion.item.tensor_data is not None]
@@ -101,8 +103,7 @@ class PartWriter:
         return not staged and threading.current_thread() is threading.main_thread()
 
     def _plain(self) -> Any:
-        """Entries that are no tensors, as typed JSON. Raises SessionError, naming the entry that cannot be
-        kept."""
+        """Entries that are not tensors, as typed JSON. Raises SessionError naming one that cannot be kept."""
         plain = {
             portion.item.index.fqn: _object(self._planner, portion)
             for portion in self._portions
@@ -115,6 +116,8 @@ class PartWriter:
             raise SessionError(f"the state dict cannot be saved: {error}") from error
 
     def _asking(self, portion: Portion) -> Callable[[], torch.Tensor]:
+        """A function that returns a portion's tensor from the planner."""
+
         def ask() -> torch.Tensor:
             tensor = self._planner.resolve_data(portion.item)
             data = portion.item.tensor_data
@@ -134,7 +137,7 @@ class PartWriter:
 
 
 def _place(portions: Sequence[Portion]) -> tuple[tuple[Tensor, ...], int]:
-    """The portions as tensors of a slot, each with its place in the whole one."""
+    """The portions as tensors of a slot, each with its place in the whole tensor."""
     placed, data_bytes = layout.place(
         (portion.item.index.fqn, _dtype(portion), portion.sizes, portion.nbytes) for portion in portions
     )

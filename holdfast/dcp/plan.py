@@ -1,8 +1,8 @@
 """Share the work of a `dcp.save`: what several ranks hold alike is written once, in equal shares.
 
-torch's planner gives each replicated tensor to one rank, whole, so that a large embedding keeps one rank
-writing while the others wait. Here the ranks that hold the same tensors share their bytes: consecutive rows,
-so that a share is a tensor with a place in the larger one, like any shard. Pure: plans in, portions out."""
+torch's planner gives each replicated tensor to one rank as a whole, so that a large embedding keeps one rank
+writing while the others wait. Here the ranks that hold the same tensors share their bytes. A share is a run
+of rows, so that it is a tensor with a place in a larger one, like any shard. Pure: plans in, portions out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ SHARE_BYTES_MIN = 1 << 20
 """Fewer bytes are not worth another writer."""
 
 Key = tuple[str, tuple[int, ...]]
+"""The name of a tensor and its offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Rows `start` to `stop` of a write item, counted along `dim`; all of it for a small one."""
+    """Rows `start` to `stop` of a write item, counted along `dim`; a small item is one portion."""
 
     item: WriteItem
     dim: int
@@ -57,19 +58,18 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one rank writes. Planners that cache plans give it again for later saves."""
+    """What one rank writes. Planners that cache plans return it again for later saves."""
 
     portions: tuple[Portion, ...]
 
 
 def held(plan: SavePlan) -> tuple[Key, ...]:
-    """What a rank holds, before the planner takes from it what others write."""
+    """What a rank holds, before the planner removes from its plan what others write."""
     return tuple(key_of(item.index) for item in plan.items)
 
 
 def assign(plans: Sequence[SavePlan]) -> list[Assignment]:
-    """Each rank's portions. The plans are the planner's, their `storage_data` is what `held` returned for
-    each."""
+    """Each rank's portions. `storage_data` of each plan is what `held` returned for it."""
     holders: dict[Key, list[int]] = {}
     for rank, plan in enumerate(plans):
         for key in plan.storage_data:
@@ -91,24 +91,24 @@ def assign(plans: Sequence[SavePlan]) -> list[Assignment]:
 
 
 def whole(item: WriteItem) -> Portion:
-    """All of an item."""
+    """A portion with all of an item."""
     sizes = chunk_sizes(item)
     dim = _row_dim(sizes)
     return Portion(item, dim, 0, sizes[dim] if sizes else 1)
 
 
 def key_of(index: MetadataIndex) -> Key:
-    """What makes two items of different ranks the same."""
+    """What identifies an item on several ranks."""
     return index.fqn, tuple(index.offset) if index.offset is not None else (-1,)
 
 
 def chunk_sizes(item: WriteItem) -> tuple[int, ...]:
-    """The shape of what an item writes; () for what is no tensor."""
+    """The shape of what an item writes; () if it is not a tensor."""
     return tuple(item.tensor_data.chunk.sizes) if item.tensor_data is not None else ()
 
 
 def item_bytes(item: WriteItem) -> int:
-    """Bytes of a tensor's item; 0 for what is no tensor."""
+    """Bytes of a tensor's item; 0 if it is not a tensor."""
     if item.tensor_data is None:
         return 0
     size: Any = item.tensor_data.properties.dtype.itemsize
@@ -123,14 +123,14 @@ def _spread(
     writers = sorted(owners, key=lambda rank: (loads[rank], rank))
     writers = writers[: max(1, -(-total // SHARE_BYTES_MIN))]
     level = _level([loads[rank] for rank in writers], total)
-    at, place = 0, 0  # the item and its row that come next
+    at, place = 0, 0  # the next item, and its next row
     for number, rank in enumerate(writers):
         last = number == len(writers) - 1
         while at < len(items) and (last or loads[rank] < level):
             item = items[at]
             full = whole(item)
             stop = full.stop if last else min(full.stop, place + _rows(item, full, level - loads[rank]))
-            if stop == place and full.stop > 0:  # not one more row: the next writer's
+            if stop == place and full.stop > 0:  # no further row fits: it goes to the next writer
                 break
             portions[rank].append(Portion(item, full.dim, place, stop))
             loads[rank] += item_bytes(item) * (stop - place) // max(full.stop, 1)
@@ -138,7 +138,7 @@ def _spread(
 
 
 def _rows(item: WriteItem, full: Portion, room: int) -> int:
-    """How many rows of an item fit some room, to the nearest one. Small items are not cut."""
+    """The number of rows of an item that fit this room, to the nearest row. Small items are not cut."""
     nbytes = item_bytes(item)
     if nbytes <= SMALL_BYTES or full.stop < 2:
         return full.stop if nbytes <= SMALL_BYTES or 2 * room >= nbytes else 0
@@ -146,7 +146,7 @@ def _rows(item: WriteItem, full: Portion, room: int) -> int:
 
 
 def _level(loads: list[int], total: int) -> int:
-    """How high the (ascending) loads stand after `total` bytes have been poured over them."""
+    """The level that the (ascending) loads reach when `total` bytes are poured over them."""
     filled = 0
     for count, load in enumerate(loads, start=1):
         filled += load
@@ -157,5 +157,5 @@ def _level(loads: list[int], total: int) -> int:
 
 
 def _row_dim(sizes: tuple[int, ...]) -> int:
-    """The first dimension that is longer than 1: rows along it lie one after the other in memory."""
+    """The first dimension longer than 1: rows along it are consecutive in memory."""
     return next((dim for dim, size in enumerate(sizes) if size != 1), 0)

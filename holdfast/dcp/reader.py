@@ -1,5 +1,7 @@
-"""Read with `dcp.load` from any checkpoint of a job, saved by `dcp.save` or by agents, on any number of
-ranks. Each rank reads the chunks that its part needs, verified."""
+"""Read with `dcp.load` from any checkpoint of a job, on any number of ranks.
+
+It may have been saved by `dcp.save` or by agents. Each rank reads and verifies the chunks that its part
+needs."""
 
 from __future__ import annotations
 
@@ -31,14 +33,21 @@ log = logging.getLogger("holdfast.sdk.dcp")
 
 
 class HoldfastReader(StorageReader):
-    """Reads a checkpoint of a job at an fsspec URL: by its id, or the newest whose manifest is valid.
+    """Reads a checkpoint of a job: the one with this id, or the newest whose manifest is valid.
+
+        dcp.load(state, storage_reader=HoldfastReader("s3://bucket/run", job="llm"))
+
+    - `url`: an fsspec URL or a path.
+    - `job`: the name under which it was saved.
+    - `checkpoint`: its id, "<step>-<generation>"; "": the newest.
+    - `digest`: what its manifest must hash to; "": not known.
 
     A byte that is not as it was written raises CheckpointCorrupt, naming the chunk, on every rank. To fall
     back to an older checkpoint then, use `holdfast.dcp.load(..., fallback=True)`."""
 
     def __init__(self, url: str, *, job: str, checkpoint: str = "", digest: str = "") -> None:
         super().__init__()
-        names.manifests(job)  # an unusable name is refused now
+        names.manifests(job)  # raises NameRefused for an unusable name
         self.url, self.job, self.checkpoint_id, self.digest = url, job, checkpoint, digest
         self._store: Store | None = None
         self._manifest: Manifest | None = None
@@ -47,7 +56,7 @@ class HoldfastReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether this could be an id of ours. Never guessed from a path: give the reader itself."""
+        """Always False: torch must not guess this reader from a path. Give the reader itself."""
         return False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -56,7 +65,7 @@ class HoldfastReader(StorageReader):
             self.checkpoint_id, self.digest = str(checkpoint_id), ""
 
     def read_metadata(self) -> Metadata:
-        """Called by torch on every rank, which would swallow an error here: it is kept, and raised next."""
+        """Called by torch on every rank. torch would swallow an error here: it is kept and raised later."""
         self._failed = None
         try:
             self._manifest = self.open()
@@ -67,7 +76,7 @@ class HoldfastReader(StorageReader):
         return dcp_metadata.of(self._whole)
 
     def open(self) -> Manifest:
-        """The manifest that is to be read. Raises CheckpointCorrupt, CheckpointRefused, StorageError."""
+        """The manifest to be read. Raises CheckpointCorrupt, CheckpointRefused, StorageError."""
         self._store = self._store or Store.open(self.url)
         if self.checkpoint_id:
             return load.read_manifest(self._store, self.job, self.checkpoint_id, self.digest)
@@ -76,16 +85,16 @@ class HoldfastReader(StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Called by torch on every rank. Raises what reading the metadata has met."""
+        """Called by torch on every rank. Raises the error that reading the metadata has met."""
         if self._failed is not None:
             raise self._failed
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Tell the coordinator which checkpoint this rank has found."""
+        """Tell the coordinator rank which checkpoint this rank has found."""
         return LoadPlan(plan.items, self.manifest.id, plan.planner_data)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """On the coordinator: all ranks must read the same. Raises CheckpointRefused."""
+        """On the coordinator rank: check that all ranks read the same. Raises CheckpointRefused."""
         found = sorted({str(plan.storage_data) for plan in plans})
         if len(found) > 1:
             raise CheckpointRefused(
@@ -115,14 +124,14 @@ class HoldfastReader(StorageReader):
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest that was read last."""
+        """The manifest that was read last. Raises CheckpointError if there is none."""
         if self._manifest is None:
             raise CheckpointError("no checkpoint has been read yet")
         return self._manifest
 
 
 def newest(store: Store, job: str) -> Manifest:
-    """The newest checkpoint whose manifest is whole. Raises CheckpointRefused when there is none."""
+    """The newest checkpoint whose manifest is valid. Raises CheckpointRefused if there is none."""
     passed = []
     for found in load.listing(store, job):
         try:
@@ -135,7 +144,7 @@ def newest(store: Store, job: str) -> Manifest:
 
 
 def _pickled(value: Any) -> io.BytesIO:
-    """Plain data as torch's planner wants it. In this process's memory only: storage holds no pickle."""
+    """Plain data as torch's planner wants it, in this process's memory only: no pickle is stored."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
     buffer.seek(0)

@@ -1,9 +1,9 @@
 """Stage for `dcp.async_save`: copy the state into shared memory that is allocated once and kept warm.
 
-Two arenas at most take turns, and one is used again only when the save that reads it has ended, so that no
-save ever reads what a later step wrote. They are anonymous memory files: nothing lies in /dev/shm, and
-the kernel takes them back with the last process that holds them, however it ends. Another process
-(`AsyncCheckpointerType.PROCESS`) maps them by way of this one; nothing is copied to it."""
+At most two arenas take turns. One is used again only when the save that reads it has ended, so no save reads
+what a later step wrote. They are anonymous memory files: nothing is in /dev/shm, and the kernel frees them
+with the last process that holds them, however it ends. Another process (`AsyncCheckpointerType.PROCESS`) maps
+them through this one; nothing is copied to it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 StateDict = dict[str, Any]
 ARENAS = 2
 WAIT_S = 600.0
-_GRACE_S = (
-    0.05  # a save that has just ended lets go of its copies within milliseconds: more memory costs more
-)
+"""Seconds that `stage` waits for an arena."""
+# A save that has just ended releases its copies within milliseconds, which is cheaper than more memory.
+_GRACE_S = 0.05
 _POLL_S = 0.002
 
 
@@ -46,7 +46,7 @@ class Lease:
 
 
 class _Arena:
-    """Anonymous shared memory, every page there."""
+    """Anonymous shared memory with every page allocated."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -61,7 +61,7 @@ class _Arena:
         self._views: tuple[tuple[layout.Tensor, ...], list[torch.Tensor]] | None = None
 
     def views(self, placed: tuple[layout.Tensor, ...], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
-        """Tensors over the places, made once for equal places."""
+        """Tensors at these places, made once for equal places."""
         if self._views is None or self._views[0] != placed:
             made = [place_of(self.bytes, at, dtype) for at, dtype in zip(placed, dtypes, strict=True)]
             self._views = (placed, made)
@@ -76,7 +76,7 @@ class _Arena:
             self._pinned = True
 
     def close(self) -> None:
-        """Let go of it; tensors that look at it keep it alive until they go."""
+        """Release the memory; tensors that use it keep it alive until they are gone."""
         if self._pinned:
             _cudart().cudaHostUnregister(self.bytes.data_ptr())
             self._pinned = False
@@ -86,10 +86,11 @@ class _Arena:
 
 
 class HoldfastStager(AsyncStager):
-    """Copies a state dict into a warm arena: what it costs is one pass of copies at the speed of memory.
+    """Copies a state dict into a warm arena, in one pass of copies at the speed of memory.
 
-    Keep one and give it to every `dcp.async_save(..., async_stager=stager)`; call `close` at the end. With
-    both arenas read by saves that run, `stage` waits up to `wait_s` for one and then raises SessionError."""
+    Keep one, give it to every `dcp.async_save(..., async_stager=stager)`, and call `close` at the end. While
+    running saves read all `arenas`, `stage` waits up to `wait_s` seconds for one and then raises
+    SessionError."""
 
     _synchronize_after_execute = False
 
@@ -100,8 +101,9 @@ class HoldfastStager(AsyncStager):
         self._stream: Any = None
 
     def stage(self, state_dict: StateDict) -> StateDict:
-        """A copy of the state dict that training may not touch. Raises ArenaError when memory is short,
-        SessionError on a tensor that cannot be staged, naming it."""
+        """Return a copy of the state dict that training does not touch.
+
+        Raises ArenaError if memory is short, SessionError naming a tensor that cannot be staged."""
         plan = _Plan(state_dict)
         if self._plan is not None and self._plan.forms == plan.forms:
             plan.placed, plan.nbytes = self._plan.placed, self._plan.nbytes
@@ -126,10 +128,10 @@ class HoldfastStager(AsyncStager):
         return copied
 
     def synchronize_staging(self) -> None:
-        """Nothing is left to do when `stage` has returned."""
+        """Do nothing: all is copied when `stage` returns."""
 
     def close(self) -> None:
-        """Give the memory back once no save reads it."""
+        """Release the memory once no save reads it."""
         for arena in self._arenas:
             arena.close()
         self._arenas.clear()
@@ -137,14 +139,14 @@ class HoldfastStager(AsyncStager):
     def _take(self, nbytes: int) -> _Arena:
         begun = time.monotonic()
         if len(self._arenas) >= self._most and not any(arena.free.is_set() for arena in self._arenas):
-            gc.collect()  # a save that failed is held by the frames of its exception
+            gc.collect()  # the frames of its exception keep a failed save alive
         while True:
             free = [arena for arena in self._arenas if arena.free.is_set()]
             fits = next((arena for arena in free if arena.nbytes >= nbytes), None)
             waited = time.monotonic() - begun
             more = not self._arenas or (len(self._arenas) < self._most and waited > _GRACE_S)
             if fits is None and (free or more):
-                for small in free:  # the state has grown
+                for small in free:  # too small: the state has grown
                     small.close()
                     self._arenas.remove(small)
                 fits = _Arena(layout.room(nbytes, 0))

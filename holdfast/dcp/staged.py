@@ -1,5 +1,4 @@
-"""Stand in for a tensor in a staging arena, with what the planner of torch.distributed.checkpoint asks of
-it."""
+"""Represent a tensor in a staging arena, with the methods that torch's checkpoint planner calls."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class Box:
 
 
 def box_of(tensor: DTensor) -> Box:
-    """The part of a DTensor that this rank holds. Raises RuntimeError on sums that are still pending."""
+    """The part of a DTensor that this rank holds. Raises RuntimeError if a sum is still pending."""
     tensor._raise_if_contains_partial_placements()
     if tensor.device_mesh.get_coordinate() is None:
         return Box(tuple(tensor.shape), (0,) * tensor.dim(), present=False)
@@ -39,14 +38,14 @@ def box_of(tensor: DTensor) -> Box:
 
 
 def place_of(memory: torch.Tensor, at: layout.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor that lies at a place of some memory (uint8)."""
+    """The tensor at this place of some memory (uint8)."""
     if not at.nbytes:
         return torch.empty(at.shape, dtype=dtype)
     return memory[at.offset : at.offset + at.nbytes].view(dtype).view(at.shape)
 
 
 class Staged(torch.Tensor):
-    """A copy in shared memory that goes to another process as the name of its place, not as bytes."""
+    """A copy in shared memory that is sent to another process as a reference to its place, not as bytes."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     place: tuple[str, int]

@@ -1,7 +1,8 @@
 """Write with `dcp.save` in Holdfast's checkpoint format.
 
-Every rank makes its chunks and its part of the manifest durable; the coordinator rank reads all parts back,
-seals and publishes. A checkpoint appears at once and whole, or not at all, and an id is never overwritten."""
+Every rank makes its chunks and its part of the manifest durable. The coordinator rank reads all parts back,
+finalizes the manifest and publishes it. A checkpoint appears complete or not at all, and an id is never
+overwritten."""
 
 from __future__ import annotations
 
@@ -34,14 +35,25 @@ _PART = MetadataIndex("holdfast.part")
 
 
 class HoldfastWriter(StorageWriter):
-    """Saves as checkpoint `<step>-<generation>` of a job at an fsspec URL.
+    """Saves as checkpoint `<step>-<generation>` of a job.
 
-    One writer serves many saves: `dcp.save(..., storage_writer=writer, checkpoint_id="<step>")`. `kind`
-    "incremental" writes only what the base does not have yet; `base`: its full checkpoint's id, by default
-    that of the newest checkpoint. `codec`: none, zstd or auto. With `dcp.async_save` it stages into warm
-    shared memory of its own, or into `stager`'s; call `close` after the last save."""
+        writer = HoldfastWriter("s3://bucket/run", job="llm")
+        dcp.save(state, storage_writer=writer, checkpoint_id=str(step))
 
-    _synchronize_after_execute = False  # of torch's AsyncStager protocol
+    One writer serves many saves. With `dcp.async_save` it stages into warm shared memory; call `close` after
+    the last save.
+
+    - `url`: an fsspec URL or a path.
+    - `job`: letters, digits, '.', '_', '-'; at most 63.
+    - `step`, `generation`: the id, if `checkpoint_id` does not give one.
+    - `kind`: "full", or "incremental": write only chunks that the base does not have.
+    - `base`: the id of the base's full checkpoint; "": that of the newest checkpoint.
+    - `codec`: "none", "zstd", or "auto": compress if measurements say that it pays.
+    - `stager`: staging memory to use; None: its own.
+
+    Raises SessionError, NameRefused."""
+
+    _synchronize_after_execute = False  # part of torch's AsyncStager protocol
 
     def __init__(
         self,
@@ -58,20 +70,20 @@ class HoldfastWriter(StorageWriter):
         super().__init__()
         if kind not in KINDS:
             raise SessionError(f"kind {kind!r}: full or incremental")
-        names.manifests(job)  # an unusable name is refused now
+        names.manifests(job)  # raises NameRefused for an unusable name
         self.url, self.job, self.kind, self.base, self.codec = url, job, kind, base, codec
         self.checkpoint_id = names.checkpoint_id(step, generation) if step >= 0 else ""
         self._generation = generation
         self._stager = stager
         self._store: Store | None = None
         self._rank = 0
-        self._base = ""  # of the save that runs
+        self._base = ""  # base of the running save
 
     # ------------------------------------------------------------------ of StorageWriter
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether this could be an id of ours. Never guessed from a path: give the writer itself."""
+        """Always False: torch must not guess this writer from a path. Give the writer itself."""
         return False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -92,14 +104,14 @@ class HoldfastWriter(StorageWriter):
             raise SessionError("no step: give HoldfastWriter(step=...) or dcp.save(checkpoint_id='<step>')")
         self._rank = kwargs.get("rank", 0)
         self._store = self._store or Store.open(self.url)
-        self._base = self._choose_base()  # parts of different bases do not make a checkpoint
+        self._base = self._choose_base()  # all parts of a checkpoint must have the same base
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Note what this rank holds before the planner takes from it what others write."""
+        """Note what this rank holds, before the planner removes what others write."""
         return _replace(plan, dcp_plan.held(plan)) if plan.usable else plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """On the coordinator: the id must be free; then what several hold alike is shared between them."""
+        """On the coordinator rank: check that the id is free, then share what several ranks hold alike."""
         self._check_free()
         fresh = [plan.usable for plan in plans]
         if not any(fresh):
@@ -113,8 +125,8 @@ class HoldfastWriter(StorageWriter):
         return [_replace(plan, own) for plan, own in zip(plans, assigned, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Make this rank's chunks and its part durable. Every failure is raised, so that torch reports it on
-        all ranks."""
+        """Make this rank's chunks and its part durable. Every failure is raised: torch reports it to all
+        ranks."""
         one = Save(self.store, self.job, self.checkpoint_id, self._rank, self.kind, self._base, self.codec)
         part = PartWriter(one, plan, planner).run()
         done: Future[list[WriteResult]] = Future()
@@ -122,7 +134,7 @@ class HoldfastWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the coordinator: read the parts back, check that they are all of the state, publish."""
+        """On the coordinator rank: read the parts back, check that they are the whole state, and publish."""
         step, generation = names.split_id(self.checkpoint_id)
         told: list[CheckpointPart] = [result.storage_data for rank in results for result in rank]
         sealed = save.seal(
@@ -145,14 +157,14 @@ class HoldfastWriter(StorageWriter):
         try:
             save.publish(self.store, self.job, self.checkpoint_id, digest)
         except CheckpointCorrupt:
-            self._check_free()  # another save of this id was a moment faster
+            self._check_free()  # another save of this id has just been published
             raise
 
     # ------------------------------------------------------------------ of AsyncStager
 
     @property
     def should_synchronize_after_execute(self) -> bool:
-        """`stage` has copied everything when it returns."""
+        """Always False: `stage` has copied everything when it returns."""
         return False
 
     def stage(self, state_dict: StateDict) -> StateDict:
@@ -162,10 +174,10 @@ class HoldfastWriter(StorageWriter):
         return self._stager.stage(state_dict)
 
     def synchronize_staging(self) -> None:
-        """Nothing is left to do when `stage` has returned."""
+        """Do nothing: all is copied when `stage` returns."""
 
     def close(self) -> None:
-        """Give the staging memory back."""
+        """Release the staging memory."""
         if self._stager is not None:
             self._stager.close()
 
@@ -179,7 +191,7 @@ class HoldfastWriter(StorageWriter):
         return self._store
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a save in another process: what it opened, and the copies, stay here."""
+        """For a save in another process: open storages and staged copies stay here."""
         return {**self.__dict__, "_store": None, "_stager": None}
 
     def _check_free(self) -> None:
@@ -198,7 +210,7 @@ class HoldfastWriter(StorageWriter):
         for found in load.listing(self.store, self.job):
             try:
                 return load.read_manifest(self.store, self.job, found.id).base
-            except CheckpointError:  # not one to build on; an older one may be
+            except CheckpointError:  # cannot be built on; an older one may
                 continue
         raise CheckpointRefused(
             f"checkpoint {self.checkpoint_id} of job {self.job} cannot be incremental: {self.store.url} "
@@ -211,7 +223,7 @@ def _replace(plan: SavePlan, storage_data: Any) -> SavePlan:
 
 
 def _check_complete(metadata: Metadata, found: whole.Whole, checkpoint: str) -> None:
-    """Raises CheckpointRefused unless the parts hold all that was planned."""
+    """Raise CheckpointRefused unless the parts hold all that was planned."""
     for name, planned in metadata.state_dict_metadata.items():
         if isinstance(planned, BytesStorageMetadata):
             there = name in found.plain

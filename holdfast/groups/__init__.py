@@ -1,1 +1,1 @@
-"""Form the process groups of a generation in a living process, break and dissolve them."""
+"""Form the process groups of a generation in a living process, break them, and dissolve them."""

@@ -1,9 +1,9 @@
-"""Check that all ranks of a group run one version: their messages carry no version number, and two versions
-may deal samples, or undo a step, in two ways.
+"""Check that all ranks of a group run the same version of Holdfast.
 
-Each rank counts itself at the generation's store, under its version, before it meets the others. Whoever has
-met them finds as many of its version as there are ranks, or says that this cannot be. Ranks of versions that
-did not count themselves yet are found so too: the count stays short."""
+The messages between ranks carry no version number, and two versions may deal samples or undo a step
+differently. So before it meets the others, each rank counts itself in the generation's store, under a key
+with its version. After they have met, each rank must find as many of its version as there are ranks. Versions
+from before this check are found too: the count stays short."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def say(store: Store, rank: int) -> None:
 
 
 def check(store: Store, world_size: int) -> None:
-    """Raise SessionError unless all ranks, which have met, are of this version."""
+    """Raise SessionError unless all ranks, which have met, run this version."""
     count = store.add(_KEY, 0)
     if count != world_size:
         raise SessionError(

@@ -11,19 +11,22 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 RECORDED = 64
-"""Collectives that the recorder keeps: their names and sizes go into the report of a hung rank."""
+"""Collectives that the recorder keeps; their names and sizes go into the report of a hung rank."""
 
 GROUPS_TOLD = 16
+"""The largest number of groups in a report."""
 
 
 def enable() -> None:
-    """Have torch record collectives, unless the environment says otherwise; it is read with the first one."""
+    """Make torch record collectives, unless the environment sets it otherwise. torch reads it with the first
+    one."""
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RECORDED))
 
 
 def collectives() -> list[dict[str, Any]]:
-    """For every group that this rank is in: how many collectives it has entered, and what is known of the
-    last one. May be called from any thread; takes milliseconds, so only on demand."""
+    """For each group of this rank: how many collectives it has entered and ended, and the last one.
+
+    May be called from any thread. It takes milliseconds, so call it on demand only."""
     recorded = _recorded()
     found = []
     for group, name in list(distributed_c10d._world.pg_names.items()):
@@ -48,26 +51,32 @@ def collectives() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The newest collective of a group. Only collectives are counted, which all its ranks enter alike: a
-    group's own number also grows with what two of them send each other, on gloo."""
+    """The newest collective of a group.
+
+    Only collectives are counted, which all ranks of a group enter alike. A group's own number also counts
+    what two of its ranks send each other (on gloo).
+
+    - `sequence`: collectives entered. `ended`: those that have ended; -1: not known.
+    - `operation`, `bytes`: its name ("" if not known) and the size of its inputs."""
 
     sequence: int
     ended: int = -1
     operation: str = ""
     bytes: int = 0
-    number: int = 0  # the group's own, when it entered this one
+    number: int = 0  # the group's own number when it entered this one
 
 
 def _of_now(last: _Last | None, number: int) -> _Last:
-    """Drop what belongs to an older group of the same name: entries beyond the group's own number are of that
-    one, and the group of now has entered none."""
+    """Drop what belongs to an older group of the same name.
+
+    Entries beyond the present group's own number are of the older one; the present group has entered none."""
     if last is None:
         return _Last(number)
     return last if last.number <= number else _Last(0)
 
 
 def _label(name: str, ranks: list[int]) -> str:
-    """Which ranks are in it: a group's name alone may be that of another group elsewhere."""
+    """The group's name with its ranks, because another group elsewhere may have the same name."""
     if not ranks:
         return name
     span = f"{ranks[0]}-{ranks[-1]}" if ranks[-1] - ranks[0] == len(ranks) - 1 else f"{ranks[0]}.. "
@@ -75,7 +84,7 @@ def _label(name: str, ranks: list[int]) -> str:
 
 
 def _recorded() -> dict[str, _Last]:
-    """By group what torch's flight recorder knows of its newest collective."""
+    """By group, the newest collective that torch's flight recorder has."""
     dump = getattr(c10d, "_dump_nccl_trace_json", None) or getattr(c10d, "_dump_fr_trace_json", None)
     if dump is None:
         return {}

@@ -1,12 +1,13 @@
-"""Guard the collectives for which C++ waits: the reducer of DDP over gloo.
+"""Guard the collectives that C++ waits for: those of DDP's reducer over gloo.
 
-DDP's reducer waits in C++ for the future of each bucket's all-reduce. Where gloo forgets an operation that
-was half transferred when its connection ended (see `waiting`), that future never completes, and nothing can
-end the wait. So DDP is given a process group that hands each collective on to the real one, and returns work
-whose future is completed from here: by the real operation when it ends, else by `give_up`, once the groups
-are broken. Nothing else changes: the same collectives, in the same order, on the same tensors.
+DDP's reducer waits in C++ for the future of each bucket's all-reduce. If gloo forgets an operation that was
+half transferred when its connection ended (see `waiting`), that future never completes, and nothing can end
+the wait. So DDP receives a process group that passes each collective on to the real one, and returns work
+whose future is completed here: by the real operation when it ends, else by `give_up`, once the groups are
+broken. Nothing else changes: the same collectives, in the same order, on the same tensors.
 
-What was given up keeps its group alive until gloo's timeout: a group's end waits for its operations."""
+An operation that was given up keeps its group alive until gloo's timeout, because a group's end waits for its
+operations."""
 
 from __future__ import annotations
 
@@ -25,24 +26,25 @@ if TYPE_CHECKING:
 
 
 class Awaited:
-    """The futures that C++ may wait for. Completed by gloo's threads, given up by the agent client's."""
+    """The futures that C++ may wait for. gloo's threads complete them; the agent client's thread gives them
+    up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[_Operation, None] = {}
 
     def add(self, operation: _Operation) -> None:
-        """Something may wait for this from now on."""
+        """Note that C++ may wait for this operation from now on."""
         with self._lock:
             self._open[operation] = None
 
     def end(self, operation: _Operation) -> bool:
-        """Whether it was open until now: its future is to be completed, by the caller alone."""
+        """Whether the operation was open until now. If so, the caller alone must complete its future."""
         with self._lock:
             return self._open.pop(operation, self) is None
 
     def give_up(self) -> None:
-        """The groups are broken: fail everything that has not ended."""
+        """The groups are broken: fail every operation that has not ended."""
         with self._lock:
             left, self._open = list(self._open), {}
         for operation in left:
@@ -54,9 +56,10 @@ class _Operation:
 
     def __init__(self, work: dist.Work, awaited: Awaited) -> None:
         self._awaited, self._work = awaited, work
-        self._groups: list[Any] = []  # of an operation that was given up, until it ends after all
+        # Groups kept alive for an operation that was given up, until it ends after all.
+        self._groups: list[Any] = []
         self._outcome: torch.futures.Future[Any] = torch.futures.Future()
-        self.future = self._outcome.then(_unwrap)  # an exception in `then` is an error for C++, too
+        self.future = self._outcome.then(_unwrap)  # an exception in `then` reaches C++ as an error too
         awaited.add(self)
         work.get_future().add_done_callback(self._ended)
 
@@ -64,19 +67,21 @@ class _Operation:
         if self._awaited.end(self):
             try:
                 outcome: Any = real.value()
-            except Exception as error:  # raised again where it is waited for
+            except Exception as error:  # raised again in `_unwrap`
                 outcome = error
             self._outcome.set_result(outcome)
         elif self._groups:
-            Waiter.begin(self._groups.clear)  # not here: it may be the last to hold the group of this thread
+            # Not in this thread: it may hold the last reference to its own group.
+            Waiter.begin(self._groups.clear)
 
     def fail(self) -> None:
-        """It will not end in time: who waits for it gets an error that names CollectiveFailed."""
+        """It will not end in time: its waiter gets an error that names CollectiveFailed."""
         self._groups += distributed_c10d._world.pg_map
         self._outcome.set_result(CollectiveFailed("a collective did not end when its group was broken"))
 
 
 def _unwrap(outcome: torch.futures.Future[Any]) -> Any:
+    """The operation's result, or its error as a RuntimeError."""
     value = outcome.value()
     if isinstance(value, BaseException):
         raise RuntimeError(f"{type(value).__name__}: {value}") from value
@@ -92,11 +97,11 @@ class _Work(dist.Work):
         self._operation: _Operation | None = None
 
     def wait(self, timeout: Any = None) -> bool:
-        """Wait as Python does (`waiting`)."""
+        """Wait as Python code does (`waiting`)."""
         return bool(self._work.wait() if timeout is None else self._work.wait(timeout))
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """The future that completes in any case."""
+        """The future, which completes in any case."""
         if self._operation is None:
             self._operation = _Operation(self._work, self._awaited)
         return self._operation.future
@@ -107,6 +112,8 @@ class _Work(dist.Work):
 
 
 def _handed_on(name: str) -> Callable[..., _Work]:
+    """A collective that is passed on to the real group."""
+
     def collective(self: GuardedGroup, *arguments: Any) -> _Work:
         return _Work(getattr(self.real, name)(*arguments), self.awaited)
 
@@ -114,14 +121,15 @@ def _handed_on(name: str) -> Callable[..., _Work]:
 
 
 class GuardedGroup(dist.ProcessGroup):
-    """A gloo group as DDP uses it: for its gradients, its check of shapes, and its buffers."""
+    """A gloo group with the collectives that DDP uses: for gradients, its check of shapes, and buffers."""
 
     def __init__(self, real: dist.ProcessGroup, awaited: Awaited) -> None:
         super().__init__(real.rank(), real.size())  # type: ignore[call-arg]  # not in torch's stubs
         self.real, self.awaited = real, awaited
 
     def getBackendName(self) -> str:
-        """For DDP's logger, which would look into a group that calls itself gloo."""
+        """The name for DDP's logger, which would look into the internals of a group that calls itself
+        gloo."""
         return "guarded-gloo"
 
     allreduce = _handed_on("allreduce")

@@ -1,7 +1,7 @@
-"""List the process's sockets, and break a blocked collective through them.
+"""List this process's sockets, and break a blocked collective through them.
 
-When a peer falls silent (stopped, its network cut) no connection breaks, and aborting a gloo group does not
-free who waits in it. Shutting down the group's own connected sockets does, within milliseconds."""
+If a peer falls silent (stopped, or its network cut), no connection breaks, and aborting a gloo group does not
+free a thread that waits in it. Shutting down the group's own connected sockets does, within milliseconds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DESCRIPTORS = "/proc/self/fd"
-_SYN_SENT = 2  # in the first byte of TCP_INFO
+_SYN_SENT = 2  # a TCP state, the first byte of TCP_INFO
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A socket: its descriptor number and its inode, which tells whether the number still means it."""
+    """A socket: its descriptor, and its inode, which shows whether the descriptor still means this socket."""
 
     descriptor: int
     inode: int
@@ -34,7 +34,7 @@ def opened() -> frozenset[Handle]:
     for name in os.listdir(_DESCRIPTORS):
         try:
             status = os.fstat(int(name))
-        except OSError:  # closed since the folder was read
+        except OSError:  # closed meanwhile
             continue
         if stat.S_ISSOCK(status.st_mode):
             found.append(Handle(int(name), status.st_ino))
@@ -42,7 +42,8 @@ def opened() -> frozenset[Handle]:
 
 
 def borrow(handle: Handle) -> socket.socket | None:
-    """A duplicate of this very socket to look at or shut down, or None when it is gone. Close it."""
+    """A duplicate of this very socket to look at or shut down, or None if it is gone. The caller closes
+    it."""
     try:
         duplicate = os.dup(handle.descriptor)
     except OSError:
@@ -55,7 +56,7 @@ def borrow(handle: Handle) -> socket.socket | None:
 
 @contextmanager
 def _internet(handle: Handle) -> Iterator[socket.socket | None]:
-    """A duplicate of this very socket while one looks at it; None when it is gone or not one of TCP."""
+    """A duplicate of this very socket while one looks at it; None if it is gone or not a TCP socket."""
     borrowed = borrow(handle)
     if borrowed is None:
         yield None
@@ -66,8 +67,8 @@ def _internet(handle: Handle) -> Iterator[socket.socket | None]:
 
 
 def ports(handle: Handle) -> tuple[int, int, str] | None:
-    """(own port, peer's port, peer's IP) of a connected internet socket; peer's port 0 for a listener;
-    None for anything else."""
+    """(own port, peer's port, peer's IP) of a TCP socket; peer's port 0 for a listener; None for any
+    other."""
     with _internet(handle) as borrowed:
         if borrowed is None:
             return None
@@ -81,7 +82,7 @@ def ports(handle: Handle) -> tuple[int, int, str] | None:
 
 
 def listens_at(handle: Handle) -> tuple[str, int] | None:
-    """Address and port that this socket listens at; None for any other socket."""
+    """Address and port at which this socket listens; None if it does not."""
     with _internet(handle) as borrowed:
         if borrowed is None or not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             return None
@@ -90,7 +91,7 @@ def listens_at(handle: Handle) -> tuple[str, int] | None:
 
 
 def connecting(handle: Handle) -> bool:
-    """Whether this socket waits for its peer's first bytes, which may never come."""
+    """Whether this socket waits for its peer's first answer, which may never come."""
     with _internet(handle) as borrowed:
         if borrowed is None:
             return False
@@ -98,7 +99,8 @@ def connecting(handle: Handle) -> bool:
 
 
 def shut(handle: Handle) -> None:
-    """Shut a socket down both ways, connected or not yet. Never a listener: gloo ends the process over it."""
+    """Shut a socket down both ways, connected or not yet. A listener is left alone: gloo would end the
+    process."""
     borrowed = borrow(handle)
     if borrowed is None:
         return
@@ -106,7 +108,7 @@ def shut(handle: Handle) -> None:
         try:
             if not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 borrowed.shutdown(socket.SHUT_RDWR)
-        except OSError:  # its peer was quicker
+        except OSError:  # its peer has closed it already
             return
 
 
@@ -121,7 +123,7 @@ def close_inherited(handles: frozenset[Handle]) -> None:
 
 
 def whole(handles: frozenset[Handle]) -> bool:
-    """Whether all these connected sockets are still there, and open both ways."""
+    """Whether all these connected sockets still exist and are open both ways."""
     poll = select.poll()
     for handle in handles:
         try:

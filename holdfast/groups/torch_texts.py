@@ -1,11 +1,11 @@
-"""Recognise the errors of torch that have no type of their own.
+"""Recognise errors of torch that have no type of their own.
 
-torch raises `DistError` for its stores and for NCCL, and a bare RuntimeError for what gloo reports. gloo puts
-the place in its own source before each message, "[.../gloo/transport/tcp/pair.cc:553] Connection closed by
-peer ...": that place is matched, and no word of the message, for a script may well raise "request timed out"
+torch raises `DistError` for its stores and for NCCL, but a plain RuntimeError for what gloo reports. gloo
+puts the place in its source before each message: "[.../gloo/transport/tcp/pair.cc:553] Connection closed by
+peer ...". That place is matched, and no word of the message, because a script may raise "request timed out"
 itself. This is the only file that reads torch's texts. They are those of torch 2.13;
-tests/sdk/groups/test_torch_texts.py provokes each of them in real processes, and fails on a torch that words
-them otherwise."""
+tests/sdk/test_torch_texts.py provokes each of them in real processes, and fails with a torch that
+words them differently."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WAIT_IS_OVER = "Operation timed out!"
 
 
 def is_of_gloo(error: BaseException) -> bool:
-    """Whether gloo has raised it: a peer is gone or silent, or the connection to it was cut."""
+    """Whether gloo raised it: a peer is gone or silent, or the connection to it was cut."""
     return isinstance(error, RuntimeError) and _PLACE_IN_GLOO.search(str(error)) is not None
 
 
 def is_wait_over(error: BaseException) -> bool:
-    """Whether `Work.wait(timeout)` has waited for so long, and the operation goes on."""
+    """Whether `Work.wait(timeout)` has reached its timeout while the operation goes on."""
     return isinstance(error, RuntimeError) and str(error) == _WAIT_IS_OVER

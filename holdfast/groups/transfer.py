@@ -1,5 +1,6 @@
-"""Transfer state from one rank to those that need it, through the group: one agreement, then a few large
-messages."""
+"""Transfer state from one rank to those that need it, through the group.
+
+The ranks agree once on what is needed; then the state travels in a few large messages."""
 
 from __future__ import annotations
 
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 BUCKET_BYTES = 32 << 20
+"""The largest size of a message that joins several tensors."""
 _HEADER_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which rank gives and which take. `everyone`: by broadcast, in which all ranks take part; else one by
+    """Which rank gives and which ranks take.
+
+    `everyone`: by broadcast, in which all ranks take part; else to one rank after the other. `rank` is this
     one."""
 
     source: int
@@ -36,7 +40,7 @@ class Route:
 
     @property
     def concerns_me(self) -> bool:
-        """Whether this rank has a part in it."""
+        """Whether this rank takes part in the transfer."""
         return self.everyone or self.rank == self.source or self.rank in self.takers
 
     def pass_on(self, tensor: torch.Tensor) -> None:
@@ -56,7 +60,7 @@ def _wait(pending: dist.Work | None) -> None:
 
 
 def tell_all(own: Any, device: torch.device) -> list[Any]:
-    """Every rank's JSON data, by rank; all take part."""
+    """Every rank's JSON data, by rank. All ranks call it together."""
     data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
     size = torch.tensor([data.numel()], device=device)
     sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
@@ -70,7 +74,7 @@ def tell_all(own: Any, device: torch.device) -> list[Any]:
 
 
 def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
-    """The source's part."""
+    """The source's part of a transfer: header, then tensors."""
     route.pass_on(torch.frombuffer(bytearray(header), dtype=torch.uint8).to(route.device))
     sizes = [(str(tensor.dtype), tensor.nbytes) for tensor in tensors]
     for bucket in buckets(sizes):
@@ -79,7 +83,7 @@ def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
 
 
 def take_header(route: Route, header_bytes: int) -> bytes:
-    """A taker's or bystander's part in the header. Raises RestoreError."""
+    """Receive the header, as a taker or as a rank that only stands by in a broadcast. Raises RestoreError."""
     if not 0 < header_bytes <= _HEADER_MAX:
         raise RestoreError(f"rank {route.source} announced a header of {header_bytes} bytes")
     header = bytearray(header_bytes)
@@ -91,7 +95,7 @@ def take_header(route: Route, header_bytes: int) -> bytes:
 
 
 def read(header: bytes, giver: str, data_bytes: int = 1 << 62) -> tuple[tuple[layout.Tensor, ...], Any]:
-    """A header that came from elsewhere. Raises RestoreError."""
+    """Decode a header that came from elsewhere (`giver`, for the message). Raises RestoreError."""
     try:
         return layout.decode(header, data_bytes)
     except layout.LayoutError as error:
@@ -99,7 +103,7 @@ def read(header: bytes, giver: str, data_bytes: int = 1 << 62) -> tuple[tuple[la
 
 
 def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
-    """Take part as a taker, or as a rank that only stands by in a broadcast. Raises RestoreError."""
+    """Receive the state, and restore it if this rank is a taker. Raises RestoreError."""
     entries, plain = read(take_header(route, header_bytes), f"rank {route.source}")
     values: list[torch.Tensor] = [torch.empty(0)] * len(entries)
     keep = route.rank in route.takers
@@ -119,7 +123,7 @@ def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
 
 
 def pass_range(route: Route, memory: memoryview | None, start: int, end: int) -> None:
-    """Move a range of raw bytes, out of or into `memory`; None: this rank only stands by."""
+    """Move a range of raw bytes out of or into `memory`; None: this rank only stands by in a broadcast."""
     for begin in range(start, end, BUCKET_BYTES):
         count = min(BUCKET_BYTES, end - begin)
         host = (
@@ -134,7 +138,9 @@ def pass_range(route: Route, memory: memoryview | None, start: int, end: int) ->
 
 
 def buckets(sizes: Sequence[tuple[str, int]]) -> Iterator[list[int]]:
-    """Indices of tensors that travel together: of one type, up to BUCKET_BYTES; empty ones do not travel."""
+    """Groups of indices of tensors that travel together: of one dtype, up to BUCKET_BYTES.
+
+    Empty tensors do not travel."""
     waiting: dict[str, tuple[list[int], int]] = {}
     for index, (dtype, nbytes) in enumerate(sizes):
         if not nbytes:

@@ -1,7 +1,7 @@
-"""Do in a Python thread what must not be done in the thread at hand: to wait in torch, to let go of a group.
+"""Run in another thread what the present one must not do: wait in torch, or release a process group.
 
-A group that goes waits for its operations, in the thread that lets go of it: one of gloo's own would wait for
-itself, which ends the process."""
+A group that is released waits for its operations, in the thread that releases it. One of gloo's own threads
+would wait for itself there, which ends the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    """A thread that waits in torch, so that another one need not."""
+    """A thread that waits in torch, so that another thread need not."""
 
     idle: ClassVar[deque[Waiter]] = deque()
 
@@ -30,7 +30,7 @@ class Waiter:
 
     @classmethod
     def begin(cls, job: Callable[[], None]) -> None:
-        """Run this in a thread that has nothing else to do."""
+        """Run this job in a waiter that is idle, or in a new one."""
         try:
             waiter = cls.idle.pop()
         except IndexError:

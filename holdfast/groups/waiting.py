@@ -1,11 +1,12 @@
-"""Wait for collectives in a way that a break of the group ends.
+"""Wait for collectives in a way that ends when the group breaks.
 
-gloo wakes who waits for an operation when a connection that it needs has ended, but not when the operation
-was half transferred just then: it forgets that one, which waits for the group's timeout. So nobody waits in
-torch for longer than a moment while a generation of gloo's stands: a wait in Python (`Work.wait`, as in
-`dist.send`, `recv`, `broadcast`, `all_reduce`) looks up now and then, and leaves when the groups are broken.
-What is left behind is held by a thread of its own until gloo has given it up. A wait within C++ cannot be
-left this way: DDP, which waits there, is given a group of its own (`guarded`)."""
+gloo wakes a thread that waits for an operation when a connection it needs has ended, but not if the operation
+was half transferred just then: gloo forgets such an operation, which then waits for the group's timeout. So
+while a generation with gloo exists, no thread waits in torch for longer than a moment. A wait in Python
+(`Work.wait`, as in `dist.send`, `recv`, `broadcast`, `all_reduce`) checks the groups now and then and gives
+up when they are broken. A thread of its own holds the abandoned operation until gloo has given it up. A wait
+within C++ cannot be left this way: DDP, which waits there, receives a process group of its own
+(`guarded`)."""
 
 from __future__ import annotations
 
@@ -23,19 +24,18 @@ from holdfast.groups.guarded import Awaited, GuardedGroup
 from holdfast.groups.waiter import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _LOOK_S = 0.1
 _LOOK = timedelta(seconds=_LOOK_S)
 _FOR_EVER = timedelta(0)
-_BETWEEN_TWO = frozenset(
-    {12, 13, 14}
-)  # c10d's OpType: SEND, RECV, RECVANYSOURCE; a timeout would end their group
+# c10d's OpType: SEND, RECV, RECVANYSOURCE. A timeout would end their group.
+_BETWEEN_TWO = frozenset({12, 13, 14})
 _torch_wait = dist.Work.wait
 
 
 class _Pending:
-    """One operation, waited for in another thread. It keeps the groups: their end would wait for it."""
+    """One operation that another thread waits for. It keeps the groups alive: their end would wait for it."""
 
     def __init__(self, work: dist.Work) -> None:
         self._work: dist.Work | None = work
@@ -49,7 +49,7 @@ class _Pending:
         assert self._work is not None
         try:
             self._found = _torch_wait(self._work)
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised again in `result`
             self._error = error
         self._work = None
         self._groups.clear()
@@ -65,15 +65,18 @@ class _Pending:
 
 
 class Waits:
-    """How this process waits while a generation stands. `broken`: whether its groups carry nothing more."""
+    """How this process waits during a generation. `broken` tells whether its groups carry nothing any
+    more."""
 
     def __init__(self, broken: Callable[[], bool]) -> None:
         self._broken = broken
         self.awaited = Awaited()
 
     def wait(self, work: dist.Work) -> Any:
-        """Until the operation is over; raises what torch does, or CollectiveFailed when the groups are broken
-        and it does not end."""
+        """Wait until the operation is over.
+
+        Raises what torch does, or CollectiveFailed if the groups are broken and the operation does not
+        end."""
         kind = work._get_op_type()  # type: ignore[attr-defined]  # not in torch's stubs
         return self._between_two(work) if kind in _BETWEEN_TWO else self._of_all(work)
 
@@ -103,7 +106,7 @@ _current: Waits | None = None
 
 
 def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
-    """Stands in the place of torch's `Work.wait`."""
+    """Replaces torch's `Work.wait`."""
     waits = _current
     if waits is None or timeout != _FOR_EVER:
         return _torch_wait(work, timeout)
@@ -111,32 +114,36 @@ def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
 
 
 def begin(broken: Callable[[], bool]) -> None:
-    """A generation over gloo forms. Beside a GPU nothing changes: with a
-    timeout, a wait for NCCL does something else."""
+    """Replace torch's wait while a generation over gloo exists.
+
+    Nothing changes if there is a GPU: with a timeout, a wait for NCCL does something else."""
     global _current
     if not torch.cuda.is_available():
         _current = Waits(broken)
         dist.Work.wait = _wait  # type: ignore[method-assign, assignment]
 
 
-def guard(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    """The group (None: the default one) for a wrapper that waits in C++; as it is where no generation over
-    gloo stands."""
-    if _current is None or dist.get_backend(group) != "gloo" or isinstance(group, GuardedGroup):
-        return group
+def guarded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """DDP's options, with a process group whose collectives can be given up (`guarded`).
+
+    They stay as they are where no generation over gloo is formed, or where a device mesh names the group."""
+    group = options.get("process_group")
+    if _current is None or "device_mesh" in options or dist.get_backend(group) != "gloo":
+        return dict(options)
     real = group or dist.group.WORLD
     assert real is not None
-    return GuardedGroup(real, _current.awaited)
+    return {**options, "process_group": GuardedGroup(real, _current.awaited)}
 
 
 def give_up() -> None:
-    """From another thread: the groups have been broken for a while. What has not ended by now never will."""
+    """From another thread, once the groups have been broken for a while: fail operations that have not
+    ended."""
     if _current is not None:
         _current.awaited.give_up()
 
 
 def end() -> None:
-    """No generation stands: torch waits as it does."""
+    """Restore torch's own wait: no generation exists."""
     global _current
     if _current is not None:
         _current = None
@@ -144,6 +151,6 @@ def end() -> None:
 
 
 def neutralise() -> None:
-    """In a forked child: the threads that wait are the parent's."""
+    """In a forked child: the waiting threads are the parent's."""
     end()
     Waiter.idle.clear()

@@ -1,2 +1,3 @@
-"""Connect ranks, launcher and agent of one node: frames, the progress page, the arena. Standard library
-only."""
+"""Connect ranks, launcher and agent of one node: frames, messages, progress page, arena, shared memory.
+
+Standard library only."""

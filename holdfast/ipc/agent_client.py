@@ -1,7 +1,9 @@
-"""Connect a rank to its agent, from a daemon thread that goes on while training blocks.
+"""Connect a rank to its agent, from a daemon thread that keeps running while training blocks.
 
-Whatever happens to the agent, training goes on: the thread reconnects for ever, and messages that must not
-get lost (the newest of each kind with `keep`) are sent again to the agent that comes back."""
+Whatever happens to the agent, training goes on. The thread reconnects for ever. Messages that must not get
+lost are kept, the newest of each kind (`keep`), and sent again to the agent that comes back. An interrupt
+must end a collective that blocks the main thread, so this thread breaks the groups itself (`sever`), again
+and again until that is done."""
 
 from __future__ import annotations
 
@@ -24,32 +26,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 log = logging.getLogger("holdfast.sdk")
-_PAUSE_S = 0.2  # between attempts to reach an agent that is away
-_SWEEP_S = 0.02  # between looks at a generation that is to be broken
-_BACKLOG_BYTES = 1 << 20  # unsent bytes after which the connection is given up and made anew
+_PAUSE_S = 0.2  # seconds between attempts to reach an agent
+_SWEEP_S = 0.02  # seconds between attempts to break a generation's groups
+_BACKLOG_BYTES = 1 << 20  # with more unsent bytes the connection is closed and made again
 
 
 class Orders:
     """What the agent wants, as levels: the newest of each kind. Guarded by the client's condition."""
 
     def __init__(self) -> None:
-        self.interrupted = 0  # generations up to this one are broken
+        self.interrupted = 0  # generations up to this one are broken; 0: none
         self.reason = ""
-        self.halted = 0  # this generation ends at the next step boundary
-        self.keep = 0  # and the state is to be kept in the arena then
+        self.halted = 0  # generations up to this one end at the next step boundary; 0: none
+        # For generations up to this one, a snapshot is wanted of the state at their end; 0: none.
+        self.keep = 0
         self.form: formation.Formation | None = None
         self.arena: told.ArenaMade | told.ArenaFailed | None = None
         self.released_step = -1
         self.void_step = -1
-        self.returned = 0  # the elastic function of this generation is over on all ranks: return from it
+        self.returned = 0  # the generation in which the elastic function is over on all ranks; 0: none
         self.complete: told.Complete | None = None
-        self.incident = ""  # that the newest interrupt or form is part of; over with its first step
+        self.incident = ""  # of the newest interrupt or form; "" after its first step
         self.refused = ""
 
 
 class AgentClient:
-    """The connection to the agent. `greet` makes the hello, `beat` the beat, `sever(generation)` breaks
-    what the main thread may be blocked in and returns whether to try again; all run in its thread."""
+    """The connection to the agent.
+
+    These functions run in its thread: `greet` makes the hello, `beat` the beat; `sever(generation)` breaks
+    what the main thread may be blocked in, and returns whether to try again."""
 
     def __init__(
         self,
@@ -60,8 +65,8 @@ class AgentClient:
     ) -> None:
         self.orders = Orders()
         self.dropped = 0
-        self.arena_taken: told.ArenaMade | None = None  # the answer whose arena is in use
-        self.describe: Callable[[], list[dict[str, Any]]] = list  # the groups, when the agent asks
+        self.arena_taken: told.ArenaMade | None = None  # the answer whose arena is attached
+        self.describe: Callable[[], list[dict[str, Any]]] = list  # returns how far the groups are, for Stand
         self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
         self._changed = threading.Condition()
         self._kept: dict[str, said.RankMessage] = {}
@@ -78,7 +83,7 @@ class AgentClient:
 
     @property
     def owner(self) -> int:
-        """The process that made it; in a forked child it is of no use."""
+        """The pid of the process that made it; it does nothing in a forked child."""
         return self._owner
 
     def start(self) -> None:
@@ -86,37 +91,40 @@ class AgentClient:
         self._thread.start()
 
     def say(self, message: said.RankMessage, *, keep: bool = False) -> None:
-        """Send when connected; never blocks. `keep`: sent again after every reconnect, until `forget`."""
+        """Send a message once connected; never blocks.
+
+        `keep`: send it again after every reconnect, until `forget` or a newer message of its kind."""
         if os.getpid() != self._owner or self._closed:
             return
         with self._changed:
             if keep:
                 self._kept.pop(_key(message), None)
-                self._kept[_key(message)] = message  # in the order in which they were sent
+                self._kept[_key(message)] = message  # keep the order of sending
             self._outbox.append(message)
         os.eventfd_write(self._wake, 1)
 
     def forget(self, op: str) -> None:
-        """A kept message is no longer true."""
+        """Drop a kept message that is no longer true."""
         with self._changed:
             self._kept.pop(op, None)
 
     def ask(self, message: said.Checkpoint, answered: Callable[[told.CheckpointTold], None]) -> None:
-        """Send a request, again after every reconnect until its answer, which names it, has come.
+        """Send a request, again after every reconnect until its answer has come.
+
         `answered` runs in the client's thread."""
         with self._changed:
             self._asked[message.request] = answered
         self.say(message, keep=True)
 
     def give_up(self, request: str) -> None:
-        """No answer to this request is wanted any more."""
+        """Drop a request: its answer is not wanted any more."""
         with self._changed:
             self._asked.pop(request, None)
             self._kept.pop(f"checkpoint {request}", None)
             self._changed.notify_all()
 
     def wait(self, ready: Callable[[Orders], Any], timeout_s: float | None = None) -> Any:
-        """Block until `ready(orders)` is true or the time is over; its last value."""
+        """Block until `ready(orders)` is true or `timeout_s` seconds are over. Returns its last value."""
         with self._changed:
             return self._changed.wait_for(lambda: ready(self.orders), timeout_s)
 
@@ -129,11 +137,11 @@ class AgentClient:
         return self.orders.halted >= generation > 0
 
     def keeps(self, generation: int) -> bool:
-        """Whether a snapshot is wanted of where this generation ends."""
+        """Whether a snapshot is wanted of the state at this generation's end."""
         return self.orders.keep >= generation > 0
 
     def close(self) -> None:
-        """End the thread; what waits is sent first if the agent takes it."""
+        """End the thread. Waiting messages are sent first if the agent takes them."""
         if os.getpid() != self._owner:
             return
         self._closed = True
@@ -141,7 +149,7 @@ class AgentClient:
         self._thread.join(1.0)
 
     def neutralise(self) -> None:
-        """In a forked child: let go of the connection, which is the parent's."""
+        """In a forked child: close the connection, which is the parent's."""
         self._closed = True
         self._changed = threading.Condition()
         if self._socket is not None:
@@ -149,7 +157,7 @@ class AgentClient:
             self._socket = None
 
     def inodes(self) -> set[int]:
-        """The sockets of this connection, so that nobody takes them for a peer's."""
+        """The sockets of this connection, so that they are not taken for a peer's."""
         connection = self._socket
         if connection is None:
             return set()
@@ -162,7 +170,7 @@ class AgentClient:
 
     def _run(self) -> None:
         while not self._closed and not self.orders.refused:
-            with contextlib.suppress(OSError):  # the agent is away
+            with contextlib.suppress(OSError):  # no agent is listening
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                     connection.connect(self._path)
                     self._meet(connection)
@@ -216,8 +224,10 @@ class AgentClient:
         return max(until, 0) * 1000 + 1
 
     def _repeat(self) -> None:
-        """A new connection: send kept messages again, then those that wait, in the order in which they were
-        first sent. One that waits is left out where a newer one of its kind is kept."""
+        """After a reconnect, queue the kept messages again, then the waiting ones, in the order of first
+        sending.
+
+        A waiting message is dropped if a newer one of its kind is kept."""
         with self._changed:
             waiting = [m for m in self._outbox if self._kept.get(_key(m), m) is m]
             wait = {id(message) for message in waiting}
@@ -231,7 +241,7 @@ class AgentClient:
         now = time.monotonic()
         if now < next_beat:
             return next_beat
-        if not unsent:  # else it does not read: one more beat would tell it nothing
+        if not unsent:  # else it does not read, and needs no further beat
             unsent += encode(self._beat().encode())
         return now + self._beat_interval_s
 
@@ -244,7 +254,7 @@ class AgentClient:
             del unsent[:sent]
 
     def _receive(self, connection: socket.socket, decoder: Decoder) -> bool:
-        """Take what has come. False when the connection has ended."""
+        """Read what has come. False if the connection has ended."""
         try:
             data = connection.recv(1 << 16)
         except BlockingIOError:
@@ -259,18 +269,19 @@ class AgentClient:
             with self._changed:
                 _HANDLERS[type(heard)](self, heard)
                 self._changed.notify_all()
-        except (LookupError, TypeError, ValueError):  # it must not end this thread, whatever is in it
+        except (LookupError, TypeError, ValueError):  # no message may end this thread, whatever is in it
             self.dropped += 1
         self._sweep()
 
     def _sweep(self) -> None:
+        """Break the groups of interrupted generations, if there are any."""
         if not self.orders.interrupted:
             return
         try:
             self._severing = self._sever(self.orders.interrupted)
-        except OSError:  # no descriptor is left to look with: come again
+        except OSError:  # no descriptor is free: try again
             self._severing = True
-        except RuntimeError:  # torch could not abort a group: this thread must go on hearing the agent
+        except RuntimeError:  # torch could not abort a group: this thread must keep listening to the agent
             if self._unsevered < self.orders.interrupted:
                 self._unsevered = self.orders.interrupted
                 log.exception("the groups of generation %d cannot be severed yet", self._unsevered)
@@ -305,7 +316,7 @@ class AgentClient:
         formed = formation.parse(form.encode())
         newest = self.orders.form
         if newest is None or formed.number > newest.number:
-            # After a roll back, what was released of the steps to come is so no more.
+            # After a roll back, releases of later steps are not valid any more.
             self.orders.released_step = min(self.orders.released_step, formed.resume.step)
             self.orders.void_step = -1
         if newest is None or formed.number >= newest.number:
@@ -326,7 +337,7 @@ class AgentClient:
         trouble = ""
         try:
             groups = tuple(said.Group(**group) for group in self.describe())
-        except Exception as error:  # torch's recorder is none of our making, and this thread must live
+        except Exception as error:  # torch's recorder may raise anything, and this thread must live
             trouble = repr(error)[:200]
         self._outbox.append(said.Standing(stand.round, groups, trouble, traces.others()))
 
@@ -338,7 +349,7 @@ class AgentClient:
 
 
 def _key(message: said.RankMessage) -> str:
-    """Of one kind only the newest is kept; of requests, each."""
+    """Under which key a message is kept: the newest of each kind, but every request."""
     return f"{message.op} {message.request}" if isinstance(message, said.Checkpoint) else message.op
 
 

@@ -1,11 +1,11 @@
 """Keep two slots for snapshots of a member's state in one file of shared memory.
 
-The agent creates it, the rank copies into it, the agent reads it. A slot holds the tensors' bytes from its
-start (page aligned, so addresses stay the same from snapshot to snapshot) and the header behind them. A rank
-killed in the middle of a copy leaves its slot WRITING; the other slot stays whole. Standard library only.
+The agent creates the file, the rank copies into it, the agent reads it. A slot holds the tensors' bytes from
+its start (page aligned, so addresses stay the same from snapshot to snapshot), and the header after them. A
+rank killed during a copy leaves its slot WRITING; the other slot stays whole.
 
 What both sides decide on (which slot may be overwritten, which is being read) is decided under a lock on the
-file (`flock`), which a killed process gives back by itself."""
+file (`flock`), which a killed process releases by itself. Standard library only."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SLOTS = 2
 _MAGIC = int.from_bytes(b"HOLDFAST", "little")
 _VERSION = 1
 _WORDS = PAGE_BYTES // 8
-_FILE_WORDS = 8  # magic, version, slot_bytes, slots, four kept free
-_SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one kept free
+_FILE_WORDS = 8  # magic, version, slot_bytes, slots, four unused
+_SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one unused
 _STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
 
 
@@ -38,19 +38,22 @@ class SlotState(IntEnum):
     """What a slot holds."""
 
     FREE = 0
-    WRITING = 1  # being copied into, or torn by the death of the one who copied
+    WRITING = 1  # being copied into, or torn because its writer died
     READY = 2
-    PARTIAL = 3  # whole layout, but only a share of the bytes: nothing to go on from by itself
+    PARTIAL = 3  # the layout is complete, but only a share of the bytes: cannot be restored alone
 
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One slot as it was when read. `sequence` shows whether its content is still the same."""
+    """One slot as it was when it was read.
+
+    `sequence` grows with every change of `state`, so it shows whether the content is still the same. `pins`:
+    readers that keep it from being overwritten."""
 
     arena: Arena
     index: int
     state: SlotState
-    step: int  # completed steps of the state it holds
+    step: int  # completed steps of its state
     generation: int
     header_bytes: int
     data_bytes: int
@@ -65,12 +68,12 @@ class SlotView:
 
     @property
     def memory(self) -> memoryview:
-        """The data area itself, no copy. Pin the slot while you read it."""
+        """The data area itself, not a copy. Pin the slot while you read it."""
         return self.arena.area(self.index)[: self.data_bytes]
 
     @property
     def shard(self) -> str:
-        """The id of the shard that it holds; "" when its header names none."""
+        """The id of the shard in the slot; "" if its header names none."""
         try:
             return layout.shard(self.header)
         except layout.LayoutError:
@@ -83,7 +86,7 @@ class SlotView:
 
 
 class SlotWriter:
-    """A slot taken for writing. Copy into `memory`, call `layout`, then `ready`; in this order or not."""
+    """A slot taken for writing: copy into `memory` and call `layout`, in either order, then `ready`."""
 
     def __init__(self, arena: Arena, index: int, step: int, generation: int, *, held: bool = False) -> None:
         self.index = index
@@ -94,11 +97,11 @@ class SlotWriter:
 
     @property
     def memory(self) -> memoryview:
-        """The slot's whole area, writable, page aligned; the data starts at 0."""
+        """The slot's whole area, writable and page aligned; the data starts at 0."""
         return self._arena.area(self.index)
 
     def layout(self, header: bytes, data_bytes: int) -> None:
-        """Put the header behind `data_bytes` of data. Raises ArenaError when the slot has not the room."""
+        """Put the header after `data_bytes` of data. Raises ArenaError if the slot has not enough room."""
         start = align(data_bytes, HEADER_ALIGN_BYTES)
         needed = start + len(header)
         if data_bytes < 0 or needed > self._arena.slot_bytes:
@@ -110,12 +113,14 @@ class SlotWriter:
         self._sizes = (len(header), data_bytes)
 
     def ready(self) -> SlotView:
-        """Declare the slot whole. From now on it can be read and is what `newest` means."""
+        """Declare the slot complete. From now on it can be read."""
         return self._done(SlotState.READY)
 
     def partial(self) -> SlotView:
-        """Declare that a share of the bytes is there (layout.share_range): `find_partial` finds it, nothing
-        takes it for a whole snapshot, and the next one goes over it."""
+        """Declare that one share of the bytes is there (`layout.share_range`).
+
+        `find_partial` finds the slot, no reader takes it for a whole snapshot, and the next snapshot
+        overwrites it."""
         return self._done(SlotState.PARTIAL)
 
     def _done(self, state: SlotState) -> SlotView:
@@ -150,8 +155,10 @@ class Arena:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], slot_bytes: int) -> Arena:
-        """A new arena at `path`, mode 0600, every page in memory. An older file there is replaced, not
-        changed: who still has it mapped keeps it. Raises ArenaError when there is not the room."""
+        """Create an arena at `path`, mode 0600, with every page in memory.
+
+        An older file there is replaced, not changed: a process that has it mapped keeps it. Raises ArenaError
+        if there is not enough room."""
         target = Path(path)
         draft = target.with_name(removal.draft_name(f"{target.name}."))
         slot_bytes = align(max(slot_bytes, 1), PAGE_BYTES)
@@ -164,9 +171,11 @@ class Arena:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, owner: bool = False, touched: bool = True) -> Arena:
-        """The arena that an agent created. `owner`: an agent that takes over after another; the dead one's
-        pins are undone. `touched`: all its pages mapped at once, for who will write to it again and again;
-        else each when it is used. Raises ArenaError when it is none of ours."""
+        """Open an arena that an agent created. Raises ArenaError if the file is not an arena.
+
+        `owner`: the caller is an agent that succeeds a dead one, whose pins are removed. `touched`: map all
+        pages now, for a process that will write to it repeatedly; else each page is mapped when it is
+        used."""
         target = Path(path)
         try:
             descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -186,7 +195,7 @@ class Arena:
 
     @property
     def slot_bytes(self) -> int:
-        """Room of one slot, header and data together."""
+        """Bytes of one slot, header and data together."""
         return self._words[2]
 
     @property
@@ -195,21 +204,22 @@ class Arena:
         return tuple(self._look(index) for index in range(SLOTS))
 
     def area(self, index: int) -> memoryview:
-        """A slot's whole memory, writable, page aligned, at the same address while the arena is open."""
+        """A slot's whole memory, writable and page aligned, at the same address while the arena is open."""
         start = PAGE_BYTES + index * self.slot_bytes
         return self._view[start : start + self.slot_bytes]
 
     def newest(self) -> SlotView | None:
-        """The READY slot of the newest generation, in it the one of the highest step."""
+        """The READY slot of the newest generation; of two, the one with the higher step."""
         return max(self._ready(), key=_age, default=None)
 
     def find(self, step: int, *, generation: int | None = None, shard: str = "") -> SlotView | None:
-        """The READY slot that holds the state of `step` completed steps: of this generation and this shard,
-        where they are named, else of the newest generation."""
+        """The READY slot with the state of `step` completed steps, of this shard if one is named.
+
+        Of `generation` if that is given, else of the newest one."""
         return self._find(SlotState.READY, step, generation, shard)
 
     def find_partial(self, step: int, *, shard: str = "") -> SlotView | None:
-        """The PARTIAL slot of that step and shard; the newest generation's."""
+        """The PARTIAL slot of that step and shard, of the newest generation."""
         return self._find(SlotState.PARTIAL, step, None, shard)
 
     def _find(self, state: SlotState, step: int, generation: int | None, shard: str) -> SlotView | None:
@@ -223,15 +233,19 @@ class Arena:
     def begin(
         self, step: int, generation: int, *, released_step: int, void_step: int = -1, held: bool = False
     ) -> SlotWriter | Skip:
-        """Take the slot that may be overwritten, or say why there is none. `held`: by an agent, for a rank
-        that waits: should that go on meanwhile, it must not take the slot for one that a dead writer left.
+        """Take the slot that may be overwritten, or say why there is none.
 
-        `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts
-        again at the step rolled back to. `void_step`: unreleased snapshots up to it never will be released.
-        Empty and torn slots go first. With both READY the older one goes if the newer is released. A void
-        newer one goes itself. If the newer belongs to an ended generation and was not released, it goes
-        itself, for it never will be: so releases of earlier generations must be heard before a generation
-        forms (one connection, in order, repeated after a reconnect)."""
+        `held`: the writer is an agent, on behalf of a rank that waits. If that rank goes on meanwhile, it
+        must not take the slot for one that a dead writer left.
+
+        `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts again
+        at the step rolled back to. `void_step`: unreleased snapshots up to it will never be released.
+
+        Empty and torn slots are taken first. If both are READY, the older one is taken if the newer is
+        released. A newer one that is void is taken itself. So is a newer one that belongs to an ended
+        generation and was not released, because it never will be. Therefore a rank must hear the releases of
+        earlier generations before it forms a new one: they come over one connection, in order, and are
+        repeated after a reconnect."""
         with locked(self._descriptor, self.path):
             slot = self._overwritable(generation, released_step, void_step)
             if isinstance(slot, SlotView):
@@ -257,7 +271,7 @@ class Arena:
         return chosen
 
     def pin(self, slot: SlotView) -> None:
-        """Keep this slot from being overwritten while it is read. Raises ArenaError when it already was."""
+        """Keep this slot from being overwritten while it is read. Raises ArenaError if that has happened."""
         with locked(self._descriptor, self.path):
             if slot.state not in _WHOLE_LAYOUT or not slot.current():
                 raise ArenaError(f"snapshot {slot.step} in {self.path} has been overwritten")
@@ -273,7 +287,7 @@ class Arena:
 
     @contextmanager
     def pinned(self, slot: SlotView) -> Iterator[SlotView]:
-        """`pin` for the length of a with block."""
+        """`pin` for the duration of a with block."""
         self.pin(slot)
         try:
             yield slot
@@ -281,7 +295,7 @@ class Arena:
             self.unpin(slot)
 
     def close(self) -> None:
-        """Let go of the memory; the file stays. Views that others still hold keep it mapped until they go."""
+        """Unmap the memory; the file stays. Views that others hold keep it mapped until they are gone."""
         if self._descriptor < 0:
             return
         os.close(self._descriptor)
@@ -290,7 +304,7 @@ class Arena:
         try:
             self._view.release()
             self._memory.close()
-        except BufferError:  # a tensor still looks at a slot: the mapping ends with the last such view
+        except BufferError:  # a tensor still uses a slot: the mapping ends with the last such view
             return
 
     def __enter__(self) -> Arena:

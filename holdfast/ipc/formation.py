@@ -1,4 +1,4 @@
-"""Parse a generation as the agent describes it to one rank, and refuse what cannot be one."""
+"""Parse a generation as the agent describes it to one rank, and refuse an impossible one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SHARES_MAX = 1 << 16
 
 
 class FormationError(ValueError):
-    """What the agent sent describes no generation. The message is dropped and counted."""
+    """What the agent sent does not describe a generation. The message is dropped and counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One rank's place."""
+    """The place of one rank: which member on which node is rank `rank`, with index `local_rank` there."""
 
     rank: int
     member: str
@@ -25,8 +25,13 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A rank that gives one shard of the state, or one share of its bytes. `arena`: path, for the rank that
-    reads it from there. Sources sort alike on all ranks."""
+    """A rank that gives one shard of the state, or one share of its bytes. Sources sort alike on all ranks.
+
+    - `shard`: the shard's id.
+    - `share`, `shares`: which part of its bytes; 0 of 1: all.
+    - `rank`: the rank that gives it.
+    - `tier`: where it is: "fresh", "donor", "memory", "peer" or "checkpoint".
+    - `arena`: path, for the rank that reads it from there; "" for the others."""
 
     shard: str
     share: int
@@ -38,8 +43,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where the first step's state comes from. No `sources`: from `rank` alone, all of it. `reshard`: every
-    rank reads its own part of `checkpoint` from `storage`."""
+    """Where the state of the generation's first step comes from.
+
+    - `tier`: "fresh": as the script builds it; "donor": a living rank; "memory", "peer" or "checkpoint": an
+      arena, to which it was brought from there if necessary.
+    - `step`: completed steps of that state.
+    - `rank`: the rank that gives all of it if `sources` is empty.
+    - `arena`: path, if this rank reads from an arena.
+    - `sources`: who gives which shard.
+    - `reshard`: every rank reads its own part of `checkpoint` (of `job`, at the URL `storage`) by itself."""
 
     tier: str
     step: int
@@ -50,14 +62,22 @@ class Resume:
     storage: str = ""
     job: str = ""
     checkpoint: str = ""
-    born: int = 0  # the generation that computed it, 0 when not known
-    skip: tuple[tuple[int, int], ...] = ()  # batches [first, end) that are left out, ascending
-    digest: str = ""  # `reshard`: what the checkpoint's manifest must hash to; "" when not known
+    born: int = 0  # the generation that computed the state; 0: not known
+    skip: tuple[tuple[int, int], ...] = ()  # batches [first, end) that no step consumes, ascending
+    digest: str = ""  # digest of the checkpoint's manifest; "": not known
 
 
 @dataclass(frozen=True, slots=True)
 class Formation:
-    """One generation, seen from one of its ranks."""
+    """One generation, as one of its ranks sees it.
+
+    - `number`: the generation's number.
+    - `rank`, `local_rank`, `world_size`, `local_world_size`: as torchrun's variables.
+    - `seats`: all places, by rank.
+    - `store`: "host:port" of the TCPStore at which the ranks meet.
+    - `master`: "host:port" for MASTER_ADDR and MASTER_PORT; "": not set.
+    - `restarts`: for TORCHELASTIC_RESTART_COUNT.
+    - `resume`: where the state comes from."""
 
     number: int
     rank: int

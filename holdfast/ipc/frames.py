@@ -1,4 +1,4 @@
-"""Frame the messages of both Unix sockets of a node: a 4-byte big-endian length, then one JSON object.
+"""Frame the messages on both Unix sockets of a node: a 4-byte big-endian length, then one JSON object.
 
 Standard library only: the launcher and the ranks import it."""
 
@@ -10,8 +10,9 @@ import struct
 from typing import Any
 
 FRAME_BYTES_MAX = 1 << 20
+"""The largest frame."""
 FORM_BYTES_MAX = 16 << 20
-"""What an agent tells its ranks may be larger: a generation names all its seats."""
+"""The largest frame from an agent to its ranks: a generation names all its seats."""
 
 _LENGTH = struct.Struct(">I")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -21,11 +22,11 @@ Message = dict[str, Any]
 
 
 class FrameError(ValueError):
-    """The peer sent something that is no frame. The connection is of no further use."""
+    """The peer sent something that is not a frame. The connection cannot be used any more."""
 
 
 def encode(message: Message, *, bytes_max: int = FRAME_BYTES_MAX) -> bytes:
-    """One message as bytes. Raises FrameError when it is larger than `bytes_max`."""
+    """One message as bytes. Raises FrameError if it is larger than `bytes_max`."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > bytes_max:
         raise FrameError(f"a message of {len(body)} bytes is over the limit of {bytes_max}")
@@ -33,17 +34,16 @@ def encode(message: Message, *, bytes_max: int = FRAME_BYTES_MAX) -> bytes:
 
 
 class Decoder:
-    """Bytes in, messages out. Feed it whatever arrived; it keeps the rest for later.
+    r"""Turns bytes into messages. Feed it whatever arrives; it keeps an incomplete rest for later.
 
-    `spelled`: halves of surrogate pairs (Python has such for names that are no UTF-8) come as six characters:
-    for messages that travel on, for no protobuf holds them."""
+    `spelled`: lone surrogates (Python uses them in names that are not UTF-8) become six characters, `\ud800`.
+    For messages that are passed on, because protobuf cannot hold surrogates."""
 
     def __init__(self, *, spelled: bool = False, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._buffer, self._spelled, self._bytes_max = bytearray(), spelled, bytes_max
 
     def feed(self, data: bytes) -> list[Message]:
-        """All messages that are complete now. Raises FrameError on an oversized frame or when it is no JSON
-        object."""
+        """All messages that are complete now. Raises FrameError if one is too large or not a JSON object."""
         self._buffer += data
         messages = []
         while len(self._buffer) >= _LENGTH.size:

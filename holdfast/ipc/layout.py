@@ -2,10 +2,10 @@
 
     {"tensors": [{"name", "dtype", "shape", "offset", "nbytes"}, ...], "state": <typed JSON>, "shard": <word>}
 
-Offsets count from the start of the slot's data. `dtype` is torch's name without its prefix ("float32").
-A tensor that is a part of a larger one says where it lies in it: "global_shape" and "global_offset".
-"shard" says which part of the job's state this is; absent: all of it (WHOLE_STATE).
-Standard library only: the ranks import it."""
+Offsets count from the start of the slot's data. `dtype` is torch's name without its prefix ("float32"). A
+tensor that is a part of a larger one also has "global_shape" and "global_offset": where it lies in that.
+"shard" is the id of this part of the job's state; absent: all of it (WHOLE_STATE). Standard library only: the
+ranks import it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 64 * 1024
 """Tensors up to this size are packed together; larger ones start on a page of their own."""
 WHOLE_STATE = "all"
-"""The shard of replicated state: this slot holds all of it."""
+"""The shard id of replicated state: this slot holds all of it."""
 
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -36,8 +36,10 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor in a slot. `offset` and `nbytes` in bytes. The global fields: the tensor that it is a part
-    of, and where in it (in elements, one number per dimension); None: it is whole."""
+    """One tensor in a slot; `offset` and `nbytes` in bytes.
+
+    `global_shape`, `global_offset`: the tensor that it is a part of, and where in that it begins (in
+    elements, one number per dimension); None: it is whole."""
 
     name: str
     dtype: str
@@ -51,7 +53,7 @@ class Tensor:
 def place(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> tuple[tuple[Tensor, ...], int]:
     """Offsets for (name, dtype, shape, nbytes) in this order, and the bytes they take together.
 
-    Each starts on a multiple of 64 bytes, the large ones on a page."""
+    Each tensor starts on a multiple of 64 bytes, a large one on a page."""
     placed, end = [], 0
     for name, dtype, shape, nbytes in tensors:
         offset = align(end, PAGE_BYTES if nbytes > SMALL_BYTES else HEADER_ALIGN_BYTES)
@@ -66,8 +68,10 @@ def room(data_bytes: int, header_bytes: int) -> int:
 
 
 def share_range(data_bytes: int, share: int, shares: int) -> tuple[int, int]:
-    """Which bytes of a slot's data (start, end) belong to share `share` of `shares` when a shard is read by
-    several: consecutive ranges of whole pages, together all of it, each once."""
+    """The bytes [start, end) of a slot's data that are share `share` of `shares`, when several ranks read a
+    shard.
+
+    Shares are consecutive ranges of whole pages. Together they are all bytes, each once."""
     if not 0 <= share < shares:
         raise LayoutError(f"there is no share {share} of {shares}")
     pages = -(-data_bytes // PAGE_BYTES)
@@ -84,7 +88,7 @@ def encode(tensors: Iterable[Tensor], state: Any, shard: str = WHOLE_STATE) -> b
 
 
 def entry(tensor: Tensor) -> dict[str, Any]:
-    """A tensor as JSON."""
+    """A tensor as the JSON object in a header."""
     fields: dict[str, Any] = {
         "name": tensor.name,
         "dtype": tensor.dtype,
@@ -98,8 +102,9 @@ def entry(tensor: Tensor) -> dict[str, Any]:
 
 
 def decode(header: bytes, data_bytes: int) -> tuple[tuple[Tensor, ...], Any]:
-    """The tensors and the typed state of a header. Raises LayoutError when it does not describe a slot
-    of `data_bytes`."""
+    """The tensors and the typed state of a header.
+
+    Raises LayoutError if it does not describe a slot of `data_bytes`."""
     content = _parse(header)
     return check(content["tensors"], data_bytes), content["state"]
 
@@ -110,14 +115,16 @@ def shard(header: bytes) -> str:
 
 
 def check_shard(word: Any) -> str:
-    """The argument, if it is a shard id. Raises LayoutError."""
+    """Return the argument if it is a shard id. Raises LayoutError."""
     if not isinstance(word, str) or not _SHARD.fullmatch(word):
         raise LayoutError(f"{word!r:.80} names no shard: letters, digits, '.', '_', '-', 64 at most")
     return word
 
 
 def check(entries: list[Any], data_bytes: int) -> tuple[Tensor, ...]:
-    """Parsed JSON as tensors that lie within `data_bytes`, in order, without overlap. Raises LayoutError."""
+    """The tensors of parsed JSON, checked to lie within `data_bytes` in order, without overlap.
+
+    Raises LayoutError."""
     tensors, end = [], 0
     for index, fields in enumerate(entries):
         tensor = _tensor(index, fields)

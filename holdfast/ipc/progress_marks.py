@@ -1,4 +1,4 @@
-"""Mark on the progress page what this rank does now: its agent judges its progress by that."""
+"""Mark on the progress page what this rank is doing. Its agent judges its progress by these marks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_PHASE = {
     "snapshot": "checkpoint",
     "between": "step",
 }
-"""What the agent judges the progress in a phase as; phases within a step are no marks."""
+"""The activity as which the agent judges a phase. Phases within a step are not marked."""
 
 _CODE = {name: code for code, name in enumerate(ACTIVITIES)}
 _PHASE = {name: code for code, name in enumerate(PHASES)}
@@ -37,30 +37,30 @@ class Progress:
         self._limit_ns = 0
 
     def mark(self, activity: str) -> None:
-        """What was done until now is over; `activity` begins, or goes on with its next part."""
+        """End the present activity and begin this one, or the next part of the same."""
         self._set(_CODE[activity], 0)
 
     def show(self, phase: str) -> None:
-        """The rank does this now. Phases within a step are no marks."""
+        """Show the phase that the rank is in. Phases within a step are not marks."""
         if self._page is not None:
             self._page.phase = _PHASE[phase]
             if phase in IN_PHASE:
                 self.mark(IN_PHASE[phase])
 
     def begin_step(self) -> None:
-        """A step begins: the same activity goes on. After a loop over steps, in another one, it is a step."""
+        """Begin a step: the same activity goes on. After an earlier loop over steps it is a step again."""
         if self._activity == _AFTER:
             self._activity, self._limit_ns = _STEP, 0
         self.show("forward")
         self._set(self._activity, self._limit_ns)
 
     def close(self) -> None:
-        """Show nothing any more."""
+        """Stop writing to the page."""
         self._page = None
 
     @contextlib.contextmanager
     def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
-        """Declare what is done within. Raises SessionError on an unknown name or an impossible time."""
+        """Declare what is done within. Raises SessionError for an unknown name or an impossible time."""
         if name not in DECLARED:
             raise SessionError(f"phase: {name!r:.80} is none of {', '.join(DECLARED)}")
         if timeout_s is not None and not 0 < timeout_s < 1e9:

@@ -1,7 +1,8 @@
 """Share a rank's progress without a system call: one page of shared memory per member.
 
-The agent creates the file, the rank writes, anyone on the node reads. Each field is one aligned 8-byte
-word, so a reader sees the old value or the new one, never half of one. Standard library only."""
+The agent creates the file, the rank writes, any process of the node reads. Each field is one aligned 8-byte
+word, so a reader sees the old value or the new one, never half of one. It can be read while the rank is
+stopped. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,36 +17,41 @@ if TYPE_CHECKING:
 PROGRESS_PAGE_BYTES = 4096
 _WORD = struct.Struct("=q")
 _FIELDS = (
-    "generation",  # the generation it is in
-    "step",  # the step it is in
-    "completed",  # steps completed (its state is clean with this many)
+    "generation",  # the rank's generation
+    "step",  # the step that runs
+    "completed",  # completed steps (its state is clean with this many)
     "phase",  # code of PHASES
     "step_started_ns",  # CLOCK_MONOTONIC
     "completed_ns",  # CLOCK_MONOTONIC of the last completion
     "resumed_generation",  # the newest generation in which it completed a step ...
     "resumed_ns",  # ... and when, for the first such step
-    "activity",  # code of ACTIVITIES: what it does since the last mark
+    "activity",  # code of ACTIVITIES: what it is doing since the last mark
     "marked_ns",  # CLOCK_MONOTONIC of the last mark
-    "limit_ns",  # how long the script allows this activity; 0: nothing said
-    "marks",  # made so far; `gaps` gives the last RING of them
+    "limit_ns",  # how long the script allows this activity; 0: not declared
+    "marks",  # number of marks; `gaps` gives the newest RING of them
 )
 PHASES = ("none", "between", "forward", "optimizer", "tail", "snapshot", "forming", "barrier", "finished")
-"""What a rank is doing: `between` steps; `forward` is forward, backward and all-reduce; `tail` is after the
-optimizer."""
+"""What a rank is doing.
+
+`between`: between two steps; `forward`: forward, backward and all-reduce; `tail`: after the optimizer, within
+the step."""
 ACTIVITIES = (
     "none", "first", "step", "compile", "checkpoint", "evaluate", "data", "after", "fault",
 )  # fmt: skip
-"""What a rank's progress is judged as. `none`: not at all; `first`: its first step in a generation; `after`:
-between the last step and the end; `fault`: waits for what becomes of a fault. The others are as declared."""
+"""What a rank's progress is judged as.
+
+`none`: it is not judged; `first`: its first step in a generation; `after`: between the last step and the end
+of the function; `fault`: it waits for a decision on a fault. The others are as the script declares them."""
 DECLARED = ("compile", "checkpoint", "evaluate", "data")
-"""Activities that a script may declare."""
+"""Activities that a script may declare with `session.phase`."""
 RING = 64
+"""Marks that the page keeps."""
 _RING_AT = 1024
 _GAP_MAX = (1 << 55) - 1
 
 
 class ProgressPage:
-    """One member's page. Fields read and write as integers: `page.step = 7`."""
+    """One member's page. Fields are read and written as integers: `page.step = 7`. -1: not set."""
 
     generation: int
     step: int
@@ -65,7 +71,7 @@ class ProgressPage:
 
     @classmethod
     def create(cls, path: Path) -> ProgressPage:
-        """A new page at `path`, mode 0600, all fields -1."""
+        """Create a page at `path` with mode 0600 and all fields -1."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, PROGRESS_PAGE_BYTES)
@@ -78,7 +84,7 @@ class ProgressPage:
 
     @classmethod
     def open(cls, path: Path, writable: bool = False) -> ProgressPage:
-        """The page that another process created. Raises OSError or ValueError when there is none."""
+        """Open the page that another process created. Raises OSError or ValueError if there is none."""
         descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -87,9 +93,10 @@ class ProgressPage:
             os.close(descriptor)
 
     def mark(self, now_ns: int, activity: int, limit_ns: int = 0) -> None:
-        """Record that a step or a phase begins or ends: the activity until now goes into the ring of gaps,
-        `activity` begins. What is broken off (by the activity `none`) is not recorded: its time teaches
-        nothing."""
+        """Record that an activity begins; the time of the one until now goes into the ring of gaps.
+
+        `limit_ns`: how long the script allows it; 0: not declared. The activity `none` breaks off the one
+        before: its time is not recorded, because it does not show how long that activity takes."""
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
         was, since, _, count = _MARK.unpack_from(memory, _MARK_AT)
         if since > 0 and activity:
@@ -99,8 +106,8 @@ class ProgressPage:
         _MARK.pack_into(memory, _MARK_AT, activity, now_ns, limit_ns, max(count, 0))
 
     def gaps(self, seen: int) -> tuple[int, list[tuple[str, float]]]:
-        """The number of marks made, and (activity, s) between those that came after `seen` of them, the
-        newest `RING` at most."""
+        """The number of marks so far, and (activity, seconds) of those after the first `seen`, at most
+        RING."""
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
         count, found = self.marks, []
         for index in range(max(seen, count - RING, 0), count):

@@ -1,5 +1,7 @@
-"""Log the SDK's lines about a recovery. Each names its incident: in its text, since a script's own logging
-may show nothing else, and as the record's `incident`."""
+"""Log the SDK's lines about a recovery, each with the name of its incident.
+
+The name is in the text, because a script's own logging may show nothing else, and in the record's
+`incident`."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ log = logging.getLogger("holdfast.sdk")
 
 
 def tell(agent: AgentClient, level: int, message: str, *values: object) -> None:
-    """Log a line (a format and its values) with the incident that is open, if one is."""
+    """Log a line (a format and its values) with the open incident, if there is one."""
     if named := agent.orders.incident:
         job = named.rpartition("/")[0]
         extra = {"incident": named, "training_job": job}
@@ -23,6 +25,6 @@ def tell(agent: AgentClient, level: int, message: str, *values: object) -> None:
 
 
 def over(agent: AgentClient, generation: int, step: int) -> None:
-    """The first step of a generation is done: for this rank the incident is over."""
+    """Log that the generation's first step is complete: for this rank the incident is over."""
     tell(agent, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
     agent.orders.incident = ""

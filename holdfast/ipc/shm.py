@@ -1,4 +1,4 @@
-"""Allocate files of shared memory to the last page, or refuse with the fix. Standard library only."""
+"""Allocate files of shared memory completely, or refuse with the fix. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4096
 HEADER_ALIGN_BYTES = 64
-"""Where the header of a slot begins, and each small tensor in it, is a multiple of this."""
+"""In a slot, the header and each small tensor begin at a multiple of this."""
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
-_FAULT_AROUND_BYTES = 64 << 10  # the kernel's default
+_FAULT_AROUND_BYTES = 64 << 10  # reading a byte maps so many around it: the kernel's default
 _TOUCH_PIECE_BYTES = 64 << 20
-_LOCK_TIMEOUT_S = 2.0  # locks are held for microseconds: longer means the holder is stopped
+_LOCK_TIMEOUT_S = 2.0  # locks are held for microseconds: after this time their holder is stopped
 _LOCK_POLL_S = 0.0005
 
 
 class ArenaError(RuntimeError):
-    """An arena cannot be made or is not one. The message names the file and the fix."""
+    """An arena cannot be made, or a file is not an arena. The message names the file and the fix."""
 
 
 def align(size: int, to: int) -> int:
@@ -36,10 +36,11 @@ def align(size: int, to: int) -> int:
 
 
 def allocate(draft: Path, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of `size` bytes, mode 0600, every page of it in memory and mapped: (descriptor, memory).
-    `draft` has a name by `removal.draft_name`.
+    """Create a file of `size` bytes, mode 0600, with every page in memory and mapped. Returns (descriptor,
+    memory).
 
-    Raises ArenaError with what is needed, what is free and the mend; then there is no file."""
+    `draft` has a name by `removal.draft_name`. Raises ArenaError with the bytes needed, the bytes free and
+    the fix; then no file is left."""
     try:
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -58,7 +59,7 @@ def allocate(draft: Path, size: int) -> tuple[int, mmap.mmap]:
 
 
 def populate(memory: mmap.mmap) -> None:
-    """Map every page for writing now, so that no copy pays for it later."""
+    """Map every page for writing now, so that no later copy pays for it."""
     try:
         memory.madvise(_MADV_POPULATE_WRITE)
     except OSError:  # an older kernel: writing one byte of each page does the same, slower
@@ -67,8 +68,10 @@ def populate(memory: mmap.mmap) -> None:
 
 
 def touch(memory: mmap.mmap | memoryview) -> None:
-    """Map pages that are in memory already. To read one byte maps the pages around it as well, for writing
-    too: a tenth of the time of `populate`. Other threads run between the pieces."""
+    """Map pages that are in memory already, also for writing.
+
+    Reading one byte maps the pages around it too, which takes a tenth of the time of `populate`. Other
+    threads may run between the pieces."""
     with memoryview(memory) as view:
         for start in range(0, len(view), _TOUCH_PIECE_BYTES):
             bytes(view[start : start + _TOUCH_PIECE_BYTES : _FAULT_AROUND_BYTES])
@@ -76,7 +79,7 @@ def touch(memory: mmap.mmap | memoryview) -> None:
 
 @contextmanager
 def locked(descriptor: int, path: Path) -> Iterator[None]:
-    """Hold the lock on a file for a moment. Raises ArenaError when its holder does not go on."""
+    """Hold the lock on a file for a moment. Raises ArenaError if its holder does not release it."""
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not _try_lock(descriptor):
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
-"""Dump the stacks of a process to a file on a signal: the interpreter does it, whatever its threads do.
+"""Write the stacks of a process to a file on a signal, whatever its threads are doing.
 
-Python's faulthandler writes from the signal handler: while the main thread is blocked in C, and while the
-interpreter's lock is held. It writes of the signalled thread alone: to walk the frames of threads that run
-meanwhile has been seen to end in SIGSEGV. Those are told by a thread of the process's own (`others`).
-Standard library only."""
+Python's faulthandler writes from the signal handler, also while the main thread is blocked in C or the
+interpreter's lock is held. It writes only the signalled thread, because walking the frames of other running
+threads has ended in SIGSEGV. Those are reported by a thread of the process itself (`others`). Standard
+library only."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ SIGNAL = signal.SIGRTMIN + 6
 """A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 themselves."""
 
 CHARS_MAX = 64_000
+"""Characters of stacks that are read or sent, at most."""
 _FRAMES_MAX = 20
 _OTHERS_CHARS = 16_000
-_kept: list[int] = []  # the file stays open
+_kept: list[int] = []  # the descriptor of the file, which stays open
 
 
 def beside(page: str) -> Path:
@@ -30,8 +31,9 @@ def beside(page: str) -> Path:
 
 
 def register(page: str) -> None:
-    """Have this process write its stacks beside its progress page at each SIGNAL. Does nothing without
-    one, or where its folder is gone."""
+    """Make this process write its stacks, at each SIGNAL, to a file beside its progress page.
+
+    Does nothing without a page, or if its folder is gone."""
     if not page:
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -46,8 +48,9 @@ def register(page: str) -> None:
 
 
 def others() -> str:
-    """The stacks of all threads but the main one and the caller's, which holds the interpreter's lock: no
-    frame moves meanwhile."""
+    """The stacks of all threads except the main one and the caller's.
+
+    The caller holds the interpreter's lock, so that no frame changes meanwhile."""
     known = {thread.ident: thread.name for thread in threading.enumerate()}
     passed = (threading.main_thread().ident, threading.get_ident())
     parts = []
@@ -59,7 +62,9 @@ def others() -> str:
 
 
 def ask(pid: int) -> str:
-    """Signal a process that has registered: "" or why it was not done. Never harms one that has not."""
+    """Signal a process to write its stacks, if it has registered. Returns "" or why it was not signalled.
+
+    A process that has not registered is never signalled, because the signal would end it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         if "\nState:\tT" in status:
@@ -74,8 +79,8 @@ def ask(pid: int) -> str:
 
 
 def native(pid: int) -> str:
-    """The kernel's view of a process: per thread its state, what it sleeps in, and its kernel stack where we
-    may read it."""
+    """The kernel's view of a process: each thread's state, what it sleeps in, and its kernel stack if
+    readable."""
     lines = []
     for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
         state = _first(task / "status", "State:")

@@ -1,4 +1,3 @@
-"""Start the processes of a node: warm interpreters, the zygote that forks them, and what Linux offers for
-both.
+"""Start the processes of a node: the launcher, and the zygote that forks warm interpreters for it.
 
-Standard library and holdfast.ipc.frames only."""
+Standard library, holdfast.ipc, holdfast.folders, holdfast.removal and holdfast.logs only."""

@@ -1,7 +1,7 @@
-"""Decide when and how a launcher ends, and with which exit code, for the process that started it.
+"""Decide when and how a launcher ends, and with which exit code.
 
-An agent's own launcher serves for ever. One that is a container's main process (`holdfast exec`) may end
-with a job, and passes a SIGTERM on to the agent, so that the node is left in order. Standard library only."""
+The launcher of an agent serves for ever. One that is a container's main process (`holdfast exec`) may end
+with a job, and passes SIGTERM on to the agent, so that the node is left in order. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from dataclasses import dataclass
 
 ORPHANED = 3
 JOB_FAILED = 41
-"""Not 1: a Kubernetes Job must tell "the job failed for good" from an interpreter that crashed."""
+"""Not 1: a Kubernetes Job must distinguish "the job failed for good" from an interpreter that crashed."""
 TERMINATED = 143
 
 
 @dataclass(slots=True)
 class Errand:
-    """When a launcher ends by itself. `code` is the exit code so far."""
+    """When a launcher ends by itself. `code` is the exit code so far.
 
-    job: str = ""  # ends with this job; empty: serves whatever job comes
-    grace_s: float = 0.0  # after SIGTERM the agent has so long to leave; 0: the ranks end at once
+    `over`: its job is over. `stopping`: SIGTERM has come."""
+
+    job: str = ""  # ends with this job; "": serves any job
+    grace_s: float = 0.0  # seconds that the agent has to leave after SIGTERM; 0: the ranks end at once
     code: int = 0
     over: bool = False
     stopping: bool = False
 
     def hear_over(self, job: str, ok: bool) -> bool:
-        """A job is over here. True when it is the one to end with."""
+        """Note that a job is over here. True if the launcher is to end with it."""
         if not self.job or job != self.job:
             return False
         self.over, self.code = True, 0 if ok else JOB_FAILED
         return True
 
     def ask_agent(self, attached: bool) -> bool:
-        """SIGTERM came. True when the agent is to leave first; a second SIGTERM ends it at once."""
+        """SIGTERM has come. True if the agent is to leave first; a second SIGTERM ends it at once."""
         first, self.stopping = not self.stopping, True
         if not self.over:
             self.code = TERMINATED

@@ -1,11 +1,11 @@
-"""Learn what a script imports from its first start, and preload it for the next one.
+"""Learn what a script imports at its first start, and preload it for the next one.
 
-A member tells its launcher which libraries it imports; the zygote imports them too, so that members forked
-later have them. Only what lies in the interpreter's own libraries is learned, never the script's own modules,
-and nothing where HOLDFAST_PRELOAD says what is to be preloaded.
+A member reports to its launcher which libraries it imports. The zygote imports them too, so that members
+forked later have them. Only what lies in the interpreter's library folders is learned, never the script's own
+modules, and nothing if HOLDFAST_PRELOAD names what to preload.
 
-What a library reads from the environment as it is imported is frozen in it. One that reads what differs by
-rank, or what the script sets before it imports, is not preloaded; a member for which a variable that was read
+A library keeps what it read from the environment while it was imported. One that reads values that differ by
+rank, or that the script sets before it imports, is not preloaded. A member for which a variable that was read
 has another value gets a fresh interpreter. Standard library only."""
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from holdfast.launch import linux, reads
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-_learned: set[str] = set()  # in the zygote, and in what is forked from it
-_read: dict[str, str | None] = {}  # variables that these have read, with the values that they saw
+_learned: set[str] = set()  # preloaded modules, in the zygote and its forks
+_read: dict[str, str | None] = {}  # variables that they read, with the values that they saw
 
 _OF_A_RANK = ("MASTER_", "GROUP_", "ROLE_", "LOCAL_", "HOLDFAST_", "TORCHELASTIC_")
 
 
 class Watch:
-    """An import finder that finds nothing, and notes which libraries are looked for. `tell` gets the names
-    and origins of those imported since its last call, and the variables that the script had changed
-    before."""
+    """An import finder that finds nothing and notes which libraries are looked for.
+
+    `tell` is called with the names and files of those imported since its last call, and with the variables
+    that the script had changed before."""
 
     def __init__(self, tell: Callable[[dict[str, str], list[str]], None]) -> None:
         self._tell, self._owner = tell, os.getpid()
@@ -42,15 +43,16 @@ class Watch:
         self._libraries = libraries()
 
     def start(self) -> None:
-        """Begin to note."""
+        """Begin to note imports."""
         sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: Any = None) -> None:
-        """Called by the interpreter for what is not imported yet."""
+        """Called by the interpreter for a module that is not imported yet."""
         if path is not None or os.getpid() != self._owner:
             return
         self._look()
-        if not self._pending:  # else it is there; what is imported last is told by the collector's next turn
+        # Registered once. It also reports the last imports, at the next garbage collection.
+        if not self._pending:
             gc.callbacks.append(self._turn)
         self._pending.add(name)
 
@@ -74,30 +76,31 @@ class Watch:
             self._tell(found, self._changed())
 
     def _changed(self) -> list[str]:
-        """The variables that are not as they were when the script began."""
+        """The variables that differ from when the script began."""
         now = dict(os.environ)
         names = self._environment.keys() | now.keys()
         return sorted(name for name in names if self._environment.get(name) != now.get(name))
 
 
 def libraries() -> tuple[str, ...]:
-    """The folders of the interpreter's libraries, each with a slash at its end."""
+    """The interpreter's library folders, each with a slash at its end."""
     paths = sysconfig.get_paths()
     found = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     return tuple(os.path.join(path, "") for path in [*found, *site.getsitepackages()])
 
 
 def take(modules: Mapping[str, str], changed: Collection[str] = ()) -> str:
-    """In the zygote: import these, where the name means the same file here. The name of the first that
-    must not be there before a fork (it has started a thread, or a GPU's context, or has read what is not the
-    same for all members: of a rank, or `changed` by a script), "" if all is well."""
+    """In the zygote: import these modules, if their names mean the same files here.
+
+    Returns the first module that must not be preloaded, "" if there is none: it has started a thread or a GPU
+    context, or has read a variable that differs between members (a rank's, or one `changed` by a script)."""
     for name, origin in modules.items():
         if name in sys.modules or not _means(name, origin):
             continue
         try:
             with reads.noted() as read:
                 importlib.import_module(name)
-        except Exception as error:  # the script will meet it itself
+        except Exception as error:  # the script will see this error itself
             sys.stderr.write(f"{name} is not preloaded: {error!r}\n")
             continue
         _learned.add(name)
@@ -134,7 +137,7 @@ def _has_gpu() -> bool:
 
 
 def yield_to(folder: str) -> None:
-    """In a member: what was learned from other scripts makes way for modules of this script's folder."""
+    """In a member: drop learned modules that have the name of a module in this script's folder."""
     if not _learned:
         return
     own = {name.partition(".")[0] for name in os.listdir(folder)} & _learned

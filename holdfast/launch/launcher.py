@@ -1,8 +1,7 @@
 """Start, signal and reap the processes of one node, as its agent orders.
 
-`python -m holdfast.launch.launcher --run-dir FOLDER`. It outlives a killed agent, and a new agent adopts
-what runs; its members do not outlive it. Standard library, our framing and log lines only: it runs in the
-trainer's container."""
+It outlives a killed agent, and a new agent adopts what runs; its members do not outlive it. It runs in the
+trainer's container, so it uses the standard library and Holdfast's framing and log lines only."""
 
 from __future__ import annotations
 
@@ -40,14 +39,14 @@ _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
 _OVER_TIMEOUT_S = 30.0
 _CARETAKERS_S = 2.0
-"""Before the launcher's end is overdue: who keeps names of members' semaphores, and stays, is killed then."""
+"""So many seconds before the launcher's end is overdue, caretakers of members' semaphores are killed too."""
 _STRAY_NS = 10_000_000_000
-"""An older end of an unknown process is not that of a member about to be announced: pids come again."""
+"""An older exit of an unknown process does not belong to a member about to be announced: pids are reused."""
 log = logging.getLogger("holdfast.launcher")
 
 
 class Launcher:
-    """One node's processes, and the one agent that speaks for them."""
+    """The processes of one node, and the one agent that controls them."""
 
     def __init__(self, run_dir: Path, orphan_timeout_s: float, errand: Errand | None = None) -> None:
         self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
@@ -73,7 +72,7 @@ class Launcher:
         }
 
     async def serve(self) -> None:
-        """Serve until told to end, or orphaned for too long; then every member is killed."""
+        """Serve until ordered to end, or without an agent for too long; then kill every member."""
         loop = asyncio.get_running_loop()
         linux.become_subreaper()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
@@ -162,7 +161,7 @@ class Launcher:
 
     async def _run(self, message: Message) -> None:
         process = self._processes[message["member"]]
-        if "inherit" in message:  # the agent is in another container: what it has is not for the ranks
+        if "inherit" in message:  # the agent is in another container: its own variables are not for the ranks
             message = {**message, "env": {**message["inherit"], **os.environ, **message["env"]}}
         process.run(message)
         if process.end is not None or process.state == "running":
@@ -173,11 +172,11 @@ class Launcher:
         number = signal.Signals(message["signal"])
         log.info("%s gets %s", process.member, number.name)
         if not process.signal(number) and process.pid == 0 and number == signal.SIGKILL:
-            self._zygote.forget(process.member)  # not forked yet: closing its socket ends it if it will be
+            self._zygote.forget(process.member)  # not forked yet: if it is later, its closed socket ends it
             self._say(process.ended(None, signal.SIGKILL, time.monotonic_ns()))
 
     async def _stacks(self, message: Message) -> None:
-        """Have a member write its Python stacks, and say what the kernel shows of it."""
+        """Make a member write its Python stacks, and report what the kernel shows of it."""
         process = self._processes[message["member"]]
         if process.pid == 0 or process.end is not None:
             return
@@ -205,7 +204,7 @@ class Launcher:
         self._done.set()
 
     def _terminate(self) -> None:
-        """SIGTERM or SIGINT: end at once, or when the agent has left in order."""
+        """On SIGTERM or SIGINT: end at once, or when the agent has left in order."""
         if self.errand.ask_agent(self._agent is not None):
             self._say({"op": "stopping"})
             asyncio.get_running_loop().call_later(self.errand.grace_s, self._done.set)
@@ -238,7 +237,7 @@ class Launcher:
         self._say({**message, "member": process.member})
 
     def _forked(self, process: MemberProcess, pid: int) -> None:
-        if process.end is not None and process.pid == pid:  # said twice, and gone in between
+        if process.end is not None and process.pid == pid:  # reported twice, and ended in between
             return
         process.pid = pid
         self._by_pid[pid] = process
@@ -249,7 +248,7 @@ class Launcher:
             linux.signal_group(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Reap every child that ended: members, the zygote, orphans of members."""
+        """Reap every child that has ended: members, the zygote, orphans of members."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -259,7 +258,7 @@ class Launcher:
                 return
             pid, at_ns = ended.si_pid, time.monotonic_ns()
             if pid in self._by_pid:
-                linux.kill_session(pid)  # before its pid may be used again
+                linux.kill_session(pid)  # before its pid can be reused
             os.waitpid(pid, 0)
             exited = ended.si_code == os.CLD_EXITED
             self._exited(pid, ended.si_status if exited else None, None if exited else ended.si_status, at_ns)
@@ -331,7 +330,7 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _check_version(message: Message, writer: asyncio.StreamWriter) -> None:
-    """Tell another version and raise FrameError: it must not take the agent's place."""
+    """Raise FrameError, and tell the peer, if its version is another: it must not replace the agent."""
     if message.get("version") != VERSION:
         theirs = f"{message.get('version')!r:.80}"
         reason = f"this launcher speaks version {VERSION}, the agent {theirs}: install the same Holdfast"
@@ -340,7 +339,7 @@ def _check_version(message: Message, writer: asyncio.StreamWriter) -> None:
 
 
 def _check_peer(writer: asyncio.StreamWriter) -> None:
-    """Raise PermissionError unless the peer is of our user."""
+    """Raise PermissionError unless the peer belongs to our user or to root."""
     peer: Any = writer.get_extra_info("socket")
     _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid not in (os.getuid(), 0):
@@ -348,7 +347,7 @@ def _check_peer(writer: asyncio.StreamWriter) -> None:
 
 
 def _prepare(run_dir: Path) -> int:
-    """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the fix."""
+    """Make the folder our own and lock it. Returns the lock's descriptor. Exits with the fix."""
     try:
         make_own(run_dir)
     except FolderError as error:
@@ -378,7 +377,7 @@ def main() -> None:
 
 
 def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand, log_format: str = "text") -> int:
-    """Serve in this folder to the end; the exit code. Exits with the mend when the folder cannot be."""
+    """Serve in this folder to the end. Returns the exit code; exits with the fix if it cannot."""
     logs.set_up(log_format, process="launcher")
     lock = _prepare(run_dir)
 

@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class OrphanedError(RuntimeError):
-    """The process that was to be our parent is gone."""
+    """The process that should be our parent is gone."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -31,12 +31,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants of this process become its children from now on."""
+    """Make orphaned descendants of this process its children from now on."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL this process when `parent` ends. Raises OrphanedError when it has ended already."""
+    """Have the kernel kill this process when `parent` ends. Raises OrphanedError if it has ended."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise OrphanedError(f"process {parent} is gone")
@@ -53,7 +53,7 @@ def await_parent(parent: int, timeout_s: float = 10.0) -> None:
 
 
 def children(of: int | str = "self") -> list[int]:
-    """The direct children of this process, or of another, zombies included."""
+    """The direct children of this process, or of another one, zombies included."""
     return [
         int(pid)
         for task in Path(f"/proc/{of}/task").iterdir()
@@ -62,9 +62,11 @@ def children(of: int | str = "self") -> list[int]:
 
 
 def kill_session(leader: int) -> None:
-    """SIGKILL what is left of a session: its leader's process group, and its orphans that are ours now. What
-    has become another user's (by sudo, say) is left alone, and so are caretakers: they end by themselves when
-    all whose names they keep have ended, and remove these names first."""
+    """SIGKILL what is left of a session: its leader's process group, and its orphans that are our children
+    now.
+
+    A process that belongs to another user by now (by sudo, say) is left alone. So are caretakers: they end by
+    themselves when all processes whose names they keep have ended, and remove those names first."""
     below = _left_of(leader)
     if not any(map(is_caretaker, below)):
         with contextlib.suppress(*_OUT_OF_REACH):
@@ -75,12 +77,13 @@ def kill_session(leader: int) -> None:
     while others := {pid for pid in below if pid not in killed and not is_caretaker(pid)}:
         _kill(others)
         killed |= others
-        below = _left_of(leader)  # what they have forked meanwhile
+        below = _left_of(leader)  # including what they have forked meanwhile
 
 
 def is_caretaker(pid: int) -> bool:
-    """Whether a process keeps the names of other processes' semaphores and shared memory, to remove them
-    when these have ended: multiprocessing's resource tracker, torch's manager of shared files."""
+    """Whether a process keeps the names of other processes' semaphores and shared memory.
+
+    It removes them when those processes have ended: multiprocessing's resource tracker, torch_shm_manager."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -89,13 +92,13 @@ def is_caretaker(pid: int) -> bool:
 
 
 def _left_of(leader: int) -> list[int]:
-    """The processes of a session whose leader, a child of ours, has ended, and what these have started."""
+    """The processes of a session whose leader, our child, has ended, and those that they have started."""
     found = []
     for pid in children():
         with contextlib.suppress(*_OUT_OF_REACH):
             if pid != leader and os.getsid(pid) == leader:
                 found.append(pid)
-    for pid in found:  # grows as it goes
+    for pid in found:  # the list grows while it is walked
         with contextlib.suppress(OSError):
             found += [each for each in children(pid) if os.getsid(each) == leader]
     return found
@@ -108,10 +111,10 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def signal_group(leader: int, number: int) -> bool:
-    """Send a signal to a child's process group. False when it is gone, or another user's by now.
+    """Send a signal to a child's process group. False if it is gone, or another user's by now.
 
-    A child just forked leads no group yet: then it is the child alone. It must not have been reaped. SIGKILL
-    is for the child alone, too: `kill_session` is for the rest, once it has ended."""
+    A child just forked leads no group yet: then the signal goes to the child alone. So does SIGKILL always:
+    `kill_session` ends the rest once the child has ended. The child must not have been reaped."""
     for send in (os.kill,) if number == signal.SIGKILL else (os.killpg, os.kill):
         try:
             send(leader, number)
@@ -122,5 +125,5 @@ def signal_group(leader: int, number: int) -> bool:
 
 
 def threads() -> int:
-    """How many threads this process has."""
+    """The number of threads in this process."""
     return len(os.listdir("/proc/self/task"))

@@ -1,4 +1,4 @@
-"""Follow one process per member: from the order to make it, over its interpreter and script, to its end."""
+"""Follow one process per member: from the order to start it, through interpreter and script, to its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ _CHUNK_BYTES = 64 << 10
 
 
 class MemberProcess:
-    """A member's process as the launcher sees it. `state`: spawning, warm, running, exited."""
+    """A member's process as the launcher sees it.
+
+    - `state`: "spawning", "warm", "running" or "exited".
+    - `pid`: 0 until it was forked.
+    - `end`: the message that reports its exit; None while it lives.
+
+    `told` is called with every message from the process."""
 
     def __init__(self, member: str, told: Callable[[MemberProcess, Message], None]) -> None:
         self.member = member
@@ -31,7 +37,9 @@ class MemberProcess:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, log: str) -> Request:
-        """What the zygote needs to fork it. Raises OSError when the log cannot be opened."""
+        """Open its log and its control socket. Returns what the zygote needs to fork it.
+
+        Raises OSError when the log cannot be opened."""
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         ours, theirs = socket.socketpair()
         reader, self._writer = await asyncio.open_connection(sock=ours)
@@ -39,9 +47,9 @@ class MemberProcess:
         return Request(self.member, theirs, descriptor)
 
     def run(self, order: Message) -> None:
-        """Have it become a script: now, or once it is warm. Raises FrameError when the order is too large.
+        """Make it become a script, now or once it is warm; a second order does nothing.
 
-        A second order of the kind does nothing."""
+        Raises FrameError when the order is too large."""
         if self._order is not None:
             return
         encode(order)
@@ -55,7 +63,7 @@ class MemberProcess:
         return {"member": self.member, "pid": self.pid, "state": state}
 
     def ended(self, code: int | None, number: int | None, at_ns: int) -> Message:
-        """Note that the process is gone; the message that reports it."""
+        """Record that the process has ended. Returns the message that reports it."""
         self.state = "exited"
         self.end = {
             "op": "exited",
@@ -69,11 +77,11 @@ class MemberProcess:
         return self.end
 
     def signal(self, number: int) -> bool:
-        """Signal its process group. False when there is none."""
+        """Signal its process group. False if there is none."""
         return self.pid != 0 and self.end is None and linux.signal_group(self.pid, number)
 
     def close(self) -> None:
-        """Close our end of its control socket: an interpreter that still waits ends."""
+        """Close our end of its control socket: an interpreter that still waits ends then."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -95,7 +103,7 @@ class MemberProcess:
                 for message in decoder.feed(data):
                     self._heard(message)
         except (ConnectionError, FrameError):
-            return  # its end is noticed by its exit
+            return  # its exit will be noticed
 
     def _heard(self, message: Message) -> None:
         if self.end is not None:

@@ -1,7 +1,7 @@
 """Notice which variables of the environment code reads, and which it sets.
 
-What a module reads while it is imported is frozen in it: an interpreter that has it preloaded serves only
-members for which those variables are the same. Reads by C code are not seen. Standard library only."""
+A module keeps what it reads while it is imported. An interpreter that has it preloaded can only serve members
+for which those variables are the same. Reads by C code are not seen. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 ALL = "*"
-"""Noted when all variables were asked for."""
+"""Noted when all variables were read."""
 
 _noted: set[str] = set()
 
 
 class _Noting(os._Environ):  # type: ignore[type-arg]
-    """`os.environ` that notes what is asked of it."""
+    """`os.environ`, noting which variables are read from it."""
 
     def __getitem__(self, key: Any) -> Any:
         _noted.add(str(key))
@@ -33,7 +33,7 @@ class _Noting(os._Environ):  # type: ignore[type-arg]
 
 @contextmanager
 def noted() -> Iterator[set[str]]:
-    """The names of the variables that are read within; ALL among them when all were."""
+    """The names of the variables that are read within; ALL among them if all were."""
     plain = type(os.environ)
     _noted.clear()
     os.environ.__class__ = _Noting
@@ -44,7 +44,7 @@ def noted() -> Iterator[set[str]]:
 
 
 def watch_writes(values: Mapping[str, str | None], tell: Callable[[str], None]) -> None:
-    """Call `tell` with the name, once each, when one of these variables is set to another value than this."""
+    """Call `tell` with the name, once each, when one of these variables is set to another value than here."""
     told: set[str] = set()
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,6 +1,6 @@
-"""Turn an interpreter into a user's script, as `python script.py` or `python -m module` would have it.
+"""Turn an interpreter into a user's script, as `python script.py` or `python -m module` would run it.
 
-Standard library and holdfast.ipc.frames only. What was imported before stays imported: that is the point."""
+Modules that were imported before stay imported: that is the point. Standard library and holdfast.ipc only."""
 
 from __future__ import annotations
 
@@ -45,16 +45,21 @@ FRESH_PREFIXES = (
     "TORCH_",
     "PYTORCH_",
 )
-"""Variables that only count when an interpreter or a library starts."""
+"""Variables that have an effect only when an interpreter or a library starts."""
 _APPLIED_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONUNBUFFERED"})
 _ACK_TIMEOUT_S = 1.0
 _TEXT_MAX = 40_000
-"""Characters of a message or a traceback that are sent on: each may take 12 of the 1 MiB of a frame."""
+"""Characters of a message or traceback that are sent: each may take 12 bytes of a frame's 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to become. `env` is the whole environment."""
+    """What to become.
+
+    - `argv`: the script or module, and its arguments.
+    - `env`: the whole environment.
+    - `module`: run it as `python -m`.
+    - `no_python`: it is a program, not a Python script."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -64,7 +69,7 @@ class Order:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Order:
-        """From a `run` frame. Raises ValueError when it is none."""
+        """The order in a `run` frame. Raises ValueError if it is malformed."""
         argv, env, cwd = message.get("argv"), message.get("env"), message.get("cwd")
         if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
             raise ValueError(f"run: argv must be a list of strings, not {argv!r}")
@@ -76,7 +81,7 @@ class Order:
 
 
 def fresh_causes(before: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """The variables for whose sake an interpreter started with `before` cannot serve `wanted`."""
+    """The variables because of which an interpreter started with `before` cannot serve `wanted`."""
     names = {name for name in (*before, *wanted) if name.startswith(FRESH_PREFIXES)} - _APPLIED_LATER
     names |= imports.frozen().keys()
     causes = [name for name in names if before.get(name) != wanted.get(name)]
@@ -87,7 +92,7 @@ def fresh_causes(before: Mapping[str, str], wanted: Mapping[str, str]) -> list[s
 
 
 def open_output() -> None:
-    """Standard output and error as `python -u` has them: what is written is written."""
+    """Make standard output and error unbuffered, as `python -u` does."""
     sys.stdout = sys.__stdout__ = _unbuffered(1)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _unbuffered(2)  # type: ignore[misc]
 
@@ -99,7 +104,7 @@ def _unbuffered(descriptor: int) -> io.TextIOWrapper:
 
 
 def become(order: Order) -> None:
-    """Run the script to its end. Ends by SystemExit, as the script would have it."""
+    """Run the script to its end. Ends by SystemExit, as the script would."""
     inherited = dict(os.environ)
     os.environ.clear()
     os.environ.update(order.env)
@@ -120,9 +125,10 @@ def become(order: Order) -> None:
 
 
 def _show(error: BaseException, trace: types.TracebackType | None) -> None:
-    """Print the exception as the script would have it; at once, where that is the interpreter's own way. An
-    error of the session's is printed once for all ranks: then torch's hook, which names one rank, is left
-    out."""
+    """Print the exception as the script would print it, at once if that is the interpreter's own way.
+
+    A SessionError is printed once for all ranks, so torch's hook, which names one rank, is left out for
+    it."""
     torchs = _kind(error) == "holdfast.SessionError" and "torch.distributed" in sys.excepthook.__module__
     if (torchs or sys.excepthook is sys.__excepthook__) and sys.stderr is not None:
         sys.stderr.write(_told(error))
@@ -135,7 +141,7 @@ def _told(error: BaseException) -> str:
 
 
 def _execute_to_its_end(order: Order) -> None:
-    """Raises SessionError when the script has ended well, and never begun what it had a session for."""
+    """Run the script. Raises SessionError if it ended well but never used its session."""
     try:
         _execute(order)
     except SystemExit as end:
@@ -186,7 +192,7 @@ def _reseed() -> None:
 
 
 def _apply_threads(before: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """The numbers of threads that the libraries would have read from the environment at their start."""
+    """Set the numbers of threads that the libraries would have read from the environment at their start."""
     count = wanted.get("OMP_NUM_THREADS", "")
     torch = sys.modules.get("torch")
     if torch is not None and count.isdecimal() and count != before.get("OMP_NUM_THREADS"):
@@ -214,9 +220,9 @@ def _own_frames_removed(trace: types.TracebackType | None) -> types.TracebackTyp
 
 
 def report(error: BaseException) -> None:
-    """Report to the agent the exception that has left the script, and wait a moment until it has noted it.
+    """Report the exception that left the script to the agent, and wait until it is noted, for a moment.
 
-    The agent may be away: then the log and the exit code alone tell of it."""
+    If the agent is away, only the log and the exit code show it."""
     gate, member = os.environ.get("HOLDFAST_GATE"), os.environ.get("HOLDFAST_MEMBER")
     if not gate or not member:
         return
@@ -236,7 +242,8 @@ def report(error: BaseException) -> None:
 
 
 def _kind(error: BaseException) -> str:
-    """The type's name, in a form that distinguishes the session's errors from a script's of the same name."""
+    """The name of the exception's type. The session's own get a prefix: a script may have types of these
+    names."""
     kind = type(error)
     own = kind.__module__ == "holdfast.errors"
     return f"holdfast.{kind.__qualname__}" if own else kind.__qualname__
@@ -245,7 +252,7 @@ def _kind(error: BaseException) -> str:
 def _words(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as trouble:  # whatever a user's __str__ raises
+    except Exception as trouble:  # a user's __str__ may raise anything
         return f"(its words cannot be had: {type(trouble).__name__})"
 
 
@@ -256,7 +263,7 @@ def exec_program(order: Order) -> None:
 
 
 def exec_fresh(message: Mapping[str, Any], env: dict[str, str]) -> None:
-    """Start this interpreter anew, with this environment, and become the script there. The pid stays."""
+    """Start this interpreter again with this environment and become the script. The pid stays."""
     descriptor = os.memfd_create("holdfast-order", 0)
     os.write(descriptor, json.dumps(message).encode())
     os.lseek(descriptor, 0, os.SEEK_SET)

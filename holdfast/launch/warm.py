@@ -1,8 +1,9 @@
 """Fork warm interpreters: a zygote that has imported torch forks one process per member.
 
 The launcher starts `python -m holdfast.launch.warm --control FD --launcher PID` and asks for members over the
-socket; each is forked twice, so that the launcher (a subreaper) becomes its true parent, and waits for its
-`run` order. Standard library only, besides what it preloads by name."""
+socket. Each member is forked twice, so that the launcher (a subreaper) becomes its parent; it then waits for
+its `run` order. The zygote has no threads, because a fork would lose them. Standard library only, besides
+what it preloads by name."""
 
 from __future__ import annotations
 
@@ -32,13 +33,15 @@ PRELOAD = (
     "torch._dynamo",  # the first optimizer of a process imports it: 1.2 s
     "holdfast.session",
 )
-"""What every training script is likely to import. HOLDFAST_PRELOAD=a,b.c names others in their
-place, and nothing is learned from scripts then (see imports.py)."""
+"""What every training script is likely to import.
+
+HOLDFAST_PRELOAD=a,b.c names other modules instead, and then nothing is learned from scripts (see
+imports.py)."""
 PACKET_BYTES_MAX = 64 << 10
 
 
 def preload(names: Iterable[str]) -> list[str]:
-    """Import these modules; the notes returned name those that cannot be imported."""
+    """Import these modules. Returns a note for each that cannot be imported."""
     notes: list[str] = []
     missing: set[str] = set()
     for name in names:
@@ -58,7 +61,7 @@ def _wanted(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
-    """Run the zygote. Returns only in the members that it forks."""
+    """Run the zygote. Returns only in the members that it forks. `bare`: preload nothing."""
     linux.die_with_parent(launcher)
     before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread pool would be lost in the fork
@@ -105,7 +108,7 @@ def _fork(control: socket.socket, name: str) -> bool:
 
 
 def _fork_again(control: socket.socket, name: str) -> None:
-    """In the child between: leave a grandchild, and go, so that the launcher adopts it."""
+    """In the intermediate child: fork the member and exit, so that the launcher adopts it."""
     try:
         pid = os.fork()
         if not pid:
@@ -159,17 +162,17 @@ class Member:
     def _tell(self, **message: Any) -> None:
         try:
             self._control.sendall(encode(message))
-        except ConnectionError:  # the launcher wants this member no more: nothing has run yet
+        except ConnectionError:  # the launcher has dropped this member, and nothing has run yet
             os._exit(0)
 
     def _report(self, modules: dict[str, str], changed: list[str]) -> None:
-        """Send what was imported. The script waits for nobody: what cannot be sent at once is left out."""
+        """Report what was imported. What cannot be sent at once is dropped: the script must not wait."""
         message = {"op": "imported", "modules": modules, "changed": changed}
         with contextlib.suppress(OSError):
             self._control.send(encode(message), socket.MSG_DONTWAIT)
 
     def _complain(self, variable: str) -> None:
-        """A preloaded library has read this before the script could set it: the next start has it afresh."""
+        """Report that a preloaded library has read this variable before the script set it."""
         sys.stderr.write(
             f"holdfast: {variable} is set too late for a library that was preloaded and has read it. Scripts "
             "started from now on have it in time; HOLDFAST_PRELOAD=torch for the agent preloads torch alone\n"

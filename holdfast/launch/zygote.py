@@ -1,4 +1,9 @@
-"""Keep the zygote alive and ask it to fork: the launcher's end."""
+"""Keep the zygote alive, ask it to fork members, and teach it what scripts import: the launcher's end.
+
+The zygote may die at any time. Requests that it has not answered are sent again to the next one. Libraries
+that scripts import are preloaded for later starts. If a lesson kills the zygote or takes too long, none of
+its modules is tried again. A module that spoils it (starts a thread, reads a rank's variables) is refused
+alone."""
 
 from __future__ import annotations
 
@@ -21,17 +26,18 @@ _PACKET_BYTES_MAX = 64 << 10
 _QUICK_DEATH_S = 5.0
 _RESTART_PAUSE_S = 1.0
 log = logging.getLogger("holdfast.launcher")
+# Seconds without new imports before the zygote is taught; the longest time for a lesson.
 _LESSON_PAUSE_S = 1.0
 _LESSON_MAX_S = 60.0
 _LESSON_MAX = 100
-"""Modules in one packet to the zygote."""
+"""Modules in one packet to the zygote, at most."""
 _QUICK_DEATHS_MAX = 3
-"""After so many deaths right after the start, imports are to blame: the next one preloads nothing."""
+"""After so many deaths right after the start, imports are to blame: the next zygote preloads nothing."""
 
 
 @dataclass(slots=True)
 class Request:
-    """A member to be forked: its end of the control socket and its log, both given away."""
+    """A member to be forked, with its end of the control socket and its log, both passed to the zygote."""
 
     member: str
     control: socket.socket
@@ -39,7 +45,7 @@ class Request:
     sent: bool = field(default=False)
 
     def close(self) -> None:
-        """Close what was given away, or never will be."""
+        """Close both: they were passed on, or never will be."""
         if self.log >= 0:
             self.control.close()
             os.close(self.log)
@@ -58,17 +64,17 @@ class Zygote:
         self._started = 0.0
         self._restart: asyncio.TimerHandle | None = None
         self.pid = 0
-        self._learned: dict[str, str] = {}  # of scripts: library and origin, to be preloaded
-        self._refused: set[str] = set()  # libraries that no zygote must have
+        self._learned: dict[str, str] = {}  # from scripts: libraries to preload, with their files
+        self._refused: set[str] = set()  # libraries that must not be preloaded
         self._changed: set[str] = set()  # variables that scripts set before they import
-        self._known: set[str] = set()  # of what was learned, what this process has
+        self._known: set[str] = set()  # what the present process has been taught
         self._taking: dict[str, str] = {}
-        self._replaced = False  # this process was killed for another to take its place
+        self._replaced = False  # the present process was killed to be replaced
         self._lesson: asyncio.TimerHandle | None = None
-        self._limit: asyncio.TimerHandle | None = None  # of the lesson that it is at
+        self._limit: asyncio.TimerHandle | None = None  # ends a lesson that takes too long
 
     def start(self) -> None:
-        """Start the process. It sends `ready`; requests wait until then. Raises OSError."""
+        """Start the process. Requests wait until it sends `ready`. Raises OSError."""
         self._restart = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -86,30 +92,31 @@ class Zygote:
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Take what a member reports of its script's imports, or of variables set too late."""
+        """Take a member's report of its script's imports, or of a variable that was set too late."""
         if message["op"] == "imported":
             self._learn(message["modules"], message["changed"])
         else:
             self._late(message["variable"])
 
     def _learn(self, modules: dict[str, str], changed: Sequence[str]) -> None:
-        """Scripts import these: have them preloaded, once nothing new has come for a while. `changed`: the
-        variables that the script had set before."""
+        """Preload what scripts import, once nothing new has come for a while.
+
+        `changed`: variables that the script had set before."""
         self._changed.update(changed)
         known = self._learned.keys() | self._refused
         new = {name: origin for name, origin in modules.items() if name not in known}
-        if new:  # a script that starts again and again puts nothing off
+        if new:  # a script that restarts brings nothing new, and postpones no lesson
             self._learned.update(new)
             self._teach_in(_LESSON_PAUSE_S)
 
     def _late(self, variable: str) -> None:
-        """A script has set this variable, and a library that was preloaded had read it before."""
+        """A script has set this variable after a preloaded library had read it."""
         if variable not in self._changed:
             self._changed.add(variable)
             self._replace()
 
     def _replace(self) -> None:
-        """Replace this process by another one: what it has imported cannot be undone."""
+        """Replace the process: its imports cannot be undone."""
         self._replaced = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
@@ -134,14 +141,13 @@ class Zygote:
         self._known |= set(new)
 
     def _too_long(self, pid: int) -> None:
-        """Give up an import while members wait to be forked. `ended` says that none of these is tried
-        again."""
+        """Stop an import for which members wait. `ended` refuses all modules of this lesson."""
         if self._taking and pid == self.pid:
             log.warning("importing %s takes too long: not preloaded", ", ".join(sorted(self._taking)))
             self._replace()
 
     def _taught(self, spoilt: str) -> None:
-        """It has what it was to import. `spoilt`: what it must not have; then another takes its place."""
+        """The lesson is over. `spoilt`: a module that must not be preloaded; then the process is replaced."""
         taken, self._taking = self._taking, {}
         if self._limit is not None:
             self._limit.cancel()
@@ -165,16 +171,16 @@ class Zygote:
             self._send(request)
 
     def forget(self, member: str) -> None:
-        """The member is known to be forked, or is wanted no more."""
+        """Drop a request: the member was forked, or is not wanted any more."""
         request = self._waiting.pop(member, None)
         if request is not None:
             request.close()
 
     def ended(self) -> None:
-        """The process died: start another. What was asked for and not yet forked is asked for again."""
+        """The process has ended: start another. Requests that it did not answer are sent again."""
         self._close_control()
         self.pid = 0
-        self._refuse(*self._taking)  # it may have died of one of them: none is tried again
+        self._refuse(*self._taking)  # one of them may have killed it: none is tried again
         self._taking, self._known = {}, set()
         quick = not self._replaced and time.monotonic() - self._started < _QUICK_DEATH_S
         self._replaced = False
@@ -188,12 +194,12 @@ class Zygote:
     def _start_again(self) -> None:
         try:
             self.start()
-        except OSError as error:  # no process or descriptor to be had now
+        except OSError as error:  # no process or descriptor is free now
             log.error("the zygote cannot be started, and is tried again: %s", error)
             self._start_in(_RESTART_PAUSE_S)
 
     def close(self) -> None:
-        """Forget everything. The process ends when its socket does, or is killed by the caller."""
+        """Drop everything. The process ends with its socket, or the caller kills it."""
         for timer in (self._restart, self._lesson, self._limit):
             if timer is not None:
                 timer.cancel()
@@ -213,10 +219,10 @@ class Zygote:
         descriptors = [request.control.fileno(), request.log]
         try:
             socket.send_fds(self._control, [packet], descriptors)
-        except BlockingIOError:  # hundreds are queued: try again when it has worked some off
+        except BlockingIOError:  # hundreds are queued: try again later
             asyncio.get_running_loop().call_later(0.05, self._resend, request.member)
         except ConnectionError:
-            return  # it died; `ended` follows, and sends again
+            return  # it died; `ended` follows, and sends this again
 
     def _resend(self, member: str) -> None:
         request = self._waiting.get(member)

@@ -1,1 +1,1 @@
-"""Enter a generation and leave it: barrier, process groups, the state of the first step, what is clean."""
+"""Enter a generation and leave it: barrier, process groups, restored state, steps, snapshots."""

@@ -1,9 +1,9 @@
-"""Run the script's callbacks after each step, also when the ranks had to form anew behind it.
+"""Run the script's callbacks after each step, also if the ranks form a new generation right after it.
 
-A callback runs behind the body of a step, where the step is complete on this rank. A rank that is broken
-before its callback has returned, and one that takes a dead rank's place, would miss it: so where a generation
-begins, all ranks run those of the step before once more if one of them has not. Callbacks may use collectives
-for that."""
+A callback runs after the body of a step, when the step is complete on this rank. A rank that breaks before
+its callback has returned, or one that replaces a dead rank, would miss it. So when a generation begins, all
+ranks run the callbacks of the step before once more if one rank has not. All of them do, because callbacks
+may use collectives."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class AfterStep:
     def __init__(self, state: RankState) -> None:
         self._state = state
         self._callbacks: list[Callable[[int], object]] = []
-        self._done = -1  # the step whose callbacks have all returned last
+        self._done = -1  # the newest step whose callbacks have all returned
 
     def add(self, callback: Callable[[int], object]) -> None:
-        """Call it after each step from now on. Raises SessionError."""
+        """Call `callback` after each step from now on. Raises SessionError."""
         if self._state.entry.inside:
             raise SessionError("after_step: call it before the function under @session.elastic is entered")
         if not callable(callback):
@@ -36,8 +36,9 @@ class AfterStep:
         self._callbacks.append(callback)
 
     def run(self, step: int) -> None:
-        """Call them: this rank has completed a step. Raises SessionError when a callback changes what is
-        tracked."""
+        """Call the callbacks for a step that this rank has completed.
+
+        Raises SessionError if a callback changes tracked state."""
         if not self._callbacks:
             return
         before = self._state.guard.look()
@@ -52,8 +53,9 @@ class AfterStep:
         self._done = step
 
     def resume(self, step: int, gather: Callable[[list[int]], list[list[int]]]) -> None:
-        """A generation begins with `step` completed steps: no rank goes on before all have run what follows
-        the last of them. All ranks call it together; `gather` gives every rank's numbers."""
+        """Begin a generation with `step` completed steps: run the last one's callbacks if some rank has not.
+
+        All ranks call it together, and none goes on before that. `gather` returns every rank's numbers."""
         if step > self._state.functions.base and any(
             late for (late,) in gather([int(self._done != step - 1)])
         ):

@@ -1,4 +1,4 @@
-"""Run an elastic function where there is no agent: one pass, in torchrun's process group if there is one."""
+"""Run an elastic function without an agent: one pass, in torchrun's process group if there is one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def run(runtime: Runtime, name: str, function: Callable[[], R]) -> R:
-    """Enter it. An exception that leaves it ends it, too: the next one counts its own steps."""
+    """Run the function. An exception that leaves it ends it too: the next function counts its own steps."""
     state = runtime.state
     known = state.functions
     known.call(name)

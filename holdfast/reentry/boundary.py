@@ -1,4 +1,4 @@
-"""Do what follows a completed step: report to the agent, compare ranks, take the snapshot that is due."""
+"""Do what follows a complete step: report to the agent, compare ranks, take a snapshot if one is due."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from holdfast.reentry.runtime import Runtime
 
 _OWED_TOLD = 3
-"""After so many snapshots that were due and put off, the log says why there are none."""
+"""After so many snapshots that were put off, the log says why there are none."""
 log = logging.getLogger("holdfast.sdk")
 
 
 def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
-    """Report a completed step, compare with the other ranks, and take the snapshot that is due."""
+    """Report a complete step, compare state with the other ranks, and take a snapshot if one is due."""
     state = runtime.state
     first = state.entry.timing
     if first is not None:
@@ -49,14 +49,15 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
 
 
 def _is_due(state: RankState, every: int) -> bool:
-    """Whether a snapshot is due, by the step's number or because one was put off. That of a function's last
-    step is taken with its value."""
+    """Whether a snapshot is due, by the step's number or because one was put off.
+
+    That of a function's last step is not taken here: it is taken together with the function's result."""
     due = bool(every) and (state.owed_snapshots > 0 or state.completed % every == 0)
     return due and bool(state.tracked.objects) and not _ends(state)
 
 
 def _postpone(state: RankState) -> None:
-    """Put a due snapshot off: gradients are carried over this boundary. Logged once."""
+    """Put a due snapshot off, because gradients cross this boundary. The third time in a row is logged."""
     every = state.environment.snapshot_every
     if every and state.completed % every == 0:
         state.owed_snapshots += 1
@@ -69,11 +70,12 @@ def _postpone(state: RankState) -> None:
 
 
 def _ends(state: RankState) -> bool:
-    """Whether this was the last step of its loop: the function's end keeps its state, with its value."""
+    """Whether this was the last step of its loop."""
     return state.completed == state.entry.last_step
 
 
 def _started(state: RankState, agent: AgentClient, first: tuple[float, float, float], now_ns: int) -> None:
+    """Report the first complete step of a generation, with the durations of the recovery."""
     form_s, restore_s, begun = first
     if state.page is not None:
         state.page.resumed_ns = now_ns
@@ -84,7 +86,7 @@ def _started(state: RankState, agent: AgentClient, first: tuple[float, float, fl
 
 
 def skip(runtime: Runtime, windows: tuple[tuple[int, int], ...]) -> None:
-    """Leave these batches out from now on, and note that in the ledger."""
+    """Leave these batches out from now on, and record that in the ledger."""
     state, ledger = runtime.state, runtime.streams.ledger
     if ledger is not None:
         for first, end in windows:

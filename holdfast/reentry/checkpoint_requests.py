@@ -1,4 +1,4 @@
-"""Request checkpoints for the script: a handle for each, which learns what became of it."""
+"""Request checkpoints for the script, and give it a handle for each that learns the outcome."""
 
 from __future__ import annotations
 
@@ -17,12 +17,23 @@ if TYPE_CHECKING:
 
 _OUTCOMES = ("committed", "skipped", "failed")
 _ROOM_WAIT_S = 10.0
-"""How long a forced snapshot waits for a slot: the others must have theirs, and an upload its bytes."""
+"""Seconds that a requested snapshot waits for a slot: all ranks must have taken their newest snapshot first,
+and uploads must have finished reading theirs."""
 
 
 class CheckpointHandle:
-    """The outcome of a requested checkpoint. `outcome`: "" while it is open, then committed, skipped or
-    failed; `reason` says why, or what was made; `checkpoint` is the id of a committed one."""
+    """The outcome of a checkpoint that the script asked for.
+
+        handle = session.checkpoint()
+        ...
+        if handle.wait(60) != "committed":
+            print(handle.reason)
+
+    - `outcome`: "" while open, then "committed", "skipped" (not made) or "failed".
+    - `reason`: why it was skipped or failed, or what was made.
+    - `checkpoint`: the id of a committed one, else "".
+    - `generation`: the one that asked. If it ends first, the request fails.
+    - `request`: the id that agents use; "" until the step that asked is complete."""
 
     def __init__(self, agent: AgentClient | None, generation: int) -> None:
         self._agent = agent
@@ -32,8 +43,10 @@ class CheckpointHandle:
         self.outcome = self.reason = self.checkpoint = ""
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """Block until the outcome is known or the time is over; the outcome. Raises SessionError when it is
-        asked within the very step whose end the checkpoint waits for."""
+        """Block until the outcome is known or `timeout_s` seconds are over. Returns the outcome; "" if still
+        open.
+
+        Raises SessionError inside the step that asked: the checkpoint is made when that step is complete."""
         if not self.request and not self.outcome:
             raise SessionError(
                 "the checkpoint is made when the step that asked for it is complete: wait after that, or ask "
@@ -47,7 +60,7 @@ class CheckpointHandle:
         return self.outcome
 
     def resolve(self, outcome: str, reason: str = "", checkpoint: str = "") -> None:
-        """Set the outcome; the first one stays."""
+        """Set the outcome; only the first call has an effect."""
         with self._setting:
             if not self.outcome:
                 self.reason, self.checkpoint, self.outcome = reason, checkpoint, outcome
@@ -61,16 +74,16 @@ class CheckpointHandle:
 
 
 class CheckpointRequests:
-    """The checkpoints requested in one generation whose outcomes are open."""
+    """The checkpoints requested in one generation whose outcomes are still open."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
-        self._waiting: list[CheckpointHandle] = []  # for the end of the step
+        self._waiting: list[CheckpointHandle] = []  # wait for the end of the step
         self._open: list[CheckpointHandle] = []
         self._count = 0
 
     def ask(self, *, now: bool) -> CheckpointHandle:
-        """Request a checkpoint, now or at the end of the step; its handle."""
+        """Request a checkpoint now, or at the end of the step. Returns its handle."""
         handle = CheckpointHandle(self._state.agent, self._state.generation)
         if self._state.agent is None:
             handle.resolve("skipped", "no agent: this process was not started by Holdfast")
@@ -84,11 +97,11 @@ class CheckpointRequests:
 
     @property
     def due(self) -> bool:
-        """Whether a snapshot is wanted at the end of this step."""
+        """Whether a request waits for a snapshot at the end of this step."""
         return bool(self._waiting)
 
     def step_ended(self) -> None:
-        """Take the snapshot and ask for it to be made durable."""
+        """Take a snapshot and ask the agent to make it durable, for all waiting requests."""
         state, agent = self._state, self._state.agent
         assert agent is not None
         waiting, self._waiting = self._waiting, []
@@ -105,7 +118,7 @@ class CheckpointRequests:
             snapshotting.report(state, agent, skip)
 
     def end(self, reason: str = "") -> None:
-        """Fail every open request: the generation is over, and no answer to them will come."""
+        """Fail every open request: the generation is over and they will not be answered."""
         state = self._state
         for handle in (*self._waiting, *self._open):
             handle.resolve("failed", reason or _ended(handle.generation))

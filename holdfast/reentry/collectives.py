@@ -1,9 +1,8 @@
-"""Prove that the collectives of the current step have succeeded, whatever the script made of their
-exceptions.
+"""Prove that the collectives of the current step have succeeded, even if the script caught an exception.
 
-Judged from the group itself: one that is broken carries nothing any more. When it is found broken, only those
-collectives have succeeded that had ended when it was last seen whole; if the script has begun another one
-since, the step is not counted. Interrupts, and the order in which they come, play no part in it."""
+The proof is the group itself: a broken group carries nothing any more. When a group is found broken, only
+those collectives are known to have succeeded that had ended when it was last seen whole. If the script has
+begun another one since, the step does not count. Neither interrupts nor their order matter to the proof."""
 
 from __future__ import annotations
 
@@ -28,9 +27,11 @@ class CollectiveProof:
 
     def __init__(self, state: RankState) -> None:
         self._state = state
-        self._proven: Counts | None = None  # collectives begun, by group, when all had succeeded
+        # Collectives begun, by group, when all were last known to have succeeded.
+        self._proven: Counts | None = None
         self._generation = 0
-        self._lost: frozenset[str] = frozenset()  # groups of older generations, whose last one never ended
+        # Groups of older generations whose last collective never ended.
+        self._lost: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         """Begin a step."""
@@ -44,7 +45,7 @@ class CollectiveProof:
         self._prove()
 
     def check(self, what: str) -> None:
-        """Raise CollectiveFailed when a collective of the step may have failed: `what` must not go on."""
+        """Raise CollectiveFailed, to keep `what` from going on, if a collective may have failed."""
         state = self._state
         if state.agent is None or not state.entry.inside:
             return
@@ -55,8 +56,10 @@ class CollectiveProof:
             )
 
     def _prove(self) -> bool:
-        """Whether nothing is known to have failed. The group is looked at last: what had ended by then, on
-        a group that is whole now, has succeeded."""
+        """Whether no collective is known to have failed.
+
+        The group is checked last: collectives that had ended before, on a group that is whole now, have
+        succeeded."""
         begun = _begun()
         if begun == self._proven:
             return True
@@ -69,7 +72,7 @@ class CollectiveProof:
 
 
 def _begun() -> Counts:
-    """How many collectives each group of now has begun."""
+    """How many collectives each present group has begun."""
     counts = []
     for group in list(distributed_c10d._world.pg_map):
         counted: Any = group  # torch's annotations lack it
@@ -81,7 +84,7 @@ def _begun() -> Counts:
 
 
 def _unended() -> set[str]:
-    """The groups, by torch's flight recorder, whose newest collective has not ended; "" when it is off."""
+    """The groups whose newest collective has not ended, by torch's flight recorder; {""} if it is off."""
     recorder: Any = c10d  # torch's annotations lack it
     shown = json.loads(recorder._dump_fr_trace_json(False, True)).get("pg_status") or {}
     late = {
@@ -93,14 +96,14 @@ def _unended() -> set[str]:
 
 
 def _left_in_order(state: RankState) -> bool:
-    """Whether the generation ends at a step's boundary: then peers go when they have completed the step."""
+    """Whether the generation ends at a step boundary: then a peer that has completed the step may leave."""
     agent = state.agent
     assert agent is not None
     return agent.halted(state.generation) and not agent.interrupted(state.generation)
 
 
 def _forget_half_steps(state: RankState) -> None:
-    """A scaler that was left between its unscaling and its update would not unscale in the step's retry."""
+    """Clear GradScalers left between unscaling and update: they would not unscale in the step's retry."""
     for thing in state.tracked.small.values():
         if isinstance(thing, torch.amp.GradScaler):
             thing._per_optimizer_states.clear()

@@ -1,4 +1,10 @@
-"""Run an elastic function through its generations: barrier, form, restore, train, and back after a break."""
+"""Run an elastic function through its generations: barrier, form, restore, train, and again after a break.
+
+`_Loop` is one call of the function; each turn of its loop is one generation. The rank reports `ready` with
+the step at which its state is clean, waits for the agent's description of the next generation, forms the
+process groups, restores the state and calls the function. After an interrupt or a broken collective it notes
+which state is still clean and returns to the barrier; any other exception is raised unchanged. A rank that
+has finished keeps its state until all have: if a peer is lost before that, it returns to the barrier."""
 
 from __future__ import annotations
 
@@ -39,12 +45,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then it is the script's own
+_SAME_BREAK_MAX = 3  # unexplained breaks at one step after which the error counts as the script's own
 log = logging.getLogger("holdfast.sdk")
 
 
 def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
-    """The function, entered anew in each generation."""
+    """The function in a wrapper that runs it through all generations."""
     state = runtime.state
 
     @functools.wraps(function)
@@ -67,13 +73,13 @@ class _Loop:
     def __init__(self, runtime: Runtime, agent: AgentClient, name: str, run: Callable[[], Any]) -> None:
         self._runtime, self._state = runtime, runtime.state
         self._agent, self._name, self._run = agent, name, run
-        self._number = 0  # of all functions that the script calls
+        self._number = 0  # index, from 0, among the elastic functions that the script calls
         self._finished, self._result = False, None
-        self._returned = False  # its result is this process's own
-        self._apart = False  # some rank of the generation has yet to come to this function
-        self._entered = False  # a state of this function has been put in place in this process ...
-        self._entered_by_some = False  # ... or in that of some rank of the generation
-        self._breaks = (0, 0)  # (step, breaks there that no interrupt explained)
+        self._returned = False  # this process ran the function itself: the result is its own
+        self._apart = False  # some rank of the generation has not reached this function yet
+        self._entered = False  # state of this function was restored in this process ...
+        self._entered_by_some = False  # ... or in some rank of the generation
+        self._breaks = (0, 0)  # (step, breaks there while no interrupt had come)
 
     def run(self) -> Any:
         state, known = self._state, self._state.functions
@@ -110,8 +116,7 @@ class _Loop:
             self._collect()
 
     def _begin(self) -> Joined | None:
-        """Come to the function that runs, or comes next, with what the script has built. Returns the
-        generation that waits for this process there, if one does."""
+        """Prepare this call. Returns the generation that already waits here for a late process, or None."""
         state, known = self._state, self._state.functions
         state.clean.step = -1
         state.entry.tracks_inside = not state.tracked.objects
@@ -136,14 +141,14 @@ class _Loop:
             self._result = known.value(self._number)
 
     def _join(self, joined: Joined) -> Any:
-        """The others have this function behind them: the generation waits for this process in theirs."""
+        """Return from a function that is over for the others, whose generation waits in a later one."""
         known = self._state.functions
         known.joined, known.behind = joined, True
         self._agent.say(said.Forming(joined.formation.number, "script"))
         return self._passed()
 
     def _passed(self) -> Any:
-        """Return what a function returned that this process was not in."""
+        """Return the result of a function that this process did not take part in."""
         joining.mark_absent(self._state, self._name)
         stepping.between(self._state)
         return self._state.functions.value(self._number)
@@ -183,7 +188,7 @@ class _Loop:
         state, agent = self._state, self._agent
         agent.wait(self._moved)
         if self._finished and not self._over(agent.orders):
-            self._finished = False  # a peer was lost before the job's end: it may need this state
+            self._finished = False  # a peer was lost before the end: it may need this state
             agent.forget("finished")
             self._runtime.requests.end()
             state.clean.step = state.ended = state.completed
@@ -206,22 +211,22 @@ class _Loop:
         return form is not None and form.number > max(state.generation, orders.interrupted)
 
     def _over(self, orders: Orders) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether the wait is over: the job is, or the agent refuses this process, or all may return."""
         if orders.complete is not None or orders.refused:
             return True
         return self._finished and orders.returned >= self._state.generation
 
     def _return(self) -> None:
-        """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
+        """Return from the function on all ranks: all have finished, and the final state is safe."""
         ending.leave(self._runtime, self._agent, self._name)
 
     def _end(self, complete: Complete) -> None:
-        """End with the job. A process without a result (a spare, or one of a job that failed) exits here."""
+        """End with the job. A process without a result (a spare, or any rank of a failed job) exits here."""
         self._runtime.requests.end("the job has ended, and nothing was said of the checkpoint")
         self._state.groups.dissolve()
         self._state.phase = "finished"
         if not complete.ok:
-            reason = complete.reason.partition("\n")[0]  # whoever raised has the traceback
+            reason = complete.reason.partition("\n")[0]  # the rank that raised has logged the traceback
             sys.exit(f"the job has ended: {reason}")
         if not self._finished:
             sys.exit(0)
@@ -229,11 +234,12 @@ class _Loop:
     # ------------------------------------------------------------------ into a generation
 
     def _enter(self, formation: Formation) -> Joined:
-        """Meet the others, and agree with them on the functions that are over."""
+        """Form the generation's groups, and agree with the other ranks on which functions are over."""
         state, agent = self._state, self._agent
         state.generation = formation.number
         if formation.world_size != state.world_size:
-            state.announced_shard = ""  # of state in shards, this rank holds another part from now on
+            # Sharded state: this rank holds another part now.
+            state.announced_shard = ""
         self._runtime.streams.weighting.reset()
         meeting.take_place(state, formation.local_rank)
         state.rank, state.world_size = formation.rank, formation.world_size
@@ -253,7 +259,7 @@ class _Loop:
         return Joined(formation, port, begun, formed, *agreed)
 
     def _begin_state(self, joined: Joined) -> None:
-        """Put the state in place now, or once the function has tracked its objects."""
+        """Restore the state now, or arrange that it is restored once the function has tracked its objects."""
         state, formation, port = self._state, joined.formation, joined.port
         state.functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
         joining.lift(state)
@@ -299,6 +305,7 @@ class _Loop:
             snapshotting.first(state, agent)
 
     def _restore(self, formation: Formation, port: int) -> None:
+        """Restore the state; if that fails, report it and wait for the coordinator's decision."""
         state, resume = self._state, formation.resume
         if self._begins(resume):
             resume, state.clean.step = dataclasses.replace(resume, tier="fresh"), -1
@@ -317,14 +324,16 @@ class _Loop:
             state.groups.narrow(port, ports)
 
     def _begins(self, resume: Resume) -> bool:
-        """Whether a later function begins now: with what each rank's script has made for it. Once a rank has
-        had a state of it, that is trained, and the beginning comes from where it was kept."""
+        """Whether a later function begins with what each script has built. Once some rank has restored a
+        state of it, its own is trained, and the beginning comes from the snapshot taken of it."""
         whole = not (resume.sources or self._apart or self._entered_by_some)
         return bool(self._number) and resume.step == self._state.functions.base and whole
 
     # ------------------------------------------------------------------ out of a generation
 
     def _recoverable(self, error: BaseException) -> bool:
+        """Whether the next generation can repair this error. A break that no interrupt explains is reported,
+        and counts as the script's own after _SAME_BREAK_MAX times at one step."""
         state, agent = self._state, self._agent
         if isinstance(error, Interrupted) and not isinstance(error, CollectiveFailed):
             return True
@@ -344,6 +353,7 @@ class _Loop:
         return True
 
     def _leave(self, error: BaseException) -> None:
+        """Leave the generation: undo or complete the step that broke, and keep what is clean."""
         state = self._state
         if state.phase == "running":
             before, state.clean.step = state.completed, state.guard.settle(state.completed)
@@ -364,7 +374,7 @@ class _Loop:
             recovery_log.tell(self._agent, logging.INFO, "its state is not clean: %s", state.guard.reason)
 
     def _collect(self) -> None:
-        """The groups go, and the wrappers that were tied to them."""
+        """Dissolve the groups, after freeing the wrapped modules that refer to them."""
         state = self._state
         if self._finished:
             return
@@ -376,12 +386,10 @@ class _Loop:
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
-        """Say so, and keep the final state with what the function has returned."""
+        """Report that the function is over here, and keep its final state together with its result."""
         stepping.restore(self._runtime)
         self._state.check_interrupted()
-        self._state.entry.last_step = (
-            self._state.completed + 1
-        )  # one that was left by a break is the last, too
+        self._state.entry.last_step = self._state.completed + 1  # a step left by `break` is the last one too
         stepping.after_break(self._runtime)
         stepping.commit(self._runtime)
         ending.keep_value(self._state, self._name, self._result)

@@ -1,4 +1,4 @@
-"""End an elastic function: keep its value with its final state, and return from it on all ranks."""
+"""End an elastic function: keep its result with its final state, and return from it on all ranks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
     from holdfast.reentry.runtime import Runtime
 
-_LAST_SNAPSHOT_S = 60.0  # how long the end of training waits for room for its snapshot
+_LAST_SNAPSHOT_S = 60.0  # seconds that the end of training waits for room for its snapshot
 _POLL_S = 0.05
 
 
 def keep_value(state: RankState, name: str, result: Any) -> None:
-    """Keep the value that the function has returned on all ranks, if there is one."""
+    """Agree with the other ranks on the function's result, and keep it if there is one."""
     found = joining.same_value(state, result)
     if found.any:
         state.completed = state.functions.end(
@@ -52,12 +52,12 @@ def wait_for_room(state: RankState, agent: AgentClient, skip: Skip | None) -> No
 
 
 def over(state: RankState, agent: AgentClient) -> bool:
-    """Whether the ranks may return from the function they have finished, or the job is over."""
+    """Whether the ranks may return from the function that they have finished, or the job is over."""
     return agent.orders.complete is not None or agent.orders.returned >= state.generation
 
 
 def leave(runtime: Runtime, agent: AgentClient, name: str) -> None:
-    """Return from the function without its groups: all ranks have finished, and the final state is safe."""
+    """Leave the function and its groups: all ranks have finished, and the final state is safe."""
     state = runtime.state
     known = state.functions
     runtime.requests.end("the training is over, and nothing was said of the checkpoint")

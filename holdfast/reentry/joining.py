@@ -1,8 +1,8 @@
-"""Bring a process into a job whose ranks have elastic functions behind them that it was not in.
+"""Bring a process into a job whose ranks have finished elastic functions that it did not take part in.
 
-All ranks of a generation agree on which functions are over before any state is put in place. Who did not know
-returns from those that are over without having been in them, runs what the script has between, and takes the
-state in the function that runs; the others wait for it there."""
+All ranks of a generation agree on which functions are over before any state moves. A process that did not
+know returns from those functions without running them, runs the script's code between them, and restores the
+state in the function that runs. The others wait for it there."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _DIGEST_BYTES = 7
 
 
 def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, bool]:
-    """Agree among all ranks on which functions are over in the generation's state. Returns whether some rank
-    has yet to come to the function that runs; and whether some rank has had a state of that function, as this
-    one has when `entered`."""
+    """Agree among all ranks on which functions are over in the state that the generation restores.
+
+    Returns two facts: whether some rank has not reached the running function yet; and whether some rank has
+    restored a state of that function, as this rank has if `entered`."""
     known = state.functions
     text = max(known.text(), _found(state, resume), key=lambda each: len(functions.parse(each)))
     if state.world_size == 1:
@@ -55,10 +56,9 @@ def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, boo
 
 
 def _found(state: RankState, resume: Resume) -> str:
-    """The finished functions in the header of the state, where this rank is to read that."""
-    with contextlib.suppress(
-        ArenaError, OSError, ValueError, KeyError, RestoreError
-    ):  # the restore will tell
+    """The finished functions in the header of the state, if this rank reads it; else ""."""
+    # An error here is left to the restore, which reports it.
+    with contextlib.suppress(ArenaError, OSError, ValueError, KeyError, RestoreError):
         if resume.reshard:
             return resharding.functions(resume)
         header = restore.header(state, resume)
@@ -68,8 +68,12 @@ def _found(state: RankState, resume: Resume) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What all ranks make of their function's value. `any`: some rank has one; `refused`: why it is not kept;
-    `kept`: some rank has kept the last state already."""
+    """What the ranks agree on about their function's result.
+
+    - `any`: some rank has a result that is not None.
+    - `value`: the result as typed data; None if it is refused.
+    - `refused`: why it is not kept; "": it is.
+    - `kept`: some rank has taken a snapshot of the last state already, without the result."""
 
     any: bool
     value: Any
@@ -93,14 +97,16 @@ def same_value(state: RankState, result: Any) -> Agreed:
 
 
 class Absent:
-    """Stands on a module that was tracked in a function which this process was not in: its parameters are not
-    what that function left, until the state of the one that runs is in place."""
+    """A hook on tracked modules of a function that this process did not take part in.
+
+    Their parameters are not those that the function left, until the state of the running function is
+    restored. Any use of the module before that raises SessionError."""
 
     def __init__(self, name: str, function: str) -> None:
         self._name, self._function = name, function
 
     def __call__(self, *_: Any) -> None:
-        """Refuse whatever is done with the module."""
+        """Refuse the use of the module, unless the session itself looks at it."""
         if not _looking:
             raise SessionError(
                 f"{self._name} has not the state that {self._function} left: this process joined the job "
@@ -110,11 +116,12 @@ class Absent:
 
 
 _looking: list[bool] = []
+"""Not empty while the session itself looks at modules."""
 
 
 @contextlib.contextmanager
 def looking() -> Any:
-    """Mark what is done within as the session's own, not the script's."""
+    """Mark what is done within as the session's own doing, not the script's."""
     _looking.append(True)
     try:
         yield
@@ -123,7 +130,7 @@ def looking() -> Any:
 
 
 def mark_absent(state: RankState, function: str) -> None:
-    """Mark tracked modules as without the state that this function left."""
+    """Mark the tracked modules as not having the state that this function left."""
     for name, thing in state.tracked.objects.items():
         if isinstance(thing, torch.nn.Module):
             for module in thing.modules():
@@ -133,7 +140,7 @@ def mark_absent(state: RankState, function: str) -> None:
 
 
 def lift(state: RankState) -> None:
-    """Let tracked modules be used again: their state is about to come."""
+    """Remove the marks: the state of the tracked modules is about to be restored."""
     for thing in state.tracked.modules:
         for module in thing.modules():
             for hooks, key in _marks(module):

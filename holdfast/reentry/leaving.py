@@ -1,4 +1,4 @@
-"""Keep what a rank needs of a generation that it leaves, and let go of the rest."""
+"""Keep what a rank needs of a generation that it leaves, and release the rest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
     from holdfast.snapshots.snapshot import Kept
 
-_ROOM_WAIT_S = 2.0  # how long the end of a generation waits for room for its snapshot
+_ROOM_WAIT_S = 2.0  # seconds that the end of a generation waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")
 
 
 def preserve(state: RankState, agent: AgentClient) -> None:
-    """Take a snapshot of just this state before anything goes: ranks are about to move."""
+    """Take a snapshot of this very state before ranks move to other places."""
     if state.newest_snapshot == (state.completed, state.generation):
         return
     skip = snapshotting.insist(state, agent, snapshotting.snapshot(state, agent), _ROOM_WAIT_S)
@@ -29,7 +29,7 @@ def preserve(state: RankState, agent: AgentClient) -> None:
 
 
 def stow(state: RankState) -> None:
-    """Keep the state of what was tracked in the function if it is clean, and let go of the objects."""
+    """Keep the state of objects tracked inside the function, if it is clean, and release the objects."""
     kept = state.entry.kept
     if state.clean.step < 0 or kept is None or kept.step != state.clean.step:
         state.entry.kept = None
@@ -44,14 +44,14 @@ def stow(state: RankState) -> None:
 def _keep(state: RankState) -> Kept | None:
     try:
         return state.snapshots.keep(state.clean.step)
-    except StateError as error:  # what the user's state_dict hides is held no more
+    except StateError as error:  # without the objects, what `state_dict` hides is lost
         log.warning("the state of step %d is given up: %r", state.clean.step, error)
         state.clean.step = -1
         return None
 
 
 def let_go(state: RankState) -> None:
-    """Free the models of the generation before: they hang in cycles with their groups."""
+    """Free the modules of the previous generation: reference cycles tie them to its groups."""
     if any(reference() is not None for reference in state.entry.old_modules):
         gc.collect()
     state.entry.old_modules.clear()

@@ -1,4 +1,4 @@
-"""Meet the other ranks of a generation, and free what hangs on the one before."""
+"""Meet the other ranks of a generation, and free what refers to the one before."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def take_place(state: RankState, local_rank: int) -> None:
-    """Set this rank's place on the node, as the coordinator has it: a spare process learns it only now."""
+    """Set this rank's index on its node, as the coordinator assigned it: a spare learns it only now."""
     if state.chosen_device is None:
         state.environment = dataclasses.replace(state.environment, local_rank=local_rank)
 
 
 def gather(state: RankState, numbers: list[int]) -> list[list[int]]:
-    """Gather these numbers from every rank."""
+    """Gather these numbers from every rank: one row per rank."""
     device = carrier(state.backend, state.device)
     return gather_numbers(numbers, device, state.world_size)
 
 
 def settle(state: RankState) -> None:
-    """Learn which connections belong to the groups, once the function has made its meshes."""
+    """Learn which connections belong to the script's own groups, once the function has made its meshes."""
     if state.backend != "gloo":
         return
     own = state.groups.listeners()
@@ -44,8 +44,9 @@ def settle(state: RankState) -> None:
 
 
 def check_past(state: RankState, agent: AgentClient, name: str, number: int, formation: Formation) -> None:
-    """Exit when the generation's state is of an earlier function: a process that has passed it cannot use it,
-    and its script is run again."""
+    """Exit if the generation's state is that of an earlier function.
+
+    A process that has passed that function cannot use the state, so its script is started again."""
     step = formation.resume.step
     if number and step <= state.functions.finished[number - 1].end:
         words = f"{name}: the state that is left, of step {step}, is that of a function before it"
@@ -54,7 +55,7 @@ def check_past(state: RankState, agent: AgentClient, name: str, number: int, for
 
 
 def clear(error: BaseException) -> None:
-    """Free what the frames of a caught exception hold: the wrapped model above all."""
+    """Free what the frames of a caught exception hold, above all the wrapped model."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:

@@ -1,7 +1,6 @@
-"""Refuse mistakes of a script that would go wrong in silence, or be reported badly, at once and with the
-cure.
+"""Refuse mistakes of a script that would go wrong silently or be reported badly, and name the fix.
 
-Each is a SessionError, which ends the job: it would be raised again however often the script is started."""
+Each is a SessionError and ends the job: it would be raised again however often the script was started."""
 
 from __future__ import annotations
 
@@ -31,8 +30,9 @@ _NO_GROUP = (
     "a default process group stands that the session has not made: remove "
     "torch.distributed.init_process_group(...) from the script; session.elastic makes one in each generation"
 )
-_begun: list[bool] = []  # an elastic function of this process was called
+_begun: list[bool] = []  # not empty once this process has called an elastic function
 _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
+"""The states of the sessions that have had an agent."""
 
 
 class Mistakes:
@@ -41,14 +41,17 @@ class Mistakes:
     def __init__(self, state: RankState, collectives: CollectiveProof) -> None:
         self._state, self._collectives = state, collectives
         self._hook: Any = None
-        self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of no tracked module
-        self.used = False  # by the elastic function that runs: steps or restore
+        # Optimizers that step no parameter of a tracked module.
+        self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.used = False  # the running function has used steps or restore
         if state.environment.agent_socket:
             _connected.add(state)
 
     def watched(self, function: Callable[[], R], name: str) -> Callable[[], R]:
-        """The function of one call of an elastic function. Raises SessionError where it never trains, or
-        where a group of the script's own stands in its way."""
+        """Wrap the function of one call of an elastic function.
+
+        Raises SessionError if the function never trains, or if the script has made a process group of its
+        own."""
         state = self._state
         _begun.append(True)
         if state.agent is not None and state.groups.foreign:
@@ -69,12 +72,13 @@ class Mistakes:
         return run
 
     def close(self) -> None:
-        """Remove the hook."""
+        """Remove the hook from all optimizers."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def _listen(self) -> None:
+        """Hook into the steps of all optimizers of this process. The hook holds only a weak reference."""
         if self._hook is None:
             itself = weakref.ref(self)
 
@@ -86,7 +90,10 @@ class Mistakes:
             self._hook = torch_optimizer.register_optimizer_step_pre_hook(hook)
 
     def _before(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer of this process, any, is about to step."""
+        """Check any optimizer of this process that is about to step.
+
+        A tracked one may step only if the collectives so far have succeeded. One that is not tracked must not
+        step parameters of tracked modules."""
         state = self._state
         if not state.entry.inside or optimizer in self._strangers:
             return
@@ -106,7 +113,7 @@ class Mistakes:
 
 
 def _stepped_by(optimizer: torch.optim.Optimizer, state: RankState) -> str:
-    """The tracked module whose parameters an optimizer has, "" for none."""
+    """The name of the tracked module whose parameters this optimizer steps; "" for none."""
     own = set(map(id, parameters_of(optimizer)))
     for name, thing in state.tracked.objects.items():
         if thing in state.tracked.modules and any(id(each) in own for each in thing.parameters()):
@@ -115,12 +122,12 @@ def _stepped_by(optimizer: torch.optim.Optimizer, state: RankState) -> str:
 
 
 def _within(state: RankState) -> bool:
-    """Whether a tracked optimizer steps now, and this is one that it is made of (ZeroRedundancyOptimizer)."""
+    """Whether a tracked optimizer steps now, of which this one is a part (ZeroRedundancyOptimizer)."""
     return state.guard.stepping
 
 
 def check_named(unnamed: Iterable[Any]) -> None:
-    """Raise SessionError on objects that were given without a name."""
+    """Raise SessionError for objects that were given without a name."""
     kinds = [type(thing).__name__ for thing in unnamed]
     if kinds:
         name = "optimizer" if "optim" in type(next(iter(unnamed))).__module__ else "model"
@@ -128,7 +135,7 @@ def check_named(unnamed: Iterable[Any]) -> None:
 
 
 def check_inside(state: RankState, what: str) -> None:
-    """Raise SessionError outside of the elastic function."""
+    """Raise SessionError outside the elastic function."""
     if not state.entry.inside:
         raise SessionError(
             f"{what}: call it in the function under @session.elastic: outside of it there is no group, and "
@@ -137,7 +144,7 @@ def check_inside(state: RankState, what: str) -> None:
 
 
 def check_kept(state: RankState) -> None:
-    """Raise SessionError where a tracked optimizer steps what no tracked object holds: it would be lost."""
+    """Raise SessionError if a tracked optimizer steps a parameter that no tracked object holds."""
     name, parameter = state.tracked.homeless()
     if parameter is not None:
         raise SessionError(
@@ -147,7 +154,7 @@ def check_kept(state: RankState) -> None:
 
 
 def check_wraps(state: RankState) -> None:
-    """Raise SessionError where session.ddp would give a bare module to a rank that has peers."""
+    """Raise SessionError if session.ddp would return a bare module to a rank that has peers."""
     under_agent = state.agent is not None
     if not state.entry.inside and (under_agent or (state.world_size > 1 and not dist.is_initialized())):
         raise SessionError(
@@ -157,13 +164,13 @@ def check_wraps(state: RankState) -> None:
 
 
 def check_no_group(made: Iterable[Groups]) -> None:
-    """Raise SessionError when the script has made the default group itself."""
+    """Raise SessionError if the script has made the default process group itself."""
     if dist.is_initialized() and all(groups.foreign for groups in made):
         raise SessionError(_NO_GROUP)
 
 
 def check_begun() -> None:
-    """At the script's end: raise SessionError when a session has met its agent and no elastic function was
+    """At the script's end, raise SessionError if a session had an agent and no elastic function was
     called."""
     owners = [state.agent.owner for state in _connected if state.agent is not None]
     if os.getpid() in owners and not _begun:
@@ -173,7 +180,6 @@ def check_begun() -> None:
 
 
 def explain(error: BaseException) -> None:
-    """Raise SessionError in place of torch's error when the script makes the default group in the
-    function."""
+    """Raise SessionError in place of torch's error if the script makes the default group in the function."""
     if isinstance(error, ValueError) and _TWICE in str(error):
         raise SessionError(_NO_GROUP).with_traceback(error.__traceback__) from None

@@ -1,4 +1,6 @@
-"""Compose what a rank reports to its agent of itself, in the agent client's thread: hello, beats, numbers."""
+"""Compose what a rank reports about itself to its agent: hello, beats, numbers.
+
+All of it runs in the agent client's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def hello(state: RankState) -> Hello:
-    """The hello: which member this is, where it stands, and which clean step it holds (-1: none)."""
+    """The hello: which member this is, its phase and generation, and its clean step (-1: none)."""
     held = state.clean.step if state.phase in ("ready", "finished") else -1
     return Hello(
         version=VERSION,
@@ -31,14 +33,15 @@ def hello(state: RankState) -> Hello:
 
 
 def ended(state: RankState) -> int | None:
-    """The newest step that a generation may begin at without leaving out what this rank has not run yet;
-    None: there is no such limit, because the script lets the tails of steps be cut, or this process has
-    trained nothing."""
+    """The newest step at which a generation may begin without leaving out code that this rank has to run.
+
+    None: no limit, because the script lets the tails of steps be cut, or because this process has trained
+    nothing."""
     return None if state.guard.skippable or not state.clean.generation else state.ended
 
 
 def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> Beat:
-    """The beat: that it lives, and where it stands. Sends what the script has reported beforehand."""
+    """The beat: this process lives, and its progress. Sends the script's reported numbers first."""
     _send_report(state, reports, anomalies)
     return Beat(state.phase, state.generation, state.completed)
 

@@ -1,7 +1,7 @@
-"""Put together what a Session is made of: the rank's state, and the components that act on it.
+"""Put together the parts of a Session: the rank's state, and the components that act on it.
 
-A component is given the RankState and the components that it needs, never the Runtime. The functions of this
-package, which drive a rank through steps and generations, take the Runtime where they need several."""
+A component receives the RankState and the components it needs, never the Runtime. The functions of this
+package, which drive a rank through steps and generations, receive the Runtime if they need several."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Runtime:
-    """One rank's state and components. `data_change`: as Session's."""
+    """One rank's state and components. The arguments are Session's."""
 
     def __init__(
         self, environment: Environment, *, seed: int | None, backend: str | None, data_change: str
@@ -56,11 +56,11 @@ class Runtime:
 
 
 _groups: dict[str, Groups] = {}
-"""By member, those of its newest session, whose generation may wait for this process."""
+"""By member, the groups of its newest session: a generation may be waiting in them for this process."""
 
 
 def _groups_of(environment: Environment, backend: str, done: Functions) -> Groups:
-    """The groups of the session before, where they serve; else new ones."""
+    """The groups of the previous session if they can be used, else new ones."""
     found = _groups.get(environment.member) if environment.agent_socket else None
     if found is None or found.backend != backend:
         found, done.joined = Groups(environment.address, backend), None

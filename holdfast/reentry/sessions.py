@@ -19,9 +19,9 @@ _living: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 def begin(runtime: Runtime) -> None:
-    """Connect a session that the script has made to its agent, if there is one. Raises SessionError."""
+    """Connect a new session to its agent, if there is one. Raises SessionError."""
     if runtime.state.environment.agent_socket:
-        # its own groups may be those of a session before, which is gone: a generation waits in them
+        # Its groups may be those of a former session that no longer exists: a generation waits in them.
         misuse.check_no_group((runtime.state.groups, *(other.state.groups for other in list(_living))))
         _make_way()
         _connect(runtime)
@@ -29,7 +29,7 @@ def begin(runtime: Runtime) -> None:
 
 
 def _make_way() -> None:
-    """Close the sessions before: the script makes another one that has an agent. Raises SessionError."""
+    """Close earlier sessions that have an agent: the script makes another one. Raises SessionError."""
     for other in list(_living):
         if other.state.agent is None or other.state.closed:
             continue
@@ -43,6 +43,7 @@ def _make_way() -> None:
 
 
 def _connect(runtime: Runtime) -> None:
+    """Serve this rank's TCPStore and start the connection to the agent."""
     state = runtime.state
     state.store_address = state.groups.serve(
         lambda: state.agent.inodes() if state.agent is not None else set()
@@ -59,11 +60,11 @@ def _connect(runtime: Runtime) -> None:
 
 
 def close(runtime: Runtime) -> None:
-    """Let go of everything that a session holds."""
+    """Release everything that a session holds."""
     state = runtime.state
     state.closed = state.closed or "it was closed"
     runtime.requests.end("the session was closed")
-    if state.functions.joined is None:  # else a generation waits for the next session of this process
+    if state.functions.joined is None:  # else a generation waits for this process's next session
         state.groups.dissolve()
     runtime.mistakes.close()
     if state.agent is not None:
@@ -77,7 +78,7 @@ def close(runtime: Runtime) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Let go, in a DataLoader's worker, of the agent and the peers: they are the parent's."""
+    """Release, in a DataLoader's worker, the connections to the agent and to peers: they are the parent's."""
     for runtime in list(_living):
         runtime.state.groups.neutralise()
         if runtime.state.agent is not None:

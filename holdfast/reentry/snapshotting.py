@@ -1,4 +1,6 @@
-"""Take snapshots of this rank's state, and ask the agent for the room that they need."""
+"""Take snapshots of this rank's state, and ask the agent for the room they need.
+
+A snapshot that cannot be made is skipped with a reason, which is reported; it never ends the training."""
 
 from __future__ import annotations
 
@@ -18,20 +20,23 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 _POLL_S = 0.05
-_FIRST_WAIT_S = 2.0  # how long the start of a function waits for room for its snapshot
+_FIRST_WAIT_S = 2.0  # seconds that the start of a function waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")
 
 
 def ask_early(state: RankState, agent: AgentClient) -> None:
-    """Ask for room as soon as the state is in place, if it is complete. Where ranks hold different parts,
-    report this rank's shard id at once, even if the optimizer has no state yet."""
+    """Ask for room as soon as the state is restored, if it is complete.
+
+    If ranks hold different parts, report this rank's shard id at once, even if the optimizer has no state
+    yet."""
     if state.completed or state.shard_id != shard_ids.WHOLE:
         ask_for_room(state, agent)
 
 
 def ask_for_room(state: RankState, agent: AgentClient, *, forced: bool = False) -> None:
-    """Report how large a snapshot is, and of which shard, once the optimizer has its state. `forced`: even
-    when no snapshots are taken on their own."""
+    """Report how many bytes a snapshot takes, and of which shard, once the optimizer has its state.
+
+    `forced`: also if no snapshots are taken regularly."""
     known = state.snapshots.path and state.announced_shard == state.shard_id
     wanted = forced or state.environment.snapshot_every
     if wanted and state.tracked.objects and not known:
@@ -69,8 +74,9 @@ def last(state: RankState, agent: AgentClient) -> Skip | None:
 
 
 def first(state: RankState, agent: AgentClient) -> None:
-    """Ensure a snapshot of the state that a later function begins with: no process could go back to the
-    function before it."""
+    """Ensure a snapshot of the state that a later function begins with.
+
+    No process can return to the function before it, so its state could not be computed again."""
     if state.environment.snapshot_every and state.tracked.objects:
         skip = insist(state, agent, snapshot(state, agent), _FIRST_WAIT_S)
         if skip is not None:

@@ -1,4 +1,4 @@
-"""Begin and complete one step; decide what a step counts as that the script has left in the middle."""
+"""Begin and complete one step; decide whether a step that the script left in the middle counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def restore(runtime: Runtime) -> None:
-    """Put the state of this generation's first step into what is tracked, if that has not been done yet."""
+    """Restore the state of this generation's first step into the tracked objects, unless that is done."""
     runtime.mistakes.used = True
     entry = runtime.state.entry
     pending = entry.pending
@@ -29,20 +29,24 @@ def restore(runtime: Runtime) -> None:
 
 
 def put_in_place(runtime: Runtime, resume: Resume, port: int) -> set[int]:
-    """Give this rank the state that a generation begins with, and the streams of data their places in it. The
-    ports at which the ranks' groups were accepted. Raises RestoreError, ArenaError or SessionError."""
+    """Restore the state that a generation begins with, and the positions of the data streams.
+
+    Returns the ports at which the ranks' groups were accepted. Raises RestoreError, ArenaError or
+    SessionError."""
     ports = state_restore.restore(runtime.state, runtime.equality, runtime.generators, resume, port)
     runtime.streams.restored(resume)
     return ports
 
 
 def begin(runtime: Runtime, seed: int | None) -> None:
-    """Begin a step. Raises Interrupted when the generation is broken, or ends at this boundary."""
+    """Begin a step. Raises Interrupted if the generation is broken, or is to end at this boundary.
+
+    A generation that is to end does so only at a boundary that carries no gradients: they are in no state."""
     state = runtime.state
     state.check_interrupted()
     guard = state.guard
     halted = state.agent is not None and state.agent.halted(state.generation)
-    if halted and not guard.carries:  # else at the next boundary without gradients of its own
+    if halted and not guard.carries:  # else at the next boundary without carried gradients
         raise Interrupted
     step = state.completed
     runtime.collectives.begin()
@@ -57,9 +61,10 @@ def begin(runtime: Runtime, seed: int | None) -> None:
 
 
 def after_break(runtime: Runtime) -> None:
-    """Decide what a loop that the script has left within a step means. The step is complete if an optimizer
-    has moved, or if what it did cannot be undone; else it comes again. Raises SessionError when the ranks
-    have not left it at the same place."""
+    """Decide whether a step counts that the script left by `break`.
+
+    It is complete if an optimizer has moved, or if what it did cannot be undone; otherwise it runs again.
+    Raises SessionError if the ranks have not left it at the same place."""
     state = runtime.state
     guard = state.guard
     if not guard.entered:
@@ -77,11 +82,12 @@ def after_break(runtime: Runtime) -> None:
 
 
 _UNASKED = -1
-"""Of a rank that has no optimizer (a stage that is frozen), or has not left its loop within a step."""
+"""The answer of a rank without an optimizer (a frozen stage), or of one that is not inside a step."""
 
 
 def _refuse_apart(rows: list[list[int]]) -> None:
-    """Raise SessionError when these (steps completed, left within one, an optimizer has moved) differ."""
+    """Raise SessionError if rows differ. A row: (steps completed, left inside a step, an optimizer has
+    moved)."""
     known = next((row[2] for row in rows if row[2] != _UNASKED), 0)
     places = [_place(row[0], row[1], known if row[2] == _UNASKED else row[2]) for row in rows]
     other = next((rank for rank, place in enumerate(places) if place != places[0]), 0)
@@ -101,15 +107,18 @@ def _place(completed: int, left_half: int, moved: int) -> str:
 
 
 def between(state: RankState) -> None:
-    """Seed for what the script draws between two elastic functions: by the end of the one before alone, so
-    that a process that was started again draws the same."""
+    """Seed for the script's code between two elastic functions.
+
+    The seed follows from the end of the last function alone, so that a process that was started again draws
+    the same numbers."""
     if state.seed is not None:
         seed_step(state.seed, state.step, 0)
 
 
 def complete(runtime: Runtime) -> None:
-    """Complete the step: write it down, call the script's callbacks, and take the snapshot that is due.
-    Raises CollectiveFailed."""
+    """Complete the step: record it, call the script's callbacks, and take a snapshot if one is due.
+
+    Raises CollectiveFailed if a collective of the step may have failed."""
     state = runtime.state
     runtime.collectives.check("the step")
     runtime.streams.end()
@@ -124,10 +133,10 @@ def complete(runtime: Runtime) -> None:
 
 
 def record(runtime: Runtime, step: int) -> int:
-    """Write down that a step is complete; when (CLOCK_MONOTONIC, ns).
+    """Record that a step is complete. Returns when (CLOCK_MONOTONIC, ns).
 
-    Its samples are committed with the next boundary that carries no gradients: a break before goes back
-    behind it."""
+    Its samples are committed at the next boundary that carries no gradients: a break before that boundary
+    undoes the step."""
     state = runtime.state
     now = time.monotonic_ns()
     if state.page is not None:
@@ -140,7 +149,7 @@ def record(runtime: Runtime, step: int) -> int:
 
 
 def commit(runtime: Runtime) -> None:
-    """Write complete steps into the ledger."""
+    """Write complete steps to the sample ledger."""
     state, ledger = runtime.state, runtime.streams.ledger
     if ledger is not None:
         for step in state.uncommitted:

@@ -1,5 +1,7 @@
-"""Copy from a GPU into an arena: its pages are registered with the driver, so that they are written to
-directly, on a stream beside the one that computes. A copy waits for what was queued before it."""
+"""Copy from a GPU into an arena.
+
+The arena's pages are registered with the CUDA driver, so that the GPU writes to them directly, on a stream
+beside the one that computes. A copy starts after the work that was queued before it."""
 
 from __future__ import annotations
 
@@ -15,15 +17,14 @@ log = logging.getLogger("holdfast.sdk")
 
 
 class Lane:
-    """One rank's way from its GPU to the slots of its arena."""
+    """The way from one rank's GPU to the slots of its arena."""
 
     def __init__(self) -> None:
         self._stream: Any = None
-        self._pinned: dict[int, int] = {}  # bytes by address
+        self._pinned: dict[int, int] = {}  # registered bytes by address; 0: could not be registered
 
     def pin(self, area: torch.Tensor) -> None:
-        """Register a slot's memory, once. Memory that cannot be registered is copied to all the same,
-        slower."""
+        """Register a slot's memory, once. Copies to memory that cannot be registered work too, but slower."""
         address = area.data_ptr()
         if address in self._pinned:
             return
@@ -35,7 +36,7 @@ class Lane:
         self._pinned[address] = 0 if status else area.nbytes
 
     def copy(self, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
-        """Copy, and wait until it is done."""
+        """Copy each source to its target, and wait until that is done."""
         device = sources[0].device
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

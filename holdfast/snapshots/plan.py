@@ -1,7 +1,8 @@
-"""Plan which live tensor goes to which place of a slot, once for as long as the same tensors are there.
+"""Plan which live tensor goes to which place of a slot, once for as long as the tensors stay the same.
 
-Modules and optimizers keep their tensors from step to step, so their part of the header is text that stays.
-What is small (options of parameter groups, schedulers, the user's own) is read and encoded each time."""
+Modules and optimizers keep their tensors from step to step, so the text of their part of the header can be
+kept. Small data (options of parameter groups, schedulers, the script's own objects) is read and encoded each
+time."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Part:
-    """One tracked object's tensors and header text."""
+    """One tracked object's tensors and header text.
+
+    - `base`: index of its first tensor in the header.
+    - `names`, `tensors`, `wholes`: for each tensor its path, this rank's memory, and its place in a DTensor
+      (None: it is whole).
+    - `text`: the header text of the object; if `kept`, only the part that does not change."""
 
     name: str
     thing: Any
@@ -33,15 +39,17 @@ class Part:
     tensors: list[torch.Tensor] = field(default_factory=list)
     wholes: list[shards.Place | None] = field(default_factory=list)
     text: str = ""
-    now: str = ""  # what may change of the text, as the newest header has it
-    kept: bool = False  # `text` holds while the next three do (for an optimizer: of its tensors' state)
+    now: str = ""  # the changing part of the text, as in the newest header
+    # `text` is kept, and valid while `holds()` is true (an optimizer's: of its tensors' state only). False:
+    # it is read each time.
+    kept: bool = False
     entries: built.Entries = field(default_factory=lambda: built.Entries((), ()))
     forms: built.Forms = field(default_factory=lambda: built.Forms(()))
-    owners: list[Any] = field(default_factory=list)  # what an optimizer's state keeps for each parameter
-    order: list[Any] = field(default_factory=list)  # its parameters, by whose places that state is named
+    owners: list[Any] = field(default_factory=list)  # an optimizer's state of each parameter
+    order: list[Any] = field(default_factory=list)  # its parameters: their order names that state
 
     def holds(self) -> bool:
-        """Whether every tensor is still where it was, and read as it was."""
+        """Whether every tensor is where it was, and has the same form."""
         if isinstance(self.thing, torch.optim.Optimizer) and not (
             built.same_objects(self.thing.state.values(), self.owners)
             and built.same_objects(parameters_of(self.thing), self.order)
@@ -72,8 +80,10 @@ class Plan:
         self._away_text = json.dumps(away, separators=(",", ":"))
 
     def header(self, random: Any = None, functions: str = "") -> bytes | None:
-        """The header for the state as it is now, or None when the plan no longer fits it. `random`: the
-        generators' states, where they are kept too; `functions`: those that are over."""
+        """The header for the present state, or None if the plan no longer fits it.
+
+        `random`: the generators' states, if they are kept too. `functions`: the finished elastic
+        functions."""
         if self._tracked.objects != self._objects or self._tracked.identity != self._identity:
             return None
         texts = []
@@ -95,6 +105,7 @@ class Plan:
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
     def _text(self, part: Part) -> str | None:
+        """The header text of one object; None if the plan no longer fits it."""
         if not part.kept:
             fresh = _part(part.name, part.thing, part.base, self._names)
             if _read(fresh) != _read(part):
@@ -144,7 +155,8 @@ def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
 
 
 def _collect(part: Part, tree: Any) -> list[int]:
-    """Fill the part's tensors, each memory once; for each tensor met in the tree its index in the header."""
+    """Fill the part's tensors, each memory once. Returns the index in the header of each tensor in the
+    tree."""
     names: list[str] = []
     given: list[torch.Tensor] = []
     state.walk(tree, part.name, names, given)
@@ -177,7 +189,7 @@ def _placed(parts: list[Part]) -> tuple[tuple[layout.Tensor, ...], int]:
 
 
 def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
-    """An optimizer whose options hold no tensors keeps the text of its tensors' state."""
+    """Keep the text of an optimizer's state if that consists of tensors only and its options hold none."""
     inner, only_tensors = _dump(tree["state"], part.name, indices)
     options = any(
         isinstance(value, torch.Tensor) for group in tree["param_groups"] for value in group.values()
@@ -212,15 +224,17 @@ _DICT = '{"dict":['
 
 
 def _join(state_text: str, now_text: str) -> str:
-    """What _dump gives for {"state": {"state": ..., "param_groups": ...}, "parameters": ...}, from the text
-    of the inner state and that of the other two."""
+    """The text of {"state": {"state": ..., "param_groups": ...}, "parameters": ...}, as `_dump` gives it.
+
+    It is joined from the text of the inner state and that of the other two."""
     groups, _, labels = now_text.rpartition(',["parameters",')
     inner = f'{_DICT}["state",{state_text}],{groups[len(_DICT) :]}]}}'
     return f'{_DICT}["state",{inner}],["parameters",{labels}'
 
 
 def _dump(tree: Any, name: str, indices: list[int]) -> tuple[str, bool]:
-    """The tree as typed JSON text, its tensors by these indices in turn; whether it has tensors only."""
+    """The tree as typed JSON text, with its tensors replaced by these indices in turn; and whether it has
+    tensors only."""
     rest = iter(indices)
 
     def leaf(value: Any) -> int | None:
@@ -244,5 +258,5 @@ def _forms(entries: built.Entries) -> built.Forms:
 
 
 def _read(part: Part) -> tuple[list[Any], ...]:
-    """The list of tensors as the header names them; another name makes another list."""
+    """What the header says of the part's tensors; if it differs, the list of tensors is another."""
     return part.names, part.wholes, [(tensor.dtype, tensor.shape) for tensor in part.tensors]

@@ -1,7 +1,7 @@
 """Copy the state into this rank's arena, and read it back.
 
-The plan (which live tensor goes to which place of which slot) is made once and kept while the same tensors
-are there; then a snapshot is one pass of copies at the speed of memory, and a small header."""
+A plan (which live tensor goes to which place of the slot) is made once and kept while the tensors stay the
+same. A snapshot is then one pass of copies at the speed of memory, and a small header."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _Places = tuple[layout.Tensor, ...]
 
 
 def view(memory: memoryview, entry: layout.Tensor) -> torch.Tensor:
-    """The bytes of one tensor of a slot, as a tensor that shares them. Raises RestoreError."""
+    """One tensor of a slot, sharing the slot's bytes. Raises RestoreError."""
     dtype = dtype_of(entry.dtype)
     if not entry.nbytes:
         return torch.empty(entry.shape, dtype=dtype)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a slot mapped for reading only is read only
+        warnings.simplefilter("ignore")  # torch warns of memory that is mapped for reading only
         flat = torch.frombuffer(
             memory, dtype=dtype, count=entry.nbytes // dtype.itemsize, offset=entry.offset
         )
@@ -48,10 +48,10 @@ class Kept:
     step: int
     header: bytes
     tensors: tuple[torch.Tensor, ...]
-    versions: tuple[int, ...]  # of the tensors
+    versions: tuple[int, ...]  # of the tensors, when they were kept
 
     def adopt(self, tracked: Tracked) -> None:
-        """Put it into these objects. Raises RestoreError."""
+        """Restore these objects from it. Raises RestoreError."""
         if tuple(tensor._version for tensor in self.tensors) != self.versions:
             raise RestoreError(
                 "tracked tensors were written to after the generation had ended: build what is tracked "
@@ -65,12 +65,12 @@ class Kept:
 
 
 class Snapshots:
-    """This rank's arena."""
+    """This rank's snapshots, in its arena."""
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self.random: Callable[[], Any] | None = None  # gives the generators' states, when they are kept
-        self.functions: Callable[[], str] = str  # gives what the header is to say of functions that are over
+        self.random: Callable[[], Any] | None = None  # returns generator states, if they are kept
+        self.functions: Callable[[], str] = str  # returns the finished functions, for the header
         self._arena: Arena | None = None
         self._plan: plan.Plan | None = None
         self._header = b""
@@ -79,35 +79,37 @@ class Snapshots:
 
     @property
     def path(self) -> str:
-        """The arena's file, "" when there is none yet."""
+        """The arena's file; "" if there is none yet."""
         return str(self._arena.path) if self._arena is not None else ""
 
     def needs(self) -> int:
-        """Bytes that one slot needs for the state as it is now."""
+        """Bytes that one slot needs for the present state. Raises StateError."""
         self.look()
         assert self._plan is not None
         return layout.room(self._plan.data_bytes, len(self._header))
 
     def look(self) -> tuple[list[torch.Tensor], bytes]:
-        """The live tensors of the state as it is now, and its header. Raises StateError."""
+        """The live tensors of the present state, and its header. Raises StateError."""
         try:
             random = self.random() if self.random is not None else None
             self._plan, self._header = plan.current(self._plan, self._tracked, random, self.functions())
-        except Exception as error:  # whatever a state_dict of the user's raises
+        except Exception as error:  # a user's state_dict may raise anything
             self._plan = None
             known = isinstance(error, SessionError)
             raise StateError(str(error) if known else f"the state cannot be had: {error!r}") from error
         return self._plan.tensors, self._header
 
     def plan(self) -> plan.Plan:
-        """The plan of the state as it is now. Raises StateError."""
+        """The plan of the present state. Raises StateError."""
         self.look()
         assert self._plan is not None
         return self._plan
 
     def keep(self, step: int) -> Kept:
-        """The state as it is, apart from its objects, which may go: on a GPU a copy in the host's memory
-        (the next objects need the room), else the very memory."""
+        """Keep the present state apart from its objects, which may go. Raises StateError.
+
+        From a GPU it is copied to host memory, because the next objects need the room; else the memory itself
+        is kept."""
         tensors, header = self.look()
         self._plan = None
         kept = tuple(tensor.cpu() for tensor in tensors)
@@ -124,7 +126,7 @@ class Snapshots:
         self._arena = Arena.open(path)
 
     def detach(self) -> None:
-        """Let go of the arena; the file stays."""
+        """Close the arena; the file stays."""
         self._views.clear()
         self._lane.release()
         if self._arena is not None:
@@ -132,7 +134,9 @@ class Snapshots:
             self._arena = None
 
     def write(self, step: int, generation: int, released_step: int, void_step: int = -1) -> int | Skip:
-        """Copy the state into the free slot: the slot's index, or why it was skipped."""
+        """Copy the state into the free slot. Returns the slot's index, or why the snapshot was skipped.
+
+        `released_step`, `void_step`: see `Arena.begin`. Raises StateError, ArenaError."""
         if self._arena is None:
             return Skip(SkipKind.NO_ARENA, "no shared memory yet")
         tensors, header = self.look()
@@ -165,17 +169,18 @@ class Snapshots:
 
 
 def find(arena: Arena, step: int, born: int, shard: str = "") -> SlotView | None:
-    """The READY slot of `step`, and of this shard if one is named: that whose origin is generation `born` if
-    there is one, else the newest."""
+    """The READY slot of `step`, and of this shard if one is named.
+
+    Prefers the one whose origin is generation `born`, else the newest."""
     return arena.find(step, generation=born, shard=shard) or arena.find(step, shard=shard)
 
 
 def load(path: str, step: int, tracked: Tracked, born: int = 0, shard: str = "") -> None:
-    """Put the snapshot of `step`, and of this shard if one is named, from this arena file in place. Raises
-    RestoreError or ArenaError.
+    """Restore the snapshot of `step`, and of this shard if one is named, from this arena file.
 
     The arena's owner waits at the barrier, so the slot is not pinned: the pin of a reader that is killed
-    would stay behind. That the slot held still is checked afterwards."""
+    would stay. Afterwards it is checked that the slot was not overwritten. Raises RestoreError or
+    ArenaError."""
     with Arena.open(path, touched=False) as arena:
         slot = find(arena, step, born, shard)
         if slot is None:

@@ -1,1 +1,1 @@
-"""Hold a rank's training state: the tracked objects, their shards, modes, digests and random numbers."""
+"""Hold a rank's training state: tracked objects, their shards, modes, digests and random numbers."""

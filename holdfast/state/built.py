@@ -1,8 +1,8 @@
-"""Notice that tracked objects are built otherwise than before: another submodule or tensor object, a name
-that came or went, memory that is read in another form.
+"""Notice that tracked objects are built differently than before.
 
-Numbers of entries prove nothing: `agent.target = copy.deepcopy(agent.online)` leaves them as they were. So
-objects are compared, at every step: a pass over dicts, without a look at any value."""
+That is another submodule or tensor object, a name that came or went, or memory that is read in another form.
+Counting entries proves nothing: `agent.target = copy.deepcopy(agent.online)` leaves the count as it was. So
+the objects themselves are compared, at every step: a pass over dicts that reads no values."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Container = dict[Any, Any]
-"""Where a module keeps its parameters, buffers or submodules, or an optimizer a parameter's state."""
+"""A dict in which a module keeps its parameters, buffers or submodules, or an optimizer the state of a
+parameter."""
 
 
 def same_objects(left: Iterable[object], right: Sequence[object]) -> bool:
-    """Whether these are the same objects, in the same order."""
+    """Whether these are the same objects in the same order."""
     now = list(left)
     return len(now) == len(right) and all(map(is_, now, right))
 
 
 class Entries:
-    """What dicts hold."""
+    """What these dicts hold."""
 
     def __init__(self, named: Iterable[Container], held: Iterable[Container]) -> None:
-        """Record the names in `named`, and the objects in `held`."""
+        """Record the names in `named` and the objects in `held`."""
         self._named, self._held = list(named), list(held)
         self._names = list(chain.from_iterable(self._named))
         self.objects = [value for container in self._held for value in container.values()]
 
     def same(self) -> bool:
-        """Whether they hold the same objects by the same names."""
+        """Whether the dicts hold the same objects under the same names."""
         if list(chain.from_iterable(self._named)) != self._names:
             return False
         return same_objects(chain.from_iterable([held.values() for held in self._held]), self.objects)
 
 
 class Forms:
-    """Where the memory of tensors lies, and how it is read. Of sparse ones, which have no one, nothing."""
+    """Where the memory of tensors is, and how it is read (strides, shape, dtype). Sparse tensors are left
+    out: they have no single memory."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._plain: list[torch.Tensor] = []
@@ -57,7 +59,8 @@ class Forms:
         self._known = self._look()
 
     def same(self) -> bool:
-        """Whether all of it is as it was: a weight that was transposed in its place is not."""
+        """Whether memory and form of all tensors are as they were. A weight transposed in place has another
+        form."""
         return self._look() == self._known
 
     def _look(self) -> tuple[list[Any], ...]:
@@ -66,7 +69,7 @@ class Forms:
 
 
 def read_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether both plain tensors are the same memory, read in the same way; of sparse ones always."""
+    """Whether two plain tensors have the same memory and the same form; always true for sparse ones."""
     return left.layout is not torch.strided or _forms([left]) == _forms([right])
 
 
@@ -80,7 +83,7 @@ def _forms(tensors: list[torch.Tensor]) -> tuple[list[Any], ...]:
 
 
 def entries(modules: Iterable[torch.nn.Module], *, buffers: bool) -> Entries:
-    """What these modules hold; `buffers`: a buffer that is another object counts as well."""
+    """What these modules hold. `buffers`: a buffer replaced by another object counts as a change too."""
     parts = list(modules)
     named = [c for part in parts for c in (part._parameters, part._buffers, part._modules)]
     held = [c for part in parts for c in (part._parameters, part._modules)]
@@ -88,7 +91,7 @@ def entries(modules: Iterable[torch.nn.Module], *, buffers: bool) -> Entries:
 
 
 class Submodules:
-    """What modules are made of at a step's start, for a step that is undone."""
+    """The submodules and tensor names of modules at a step's start, for a step that is undone."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         parts = list(modules)
@@ -96,7 +99,7 @@ class Submodules:
         self._names = [(c, set(c)) for part in parts for c in (part._parameters, part._buffers)]
 
     def put_back(self) -> None:
-        """Have the same submodules again, and no parameter or buffer that has come since."""
+        """Restore the same submodules, and remove parameters and buffers that were added since."""
         for container, kept in self._children:
             if list(container) != list(kept) or not same_objects(container.values(), list(kept.values())):
                 container.clear()

@@ -1,5 +1,4 @@
-"""Record what a script claims of the state that it tracks: the same on all ranks, on some of them, or on
-none."""
+"""Record what a script claims of an object's state: equal on all ranks, on some of them, or on none."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 class Claim:
     """The claims for one tracked object. Without any, all ranks hold the same (or parts of DTensors)."""
 
-    per_rank: bool = False  # each rank has its own
-    shard: str = ""  # ranks that give the same name hold the same
-    from_rank_0: bool = False  # ranks may differ at the start: the first one's is given to all
+    per_rank: bool = False  # each rank has its own state
+    shard: str = ""  # ranks that give the same name hold the same state; "": no name
+    from_rank_0: bool = False  # ranks may differ at the start; the first one's state is given to all
 
     @classmethod
     def of(cls, per_rank: Any, shard: Any, from_rank_0: Any) -> Claim:
-        """The claim of one call of `track`. Raises SessionError on claims that exclude each other."""
+        """The claim of one call of `track`. Raises SessionError for arguments that exclude each other."""
         if type(per_rank) is not bool or type(from_rank_0) is not bool:
             raise SessionError("track: per_rank and from_rank_0 are True or False, not names of objects")
         if not isinstance(shard, str) or (shard and not _NAME.fullmatch(shard)):
@@ -38,4 +37,4 @@ class Claim:
 
 
 REPLICATED = Claim()
-"""The claim of an object of which nothing was said."""
+"""The claim of an object for which no argument was given."""

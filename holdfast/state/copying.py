@@ -1,7 +1,8 @@
 """Copy between tensors at the speed of memory.
 
-What is one run of bytes on both sides goes by memmove: torch would split it between its threads, and wait
-for each of them at each tensor; on busy cores that takes many times as long, and on quiet ones no less."""
+If both sides are one run of bytes, memmove copies them. torch would split the copy between its threads and
+wait for them at each tensor: on busy cores that takes many times as long, and on idle ones it saves
+nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _RUN_BYTES = 16 * 1024
-"""Below this, torch copies on this thread alone."""
+"""Below this size torch copies on the calling thread alone."""
 
 
 @torch.no_grad()
 def copy(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Copy each (target, source) of equal shape and type."""
+    """Copy each (target, source) pair; both have the same shape and dtype."""
     rest = []
     for target, source in pairs:
         if source.nbytes >= _RUN_BYTES and _is_run(source) and _is_run(target):

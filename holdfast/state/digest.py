@@ -1,9 +1,9 @@
-"""Digest tensors, to tell whether two ranks hold the same bits: NaN equals itself, -0.0 is not 0.0, and two
-rows that changed places are seen.
+"""Digest tensors, to tell whether two ranks hold the same bits in the same order.
 
-In the host's memory by crc32 (4 to 5 GB/s on one core; sums of weighted words in torch: 0.7 to 3). On another
-device by sums of its 32-bit words with random weights of 64 bits, a block at a time, so that only the sums
-come to the host."""
+NaN equals the same NaN, -0.0 is not 0.0, and two rows that changed places are seen. Host memory is digested
+by crc32 (4 to 5 GB/s on one core; sums of weighted words in torch reach 0.7 to 3). Memory of another device
+is digested by sums of its 32-bit words with random 64-bit weights, block by block, so that only the sums are
+copied to the host."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _BLOCK_WORDS = 1 << 15
 _BUCKET_BYTES = 16 << 20
-"""What is weighted at once on a device: it takes six times as much memory for a moment."""
+"""Bytes that are weighted at once on a device. That takes six times as much memory for a moment."""
 
 Piece = tuple[torch.Tensor, int, int]
-"""A tensor and the range of its bytes, in logical order, that is meant."""
+"""A tensor and a range [start, end) of its bytes in logical order."""
 
 
 def cut(tensors: Sequence[torch.Tensor], start: int, end: int) -> Iterator[Piece]:
-    """The pieces that lie in [start, end) of the tensors' bytes, one after the other."""
+    """The pieces of these tensors that lie in [start, end) of their bytes, put one after the other."""
     at = 0
     for tensor in tensors:
         first, last = max(start - at, 0), min(end - at, tensor.nbytes)
@@ -40,8 +40,10 @@ def cut(tensors: Sequence[torch.Tensor], start: int, end: int) -> Iterator[Piece
 
 @torch.no_grad()
 def of(pieces: Iterable[Piece], views: dict[int, memoryview] | None = None) -> int:
-    """A digest of these bytes in their order, of 56 bits. `views`: memory of tensors that stay, by their id,
-    which is filled here and saves the looking for it."""
+    """A 56-bit digest of these bytes in their order.
+
+    `views`: memory of tensors that stay, by their id. It is filled here and saves finding that memory
+    again."""
     crc, away = 0, _Away()
     for tensor, start, end in pieces:
         if tensor.device.type == "cpu":
@@ -57,26 +59,27 @@ def of(pieces: Iterable[Piece], views: dict[int, memoryview] | None = None) -> i
 
 
 def whole(tensor: torch.Tensor) -> int:
-    """A digest of all bits of one tensor. On another device than the host's it is waited for."""
+    """A digest of all bits of one tensor. Waits for the device if it is not on the host."""
     return of([(tensor, 0, tensor.nbytes)])
 
 
 @torch.no_grad()
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two plain tensors of one type and shape hold the same bits."""
+    """Whether two plain tensors of the same dtype and shape hold the same bits."""
     return torch.equal(
         _plain(left).reshape(-1).view(torch.uint8), _plain(right).reshape(-1).view(torch.uint8)
     )
 
 
 def number(data: bytes) -> int:
-    """Bytes as a number that fits a message between ranks."""
+    """A 56-bit hash of these bytes, which fits into a message between ranks."""
     return int.from_bytes(hashlib.blake2s(data, digest_size=7).digest(), "big")
 
 
 def memory(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor of the host in logical order: its own where they lie so. Good while the tensor
-    lives, or, where it had to be copied, the view."""
+    """The bytes of a host tensor in logical order: its own memory if they lie so there, else a copy.
+
+    Valid while the tensor lives, or, for a copy, while the view does."""
     if not tensor.nbytes:
         return memoryview(b"")
     whole = _plain(tensor)
@@ -86,7 +89,7 @@ def memory(tensor: torch.Tensor) -> memoryview:
 
 
 def shared(tensor: torch.Tensor) -> bool:
-    """Whether `memory` shows the tensor's own bytes, whatever is written to it later."""
+    """Whether `memory` shows the tensor's own bytes, so that later writes are seen through it."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -95,7 +98,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Away:
-    """What lies on another device than the host's memory."""
+    """Pieces on another device than the host."""
 
     def __init__(self) -> None:
         self._waiting: list[torch.Tensor] = []
@@ -103,7 +106,7 @@ class _Away:
         self._sums: list[torch.Tensor] = []
 
     def add(self, tensor: torch.Tensor, start: int, end: int) -> None:
-        """Take one more piece."""
+        """Add one more piece."""
         flat = _plain(tensor).reshape(-1).view(torch.uint8)[start:end]
         for part in torch.split(flat, _BUCKET_BYTES):
             self._waiting.append(part)
@@ -112,7 +115,7 @@ class _Away:
                 self._weigh()
 
     def sums(self) -> bytes:
-        """The digest of all of it: the device is waited for once."""
+        """The sums over all pieces as bytes. Waits for the device once."""
         if self._waiting:
             self._weigh()
         return b"".join(str(sums.tolist()).encode() for sums in self._sums)
@@ -124,7 +127,7 @@ class _Away:
 
 
 def weigh(data: torch.Tensor) -> torch.Tensor:
-    """The weighted sums of a run of bytes, block by block."""
+    """The weighted sums of these bytes, one per block."""
     size = _BLOCK_WORDS * 4
     padded = torch.zeros(-(-data.numel() // size) * size, dtype=torch.uint8, device=data.device)
     padded[: data.numel()] = data
@@ -134,7 +137,7 @@ def weigh(data: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _weights(device: torch.device) -> torch.Tensor:
-    """The same in every process: random 64 bits, so that no two words that change places cancel out."""
+    """Random 64-bit weights, the same in every process: words that change places do not cancel out."""
     drawn = torch.Generator().manual_seed(0x686F6C64)
     halves = torch.randint(0, 1 << 32, (2, _BLOCK_WORDS), dtype=torch.int64, generator=drawn)
     return ((halves[0] << 32) | halves[1] | 1).to(device)

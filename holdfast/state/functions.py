@@ -1,10 +1,10 @@
-"""Record a script's elastic functions, one after the other: which are over, and what they returned.
+"""Record a script's elastic functions in order: which are over, and what they returned.
 
-Agents and coordinators know one count of steps that only grows: a function begins one step after the end of
-the one before. A script counts the steps of each function from 0; here is the border between the two.
+Agents and coordinators know a single count of steps, which only grows: a function begins one step after the
+end of the one before. A script counts each function's steps from 0. This module translates between the two.
 
-A process that joins a job later calls the functions that are over, too: they are not entered, and return what
-was kept of them with the state."""
+A process that joins a job late also calls the functions that are over. They are not run for it: they return
+what was kept with the state."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A function that is over on all ranks. `base`, `end`: the job's steps when it began and when it was
-    over; `value`: what it returned, as typed data; `refused`: why that is not kept, "" when it is."""
+    """A function that is over on all ranks.
+
+    - `base`, `end`: the job's steps when it began and when it was over.
+    - `steps`: its own completed steps.
+    - `value`: what it returned, as typed data.
+    - `refused`: why the result is not kept; "": it is kept."""
 
     name: str
     base: int
@@ -36,49 +40,55 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A generation that this process has met before it came to the function that runs. Times in s."""
+    """A generation that this process has met before it reached the function that runs.
+
+    `port`: where its groups were accepted, 0 if unknown. `begun`, `formed`: monotonic times in s."""
 
     formation: Formation
     port: int
     begun: float
     formed: float
-    apart: bool = False  # some rank has yet to come to the function that runs
-    entered: bool = False  # some rank has had a state of the function that runs
+    apart: bool = False  # some rank has not reached the function that runs yet
+    entered: bool = False  # some rank has restored a state of the function that runs
 
 
 class Functions:
-    """Of one process, whatever sessions it has."""
+    """The elastic functions of one process, over all its sessions."""
 
     def __init__(self) -> None:
         self.finished: list[Finished] = []
-        self.called = 0  # the functions that this process has called, one that runs included
+        self.called = 0  # functions that this process has called, including one that runs
         self.joined: Joined | None = None
-        self.behind = False  # it has passed functions that it was not in: it holds no state
-        self.thrown = ""  # what left a function: nothing is known of what the ranks do then
-        self.generation = 0  # the newest that this process was in
-        self.completed = 0  # the job's steps, as this process knows them
+        self.behind = False  # it has passed functions that it did not run: it holds no state
+        # The exception that left a function; "": none. If set, other ranks' progress is unknown.
+        self.thrown = ""
+        self.generation = 0  # the newest one that this process was in
+        self.completed = 0  # the job's completed steps, as this process knows them
         self.held_in = 0
 
     @property
     def base(self) -> int:
-        """The job's step with which the next function begins."""
+        """The job's step at which the next function begins."""
         return self.finished[-1].end + 1 if self.finished else 0
 
     def place(self) -> tuple[str, int]:
-        """Where the process stands when it makes a session: its phase, and the generation."""
+        """Phase and generation of this process when it makes a session."""
         if self.joined is not None:
             return "forming", self.joined.formation.number
         return ("finished", self.generation) if self.generation else ("starting", 0)
 
     def local(self, completed: int) -> int:
-        """The steps of the function that this process is in, or was in last, at this step of the job."""
+        """Completed steps, at this step of the job, of the function that this process is in or was in
+        last."""
         if 0 < self.called <= len(self.finished):
             return self.finished[self.called - 1].steps
         return max(completed - self.base, 0)
 
     def batch(self, step: int, windows: Sequence[tuple[int, int]]) -> int:
-        """Which batch of its function a step of the job consumes when these batches of the job (ascending)
-        are left out: those of the functions before do not count. One that is over stays at its last."""
+        """The batch of its function that a step of the job consumes, with these windows of batches left out.
+
+        `windows` count in the job's batches and ascend; those of earlier functions do not count. A function
+        that is over stays at its last batch."""
         done = self.finished[-1] if self.finished else None
         if done is not None and step <= done.end:
             return batch(done.base, min(step, done.base + done.steps), windows)
@@ -87,7 +97,7 @@ class Functions:
     # ------------------------------------------------------------------ calls
 
     def call(self, name: str) -> int:
-        """This process calls a function: which one it is, from 0. Raises SessionError."""
+        """Count a call of a function by this process. Returns its index, from 0. Raises SessionError."""
         if self.thrown:
             raise SessionError(
                 f"{name}: {self.thrown}, and the script went on: what other ranks do then is not known. "
@@ -108,11 +118,11 @@ class Functions:
         return number < len(self.finished)
 
     def marks(self, number: int, step: int) -> bool:
-        """Whether the state of this step of the job is that of just this function's end."""
+        """Whether the state of this step of the job is exactly that of this function's end."""
         return number == len(self.finished) - 1 and self.finished[number].end == step
 
     def value(self, number: int) -> Any:
-        """What a function returned that this process was not in. Raises SessionError."""
+        """The result of a function that this process did not run. Raises SessionError."""
         done = self.finished[number]
         if done.refused:
             raise SessionError(
@@ -125,8 +135,10 @@ class Functions:
     # ------------------------------------------------------------------ ends
 
     def end(self, name: str, completed: int, value: Any, refused: str, *, kept: bool) -> int:
-        """The function has returned something on all ranks. `kept`: its last state has been kept without the
-        value, so that the one with it is a state of its own, one step on. The job's steps from now on."""
+        """Record that the function has returned a result on all ranks. Returns the job's steps from now on.
+
+        `kept`: a snapshot of its last state exists without the result. Then the state with the result is a
+        state of its own, one step later."""
         if self.over(self.called - 1):
             return completed
         end = completed + int(kept)
@@ -134,17 +146,18 @@ class Functions:
         return end
 
     def leave(self, name: str, completed: int) -> None:
-        """The ranks return from the function; one without a value is over now."""
+        """Record that the ranks return from the function; one without a result is over only now."""
         if not self.over(self.called - 1):
             self.finished.append(Finished(name, self.base, completed, completed - self.base))
 
     def text(self) -> str:
-        """What is over, for the header of a state; "" when nothing is."""
+        """The finished functions for the header of a state; "" if there are none."""
         return json.dumps([astuple(each) for each in self.finished]) if self.finished else ""
 
     def learn(self, text: str, step: int) -> None:
-        """What others, or the header of the state after `step` steps of the job, know to be over. Raises
-        RestoreError."""
+        """Take over the finished functions that other ranks, or the header of the state after `step`, know.
+
+        Functions that ended after `step` are forgotten: they are to run again. Raises RestoreError."""
         found = parse(text)
         if len(found) > len(self.finished):
             self.finished = found
@@ -153,12 +166,12 @@ class Functions:
 
 
 def batch(base: int, step: int, windows: Sequence[tuple[int, int]]) -> int:
-    """Which batch of the function that began with step `base` of the job a step of the job consumes."""
+    """The batch of the function that began at job step `base` which a step of the job consumes."""
     return shifted(step, windows) - shifted(base, windows)
 
 
 def shifted(step: int, windows: Sequence[tuple[int, int]]) -> int:
-    """Which batch of the endless order a step consumes when these windows (ascending) are left out."""
+    """The batch of the endless order that a step consumes if these windows (ascending) are left out."""
     for first, end in windows:
         if step >= first:
             step += end - first
@@ -166,7 +179,7 @@ def shifted(step: int, windows: Sequence[tuple[int, int]]) -> int:
 
 
 def parse(text: str) -> list[Finished]:
-    """The functions of a header. Raises RestoreError."""
+    """The finished functions of a header. Raises RestoreError."""
     try:
         found = [Finished(*entry) for entry in json.loads(text or "[]")]
         if all(type(each.end) is int and type(each.steps) is int for each in found):
@@ -177,7 +190,7 @@ def parse(text: str) -> list[Finished]:
 
 
 def kept(value: Any) -> tuple[Any, str]:
-    """A value as it is kept: typed data, or None and why it is not."""
+    """A result as it is kept: (typed data, ""), or (None, why it is not kept)."""
     try:
         return typed.encode(value, path="its value"), ""
     except typed.TypedDataError as error:
@@ -185,8 +198,9 @@ def kept(value: Any) -> tuple[Any, str]:
 
 
 _process: dict[str, Functions] = {}
+"""By member, the functions of this process."""
 
 
 def of(member: str) -> Functions:
-    """The functions of this process, where it is a member of a job; else new ones."""
+    """The functions of this process if it is a member of a job, else new ones."""
     return _process.setdefault(member, Functions()) if member else Functions()

@@ -1,5 +1,7 @@
-"""Read and restore what is no tensor of a model and its optimizers and yet changes how they train: submodules
-in training mode, parameters that want gradients, parameters in groups of an optimizer."""
+"""Read and restore what changes how models and optimizers train without being a tensor.
+
+That is which submodules are in training mode, which parameters require gradients, and which parameters are in
+which group of an optimizer."""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Labels = list[list[str | None]]
-"""Of each group of an optimizer, the names of its parameters; None: no tracked module names it."""
+"""For each group of an optimizer, the names of its parameters; None: no tracked module names it."""
 
 
 def of(module: torch.nn.Module) -> dict[str, list[str]]:
-    """The submodules that are not in training mode, and the parameters that want no gradient."""
+    """The submodules that are not in training mode, and the parameters that require no gradient."""
     return {
         "eval": [name for name, part in module.named_modules() if not part.training],
         "frozen": [name for name, value in module.named_parameters() if not value.requires_grad],
@@ -26,7 +28,7 @@ def of(module: torch.nn.Module) -> dict[str, list[str]]:
 
 
 def apply(module: torch.nn.Module, found: Any, path: str) -> None:
-    """Give a module these modes. Raises RestoreError naming what it does not have."""
+    """Give a module these modes. Raises RestoreError naming what the module does not have."""
     still, frozen = set(found["eval"]), set(found["frozen"])
     parts, parameters = dict(module.named_modules()), dict(module.named_parameters())
     if lost := [*(still - parts.keys()), *(frozen - parameters.keys())]:
@@ -39,8 +41,10 @@ def apply(module: torch.nn.Module, found: Any, path: str) -> None:
 
 
 def is_live(module: torch.nn.Module, state: Mapping[str, Any]) -> bool:
-    """Whether its state_dict is nothing but the memory of its parameters and buffers. Else (extra state,
-    hooks that give copies) it is asked for anew each time, and given back by load_state_dict."""
+    """Whether the module's state_dict is nothing but the memory of its parameters and buffers.
+
+    If not (extra state, hooks that return copies), state_dict is called again each time, and load_state_dict
+    takes it back."""
     own = storages(module)
     return all(
         isinstance(value, torch.Tensor) and (not value.numel() or storage(value) in own)
@@ -49,17 +53,17 @@ def is_live(module: torch.nn.Module, state: Mapping[str, Any]) -> bool:
 
 
 def storages(module: torch.nn.Module) -> set[int]:
-    """The memory of a module's parameters and buffers."""
+    """The addresses of the memory of a module's parameters and buffers."""
     return {storage(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
 
 
 def storage(tensor: torch.Tensor) -> int:
-    """The memory that a tensor is a view of."""
+    """The address of the memory that a tensor is a view of."""
     return shards.local(tensor).untyped_storage().data_ptr()
 
 
 def names(objects: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The parameters of the tracked modules, by name; each under all of its names."""
+    """The parameters of the tracked modules by name; one with several names appears under each."""
     return {
         f"{name}.{path}": parameter
         for name, thing in objects.items()
@@ -69,14 +73,17 @@ def names(objects: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def labels(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> Labels:
-    """The names of the parameters in its groups; `known`: by id."""
+    """The names of the parameters in the optimizer's groups. `known`: names by id."""
     return [[known.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]
 
 
 def regroup(
     optimizer: torch.optim.Optimizer, given: Labels | None, own: Mapping[str, torch.Tensor], path: str
 ) -> None:
-    """Give an optimizer's groups the parameters that they held in the state. Raises RestoreError, by name."""
+    """Give an optimizer's groups the parameters that they hold in the state. Raises RestoreError naming the
+    culprit.
+
+    `given`: the labels in the state, None in old states. `own`: the script's parameters by name."""
     mine = labels(optimizer, {id(own[name]): name for name in reversed(list(own))})
     if given is None or given == mine:
         return
@@ -100,7 +107,7 @@ def regroup(
 
 
 def _check_alike(given: Labels, mine: Labels, path: str) -> None:
-    """Check that groups match where not all parameters have names: only the order identifies them then."""
+    """Check that groups match if some parameters have no names: then only their order identifies them."""
     if list(map(len, given)) != list(map(len, mine)):
         raise RestoreError(
             f"{path}: the state's groups hold {list(map(len, given))} parameters, this optimizer's "
@@ -118,7 +125,7 @@ def _flat(groups: Labels) -> list[Any]:
 
 
 def _parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
-    """These modules and all below them, each once; `Module.modules` is ten times as slow."""
+    """These modules and all below them, each once. `Module.modules` takes ten times as long."""
     found = dict.fromkeys(modules)
     waiting = list(found)
     while waiting:
@@ -149,7 +156,7 @@ class Kept:
         ]
 
     def restore(self) -> None:
-        """Put them back."""
+        """Put the modes and groups back."""
         for part, training in self._training:
             part.training = training
         for value, wanted in self._grads:

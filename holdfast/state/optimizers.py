@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Its parameters, group by group: the order in which its state_dict numbers them."""
+    """The optimizer's parameters, group by group: the order in which its state_dict numbers them."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])

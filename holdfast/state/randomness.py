@@ -1,4 +1,4 @@
-"""Seed a step by (seed, step, group) alone, or keep the random generators as they are at its start."""
+"""Seed a step from (seed, step, group) alone, or keep the random generators as they are at its start."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def _has_cuda() -> bool:
 
 
 def seed_step(seed: int, step: int, group: int) -> None:
-    """Seed torch on all devices, random, and numpy if it is loaded. `group`: which tensor-parallel one this
-    rank is of; its ranks draw alike."""
+    """Seed torch on all devices, random, and numpy if it is loaded.
+
+    `group`: the number of this rank's tensor-parallel group; its ranks draw the same."""
     value = mix(mix(mix(seed & _MASK) ^ step) ^ group) >> 1
     torch.default_generator.manual_seed(value)
     if _has_cuda():
@@ -40,7 +41,7 @@ def seed_step(seed: int, step: int, group: int) -> None:
 
 
 class Kept:
-    """Generator states at a step's start, for sessions that seed for themselves."""
+    """Generator states at a step's start, for scripts that seed for themselves."""
 
     def __init__(self) -> None:
         numpy: Any = sys.modules.get("numpy")
@@ -50,7 +51,7 @@ class Kept:
         self._numpy = numpy.random.get_state() if numpy is not None else None
 
     def restore(self) -> None:
-        """Put them back."""
+        """Put the generator states back."""
         torch.default_generator.set_state(self._torch)
         if self._cuda is not None:
             torch.cuda.set_rng_state_all(self._cuda)
@@ -60,8 +61,7 @@ class Kept:
 
 
 def capture(rank: int) -> dict[str, Any]:
-    """The generators' states as plain data, for a snapshot of this rank's: torch (and its GPU), random, and
-    numpy if it is loaded."""
+    """The generators' states as plain data, for a snapshot: torch, its GPU, random, numpy if loaded."""
     version, internal, gauss = random.getstate()
     found: dict[str, Any] = {
         "rank": rank,
@@ -78,8 +78,9 @@ def capture(rank: int) -> dict[str, Any]:
 
 
 def apply(found: dict[str, Any]) -> None:
-    """Put captured states back, as far as they are there. Raises LookupError, TypeError, ValueError or
-    RuntimeError when they are none."""
+    """Restore captured states, as far as they are present.
+
+    Raises LookupError, TypeError, ValueError or RuntimeError if they are malformed."""
     torch.default_generator.set_state(_tensor(found["torch"]))
     version, internal, gauss = found["python"]
     random.setstate((version, tuple(array.array("I", internal)), gauss))

@@ -1,7 +1,7 @@
 """Name the part of the state that a rank holds: ranks with equal shard ids hold equal state.
 
-A shard id hashes which parts of DTensors the rank has, its place in the layout where that decides (pp, tp),
-and what the script claims of its objects (`per_rank`, `shard`)."""
+A shard id hashes which parts of DTensors the rank has, its coordinates in the layout where they decide (pp,
+tp), and what the script claims of its objects (`per_rank`, `shard`)."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 WHOLE = "all"
-"""The shard id of a rank whose state is whole: every rank holds all of it."""
+"""The shard id of a rank that holds the whole state, as all ranks do with plain data parallel."""
 
 
 def of(tracked: Tracked) -> str:
-    """The shard id of this rank: equal ids, equal state. It depends on parameters, buffers,
-    the rank's place and the script's claims, so it is the same before the optimizer has its state."""
+    """The shard id of this rank: ranks with equal ids hold equal state.
+
+    It depends on parameters, buffers, the rank's coordinates and the script's claims, but not on optimizer
+    state, which may not exist yet."""
     return _hashed(tracked, _identity(tracked))
 
 
 def older(tracked: Tracked) -> str:
-    """The id by DTensors alone, which older checkpoints have; "" when it says too little."""
+    """The id from DTensors alone, which older checkpoints have; "" if it would say too little."""
     return "" if claimed(tracked) else _hashed(tracked, [])
 
 
 def claimed(tracked: Tracked) -> list[str]:
-    """The objects whose state is not that of all ranks, by the script's claim."""
+    """The names of objects that the script claims to differ between ranks."""
     claims = tracked.claims
     return [name for name in tracked.objects if claims[name].per_rank or claims[name].shard]
 
 
 def staged(at: Coordinates) -> list[tuple[str, int]]:
-    """The coordinates that decide which part of the model a rank has: ranks that differ in dp or cp alone
-    hold the same."""
+    """The coordinates that decide which part of the model a rank has, as (axis, index).
+
+    Ranks that differ only in dp or cp hold the same part."""
     return [
         (axis, place)
         for axis, place, size in (("pp", at.pp_rank, at.pp), ("tp", at.tp_rank, at.tp))
@@ -51,7 +54,7 @@ def staged(at: Coordinates) -> list[tuple[str, int]]:
 
 
 def _identity(tracked: Tracked) -> list[tuple[object, ...]]:
-    """What makes this rank's part of the state its own, besides its parts of DTensors."""
+    """What distinguishes this rank's part of the state, besides its parts of DTensors."""
     found: list[tuple[object, ...]] = list(staged(tracked.at))
     for name in tracked.objects:
         claim = tracked.claims[name]
@@ -80,7 +83,7 @@ def _hashed(tracked: Tracked, identity: list[tuple[object, ...]]) -> str:
 
 
 def number(shard: str) -> int:
-    """A shard id as a number that fits a message between ranks."""
+    """A shard id as a number that fits into a message between ranks."""
     return digest.number(shard.encode())
 
 

@@ -1,6 +1,6 @@
-"""Read this rank's part of DTensors, and make DTensors of parts.
+"""Read this rank's part of DTensors, and make DTensors from parts.
 
-A process that has not loaded torch.distributed.tensor has no DTensors, and does not load it for us."""
+A process that has not loaded torch.distributed.tensor has no DTensors, and does not load it here."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import torch
 from holdfast.errors import RestoreError, SessionError
 
 Place = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape of the whole tensor, and where in it the local one begins."""
+"""The shape of the whole tensor, and where in it the local part begins."""
 
 
 def is_dtensor(value: Any) -> bool:
-    """Whether it is a DTensor."""
+    """Whether the value is a DTensor."""
     kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
     return kind is not None and isinstance(value, kind)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The live memory of this rank's part; the tensor itself when it is no DTensor."""
+    """The live memory of this rank's part; the tensor itself if it is not a DTensor."""
     if not is_dtensor(tensor):
         return tensor
-    with torch.no_grad():  # else it would be a view that autograd knows of
+    with torch.no_grad():  # else autograd would record it as a view
         part: torch.Tensor = tensor.to_local()  # type: ignore[attr-defined]
     return part
 
 
 def place(tensor: Any, path: str) -> Place | None:
-    """Where this rank's part lies in the whole; None when it is no DTensor. Raises SessionError."""
+    """Where this rank's part lies in the whole; None if it is not a DTensor. Raises SessionError."""
     if not is_dtensor(tensor):
         return None
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -44,7 +44,7 @@ def place(tensor: Any, path: str) -> Place | None:
 
 
 def like(part: torch.Tensor, model: Any, path: str) -> torch.Tensor:
-    """A DTensor of this local part, laid out as `model` is. Raises RestoreError when their shapes differ."""
+    """A DTensor with this local part, laid out like `model`. Raises RestoreError if their shapes differ."""
     if part.shape != model.to_local().shape:
         raise RestoreError(f"{path}: a shard of {tuple(part.shape)} beside a parameter of another shape")
     made: torch.Tensor = type(model).from_local(

@@ -1,4 +1,4 @@
-"""Hold the tracked objects, as one list of tensors and one tree of plain data, and put such a state back.
+"""Hold the tracked objects, read them as one list of tensors and one tree of plain data, and restore them.
 
 The header that names the tensors is the same in a snapshot (holdfast.ipc.layout) and between ranks."""
 
@@ -27,7 +27,10 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """All tensors of the state, live, by name. Of a DTensor `tensors` has the local part, `given` itself."""
+    """All tensors of the state by name, live.
+
+    `tensors` has this rank's memory, for a DTensor its local part; `given` has the tensors as the objects
+    gave them."""
 
     names: tuple[str, ...]
     tensors: tuple[torch.Tensor, ...]
@@ -35,19 +38,21 @@ class Flat:
 
 
 class Tracked:
-    """The objects that a user named. A name given again replaces its object."""
+    """The objects that a script tracks, by name. A name that is given again replaces its object."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
-        self.claims: dict[str, Claim] = {}  # what is said of each
-        self.at = Coordinates(0, 1)  # this rank's place in the current generation
-        self.scattered = False  # buffers were seen to differ between ranks: each keeps its own
-        self.random: Any = None  # the generators' states that came with the newest state, as typed data
-        self.data: Any = False  # the data contract that came with it, as typed data; False: none came
-        self.contract: Callable[[], str] = str  # the contract now, as JSON
+        self.claims: dict[str, Claim] = {}  # what the script claims of each
+        self.at = Coordinates(0, 1)  # this rank's coordinates in the current generation
+        self.scattered = False  # buffers differ between ranks: each rank keeps its own
+        # Generator states that came with the newest restored state, as typed data; None: none.
+        self.random: Any = None
+        # The data contract that came with it, as typed data; None: it had none; False: nothing was restored.
+        self.data: Any = False
+        self.contract: Callable[[], str] = str  # gives the present contract, as JSON
 
     def add(self, name: str, thing: Any, claim: Claim = REPLICATED) -> None:
-        """Track an object. Raises SessionError when its state cannot be had."""
+        """Track an object. Raises SessionError if its state cannot be read or kept."""
         if "." in name or not name:
             raise SessionError(f"track: {name!r} will not do as a name: letters, digits and _")
         if not isinstance(thing, torch.Generator) and not (
@@ -68,27 +73,28 @@ class Tracked:
 
     @property
     def modules(self) -> list[torch.nn.Module]:
-        """The modules among them."""
+        """The modules among the objects."""
         return [thing for thing in self.objects.values() if isinstance(thing, torch.nn.Module)]
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers among them."""
+        """The optimizers among the objects."""
         return [thing for thing in self.objects.values() if isinstance(thing, torch.optim.Optimizer)]
 
     @property
     def small(self) -> dict[str, Any]:
-        """All others: schedulers, scalers, generators, the user's own."""
+        """All other objects: schedulers, scalers, generators, the script's own."""
         kinds = (torch.nn.Module, torch.optim.Optimizer)
         return {name: thing for name, thing in self.objects.items() if not isinstance(thing, kinds)}
 
     def names(self) -> dict[int, str]:
-        """What the tracked modules call their parameters, by id; the first of several names."""
+        """The names of the tracked modules' parameters, by id; the first one if there are several."""
         found = modes.names(self.objects)
         return {id(found[name]): name for name in reversed(list(found))}
 
     def homeless(self) -> tuple[str, torch.Tensor | None]:
-        """A tracked optimizer's name and one of its parameters that is part of no other tracked object."""
+        """An optimizer's name and a parameter of it that no other tracked object holds; ("", None) if
+        none."""
         held = {id(value) for module in self.modules for value in module.parameters()}
         small: list[torch.Tensor] = []
         for name, thing in self.small.items():
@@ -101,7 +107,7 @@ class Tracked:
         return "", None
 
     def flatten(self) -> Flat:
-        """The tensors as they are now, no copies. Raises SessionError on what cannot be kept."""
+        """The tensors as they are now, without copies. Raises SessionError for what cannot be kept."""
         names: list[str] = []
         given: list[torch.Tensor] = []
         known = self.names()
@@ -111,7 +117,7 @@ class Tracked:
 
     @torch.no_grad()
     def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
-        """Take over a state: in place where a tensor of that name, type and shape is there, else a new one.
+        """Restore a state: in place if a tensor of that name, dtype and shape exists, else with a new tensor.
 
         Raises RestoreError, naming what does not fit, before anything but optimizer state has changed."""
         filling = _Filling(self.flatten(), self._device())
@@ -133,8 +139,9 @@ class Tracked:
         self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
-        """Take over the plain data of a state whose tensors have been filled already; `names`: what its
-        tensor indices mean. Raises RestoreError."""
+        """Restore the plain data of a state whose tensors have been filled already.
+
+        `names`: the names that its tensor indices stand for. Raises RestoreError."""
         try:
             trees = typed.decode(plain["objects"], lambda index: tensors[names[index]])
         except (typed.TypedDataError, LookupError, TypeError) as error:
@@ -166,30 +173,31 @@ class Tracked:
 
 
 def _check_keepable(name: str, thing: Any) -> None:
-    """Raise SessionError when an object gives no state, or one that cannot be kept."""
+    """Raise SessionError if an object gives no state, or one that cannot be kept."""
     try:
         tree = capture(thing)
         walk(tree, name, [], [])
         typed.encode(tree, lambda value: 0 if isinstance(value, torch.Tensor) else None, name)
     except SessionError:
         raise
-    except Exception as error:  # whatever a state_dict of the user's raises
+    except Exception as error:  # a user's state_dict may raise anything
         raise SessionError(f"track({name}=...): its state cannot be kept: {error!r}") from error
 
 
 class _Filling:
-    """What is copied where when a state is taken over."""
+    """The copies to be made when a state is restored."""
 
     def __init__(self, mine: Flat, device: torch.device) -> None:
         self._mine = dict(zip(mine.names, zip(mine.tensors, mine.given, strict=True), strict=True))
         self._device = device
         self._targets: dict[str, torch.Tensor] = {}
-        self._sources: dict[int, torch.Tensor] = {}  # by the id of what stands for it in the trees
+        # By the id of the tensor that stands for each in the trees.
+        self._sources: dict[int, torch.Tensor] = {}
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.parts: dict[int, torch.Tensor] = {}  # local parts of DTensors that are not there yet, by id
+        self.parts: dict[int, torch.Tensor] = {}  # by id: local parts of DTensors that do not exist yet
 
     def take(self, entry: layout.Tensor, value: torch.Tensor, *, away: bool) -> torch.Tensor:
-        """What stands for this tensor in the trees: my own, which will be filled, or a copy."""
+        """The tensor that stands for this one in the trees: my own, to be filled later, or a copy."""
         target, given = self._mine.get(entry.name, (None, value))
         if target is not None and target.shape == value.shape and target.dtype == value.dtype:
             self._put(entry.name, target, value)
@@ -201,8 +209,9 @@ class _Filling:
         return given
 
     def complete(self, name: str, tree: Any, module: torch.nn.Module) -> None:
-        """A module's tensors that no entry has named are tied to others in the state, or missing from it.
-        Those that its state_dict only made for us are load_state_dict's."""
+        """Fill a module's tensors that no entry has named: they are tied to others in the state, or missing.
+
+        Tensors that state_dict makes for each call are left to load_state_dict. Raises RestoreError."""
         own, strict = modes.storages(module), modes.is_live(module, module.state_dict())
         names: list[str] = []
         given: list[torch.Tensor] = []
@@ -233,8 +242,9 @@ class _Filling:
 
 
 def capture(thing: Any, known: Mapping[int, str] | None = None) -> Tree:
-    """The state of one object as a tree; tensors are live where the object gives them out live. `known`: what
-    parameters are called, by id."""
+    """The state of one object as a tree. Tensors are live if the object gives them live.
+
+    `known`: names of parameters by id."""
     if isinstance(thing, torch.Generator):
         return {"generator": thing.get_state()}
     if isinstance(thing, torch.nn.Module):
@@ -248,13 +258,13 @@ def capture(thing: Any, known: Mapping[int, str] | None = None) -> Tree:
 
 
 def apply(thing: Any, tree: Tree, name: str = "") -> None:
-    """Give an object its state, but for optimizers. Live tensors of modules have been filled before."""
+    """Give an object its state (not an optimizer). A module's live tensors have been filled before."""
     if isinstance(thing, torch.Generator):
         thing.set_state(tree["generator"])
     elif isinstance(thing, torch.nn.Module):
         if not modes.is_live(thing, thing.state_dict()):
             _load(thing, OrderedDict(tree["state"]), name)
-        if "modes" in tree:  # an older state has none
+        if "modes" in tree:  # states of older releases have none
             modes.apply(thing, tree["modes"], name)
     else:
         thing.load_state_dict(tree["state"])
@@ -274,8 +284,9 @@ def _apply_optimizer(
     name: str,
     own: Mapping[str, torch.Tensor],
 ) -> None:
-    """Give an optimizer its state. `parts`, by id: local parts from which its DTensors are made; `own`: the
-    parameters by name."""
+    """Give an optimizer its state.
+
+    `parts`: by id, local parts from which its DTensors are made. `own`: the script's parameters by name."""
     optimizer, state = wrapped.local(tracked_), tree["state"]
     modes.regroup(optimizer, tree.get("parameters"), own, name)
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict:
@@ -298,7 +309,7 @@ def _apply_optimizer(
 
 
 ATOMS = frozenset((float, int, bool, str, type(None)))
-"""What needs no copy."""
+"""Types that need no copy."""
 
 
 def copy_plain(value: Any) -> Any:
@@ -335,12 +346,12 @@ def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) ->
 
 
 def live(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory that this rank keeps of it."""
+    """This rank's memory of a tensor, detached."""
     return shards.local(tensor).detach()
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """torch's type of a header's dtype. Raises RestoreError."""
+    """The torch dtype of this name in a header. Raises RestoreError."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise RestoreError(f"this torch knows no dtype {name!r:.80}")

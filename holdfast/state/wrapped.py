@@ -1,5 +1,6 @@
-"""Take apart what wraps a model or an optimizer, where that keeps its state exactly; refuse it by name where
-it cannot be kept. Nothing is imported for it: what was not loaded cannot be met."""
+"""Reach the state inside wrapped models and optimizers if it is exact; refuse by name what cannot be kept.
+
+Nothing is imported for this: a wrapper whose module is not loaded cannot occur."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check(name: str, thing: Any) -> None:
-    """Raise SessionError on what hides its tensors: the flat parameters of FSDP1."""
+    """Raise SessionError for objects that hide their tensors: the flat parameters of FSDP1."""
     if isinstance(thing, torch.nn.Module):
         flat = _known("torch.distributed.fsdp", "FullyShardedDataParallel")
         found = flat is not None and any(isinstance(module, flat) for module in thing.modules())
@@ -33,14 +34,14 @@ def check(name: str, thing: Any) -> None:
 
 
 def claim(thing: Any, said: Claim) -> Claim:
-    """The claim for an object, whatever the script claims: of ZeroRedundancyOptimizer each rank has its own
-    part."""
+    """The claim that holds for an object. With ZeroRedundancyOptimizer each rank has its own part."""
     return replace(said, per_rank=True, shard="") if _is_zero(thing) else said
 
 
 def local(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer that holds this rank's state: of ZeroRedundancyOptimizer the one inside, with the options
-    that the outer one's groups have now."""
+    """The optimizer that holds this rank's state.
+
+    For ZeroRedundancyOptimizer it is the one inside, given the options that the outer groups have now."""
     if not _is_zero(optimizer):
         return optimizer
     inner: torch.optim.Optimizer = optimizer.optim  # type: ignore[attr-defined]
@@ -49,12 +50,13 @@ def local(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def aligned(optimizer: torch.optim.Optimizer) -> None:
-    """The state inside has come: the outer groups' options follow it."""
+    """After the inner optimizer's state was restored, give its options to the outer groups."""
     if _is_zero(optimizer):
         _align(optimizer.optim, optimizer)  # type: ignore[attr-defined]
 
 
 def _align(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    """Copy the options of one optimizer's groups to another's."""
     for given, group in zip(source.param_groups, target.param_groups, strict=True):
         group.update({key: value for key, value in given.items() if key != "params"})
 

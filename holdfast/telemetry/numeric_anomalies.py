@@ -1,5 +1,6 @@
-"""Notice losses that are NaN or Inf at little cost, report them once, and wait when the script itself reports
-one."""
+"""Notice losses that are NaN or Inf at little cost, and report each anomaly once.
+
+If the script itself reports one (`session.fault`), the rank waits for the coordinator's decision."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 LOOK_EVERY = 10
-"""Steps between two looks at what a GPU has noticed: each look waits for the GPU once."""
+"""Steps between two reads of a GPU's result: each read waits for the GPU once."""
 
 _TEXT_MAX = 500
 log = logging.getLogger("holdfast.sdk")
@@ -28,17 +29,17 @@ class NumericAnomalies:
 
     def __init__(self, state: RankState) -> None:
         self._state = state
-        self._first: torch.Tensor | None = None  # on the GPU: the first step at fault, -1 while there is none
+        self._first: torch.Tensor | None = None  # on the GPU: the first bad step; -1: none
         self._looked = 0
 
     def begin(self) -> None:
-        """Begin a generation: the report of the one before has been heard."""
+        """Begin a generation: the coordinator has acted on the last report."""
         self._first, self._state.numeric_anomaly = None, False
         if self._state.agent is not None:
             self._state.agent.forget("fault")
 
     def check(self, value: Any, every: int) -> None:
-        """Notice a NaN or Inf: at once, or in a GPU's tensor within `every` steps."""
+        """Notice a NaN or Inf: at once, or for a tensor on a GPU within `every` steps."""
         step = self._state.completed
         if isinstance(value, torch.Tensor) and value.is_cuda:
             self._accumulate(value.detach(), step, every)
@@ -49,7 +50,7 @@ class NumericAnomalies:
             self.notice(step, f"the loss is {value}")
 
     def _accumulate(self, value: torch.Tensor, step: int, every: int) -> None:
-        """A few kernels, and no wait: which step was the first is kept beside the value."""
+        """Note on the GPU which step was the first bad one. It takes a few kernels and no wait."""
         if self._first is None:
             self._first = torch.full((), -1, dtype=torch.int64, device=value.device)
             self._looked = step
@@ -62,14 +63,14 @@ class NumericAnomalies:
                 self.notice(first, "the loss is NaN or Inf")
 
     def reported(self, name: str, value: Any, step: int) -> None:
-        """A number of a report was read: one that is named as a loss must be finite."""
+        """Check a value of a report: one that is named as a loss must be finite."""
         if name == "loss" or name.endswith(("_loss", "/loss")):
             number = reporting.number(value)
             if number is not None and not math.isfinite(number):
                 self.notice(step, f"the reported {name} is {number}")
 
     def notice(self, step: int, reason: str, kind: str = "nan", *, rollback: bool = True) -> None:
-        """Report to the coordinator, once in a generation; nothing of this state is kept from now on."""
+        """Report an anomaly, once in a generation. No snapshot is taken of this state any more."""
         agent = self._state.agent
         if self._state.numeric_anomaly:
             return
@@ -80,12 +81,12 @@ class NumericAnomalies:
         agent.say(Fault(self._state.generation, step, kind, reason[:_TEXT_MAX], rollback), keep=True)
 
     def fault(self, why: str, *, rollback: bool) -> NoReturn:
-        """Report the script's own judgement that the numbers are wrong; never returns."""
+        """Report that the script judges the numbers to be wrong; never returns."""
         state = self._state
         agent, generation = state.agent, state.generation
         if agent is None or not state.entry.inside:
             raise SessionError(f"fault: {why}")
-        state.numeric_anomaly = False  # its own reason counts, whatever was noticed before
+        state.numeric_anomaly = False  # the script's reason counts, whatever was noticed before
         self.notice(state.completed, why, "user", rollback=rollback)
         state.progress.mark("fault")
         agent.wait(lambda orders: orders.interrupted >= generation or orders.complete)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NUMBER_MAX = 1e15
+"""Larger numbers are not reported."""
 
 
 class Reports:
@@ -22,7 +23,7 @@ class Reports:
         self._lock = threading.Lock()
 
     def add(self, values: Mapping[str, Any], step: int) -> None:
-        """Keep these. Tensors are not read here: that may wait for a GPU."""
+        """Keep these values. Tensors are not read here, because that may wait for a GPU."""
         kept = {
             name: value.detach() if isinstance(value, torch.Tensor) else value
             for name, value in values.items()
@@ -32,8 +33,9 @@ class Reports:
             self._step = step
 
     def read(self, strange: Callable[[str, Any, int], None]) -> dict[str, float]:
-        """What was added since the last call, as numbers. Calls `strange(name, value, step)` for each value
-        that is no finite number."""
+        """What was added since the last call, as numbers.
+
+        Calls `strange(name, value, step)` for each value that is not a finite number."""
         with self._lock:
             values, self._values, step = self._values, {}, self._step
         numbers: dict[str, float] = {}
@@ -47,8 +49,8 @@ class Reports:
 
 
 def number(value: Any) -> float | None:
-    """It as a number, None when it is none."""
+    """The value as a number; None if it is not one."""
     try:
         return float(value)
-    except Exception:  # whatever a user's object raises: the agent's thread must live
+    except Exception:  # a user's object may raise anything, and the agent client's thread must live
         return None

@@ -1,1 +1,1 @@
-"""Define what lies on a storage: names, manifests, parts, chunks, and how each is verified. No I/O."""
+"""Define what is on a storage: names, manifests, parts, chunks, and how each is verified. No I/O."""

@@ -1,4 +1,4 @@
-"""Decide by measurements whether compressing pays: the time that it takes against the time that it saves."""
+"""Decide by measurement whether compression pays: the time it takes against the time it saves."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import threading
 from dataclasses import dataclass
 
 _STEADY = 0.8
-"""How much of an average stays when a new figure comes in."""
+"""The weight of an average's old value when a new measurement comes in."""
 _FIRST = 4
 """Uploads that are measured before anything is decided."""
 _SAMPLE_EVERY = 64
 _MARGIN = 1.25
-"""What must be gained before the choice changes, either way."""
+"""The gain that is needed to change the choice, either way."""
 
 
 def pays(upload_bytes_per_s: float, codec_bytes_per_s: float, ratio: float, now: bool) -> bool:
-    """Whether to compress. Speeds of one worker, the codec's in raw bytes; `ratio`: stored by raw bytes;
-    `now`: what is done at present, which stays unless the other is better by a margin."""
+    """Whether to compress.
+
+    Speeds are those of one worker, the codec's in raw bytes. `ratio`: stored bytes by raw bytes. `now`: the
+    present choice, which stays unless the other one is better by a margin."""
     saved_s, spent_s = (1.0 - ratio) / upload_bytes_per_s, 1.0 / codec_bytes_per_s
     return saved_s * _MARGIN >= spent_s if now else saved_s >= spent_s * _MARGIN
 
 
 @dataclass(slots=True)
 class _Average:
+    """An exponential moving average."""
+
     value: float = 0.0
     count: int = 0
 
@@ -41,7 +45,7 @@ class Meter:
         self.compressing = False
 
     def choose(self) -> bool:
-        """Whether to compress the next chunk; now and then also to see how well it would do."""
+        """Whether to compress the next chunk; now and then also in order to measure the codec."""
         with self._lock:
             self._asked += 1
             if not self._codec.count or self._asked % _SAMPLE_EVERY == 0:
@@ -53,12 +57,12 @@ class Meter:
             return self.compressing
 
     def uploaded(self, nbytes: int, duration_s: float) -> None:
-        """So many bytes took so long to the storage."""
+        """Record an upload of `nbytes`."""
         with self._lock:
             self._upload.add(nbytes / max(duration_s, 1e-6))
 
     def encoded(self, nbytes: int, stored: int, duration_s: float) -> None:
-        """So many raw bytes took so long to compress, and became `stored`."""
+        """Record a compression of `nbytes` raw bytes to `stored` bytes."""
         with self._lock:
             self._codec.add(nbytes / max(duration_s, 1e-6))
             self._ratio.add(stored / nbytes)

@@ -1,7 +1,7 @@
 """Identify chunks by their content, and remember which of them a base already has.
 
-A chunk is named by the blake3 of its raw bytes; xxh3_128, many times as fast, tells that a place holds what
-it held at the last save, so that it need not be named again."""
+A chunk is named by the blake3 of its raw bytes. xxh3_128, which is many times as fast, shows that a place
+holds what it held at the last save, so that its chunk need not be named again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fingerprint(content: Bytes) -> bytes:
 
 
 class Chunk(NamedTuple):
-    """One chunk of a base. `nbytes` as it is hashed, `stored` as it lies on storage."""
+    """One chunk of a base. `nbytes`: its raw bytes, which are hashed; `stored`: its bytes on storage."""
 
     blake3: str
     nbytes: int
@@ -51,8 +51,11 @@ Place = tuple[str, tuple[tuple[str, int, int], ...]]
 
 
 class Seen(NamedTuple):
-    """What a place held at the last save: its fingerprint, where those bytes are stored, and the fingerprints
-    of its rows (rows.py), b"" where rows are not compared."""
+    """What a place held at the last save.
+
+    - `mark`: its fingerprint.
+    - `refs`: where its bytes are stored.
+    - `rows`: the fingerprints of its rows (rows.py); b"" if rows are not compared."""
 
     mark: bytes
     refs: tuple[Ref, ...]
@@ -61,18 +64,18 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class BaseIndex:
-    """What one process knows of one base: chunks that are durable, by digest, and what each place held."""
+    """What one process knows of one base: durable chunks by digest, and what each place held."""
 
     base: str
     durable: dict[str, Chunk] = field(default_factory=dict)
     places: dict[Place, Seen] = field(default_factory=dict)
     dense: set[Place] = field(default_factory=set)
-    """Places where most rows change from save to save: theirs are not looked at."""
+    """Places of which most rows change from save to save: their rows are not compared."""
     meter: Meter = field(default_factory=Meter)
 
 
 class Claims:
-    """Which worker of one save takes care of which chunk: equal chunks are written once."""
+    """Which worker of a save writes which chunk: equal chunks are written once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,7 +83,7 @@ class Claims:
         self._chunks: dict[str, Chunk] = {}
 
     def take(self, digest: str) -> bool:
-        """True for the first caller: it writes the chunk and calls `give`."""
+        """True for the first caller, which writes the chunk and then calls `give`."""
         with self._lock:
             if digest in self._done:
                 return False
@@ -88,12 +91,12 @@ class Claims:
             return True
 
     def give(self, digest: str, chunk: Chunk | None) -> None:
-        """The chunk as it was written; None: it could not be."""
+        """Publish the chunk as it was written; None: writing it failed."""
         if chunk is not None:
             self._chunks[digest] = chunk
         self._done[digest].set()
 
     def wait(self, digest: str) -> Chunk | None:
-        """The chunk, when its writer has given it; None when that failed."""
+        """The chunk, once its writer has given it; None if that failed."""
         self._done[digest].wait()
         return self._chunks.get(digest)

@@ -1,12 +1,13 @@
 """Encode and decode chunks: the bytes as they are, or byte-shuffled and compressed with zstd.
 
-"shuffle<n>+zstd": of the raw bytes, the longest prefix that is a multiple of n is seen as rows of n bytes and
-written column by column (all first bytes, then all second bytes, ...); what is left over follows as it is.
-All of that is one zstd frame that says its content's size. n is the width of the numbers: their exponents,
-which resemble each other, come to lie side by side. numpy and zstd let go of the GIL while they work.
+"shuffle<n>+zstd": the longest prefix of the raw bytes that is a multiple of n is taken as rows of n bytes and
+written column by column (all first bytes, then all second bytes, ...); the rest follows unchanged. All of it
+is one zstd frame that records its content's size. n is the width of the numbers: their exponents, which
+resemble each other, come to lie side by side. numpy and zstd release the GIL while they work.
 
-Columns of numbers hold few values and no phrases: a short memory for matches, which must be long to count,
-leaves nearly all to the entropy coder. That takes half the time of level 1 as it comes, and saves more."""
+Columns of numbers have few distinct values and no repeated phrases. So a short memory for matches, and only
+long matches, leave nearly everything to the entropy coder. That takes half the time of plain level 1, and
+saves more."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SETTINGS = (PLAIN, ZSTD, AUTO)
 """What a job may ask for."""
 _LEVEL, _HASH_LOG, _MATCH_BYTES = 1, 8, 7
 _WORTH = 0.97
-"""A chunk that does not shrink below this part of itself is stored as it is."""
+"""A chunk that does not shrink below this share of its size is stored as it is."""
 _WIDTHS = {
     "float64": 8, "int64": 8, "uint64": 8, "complex128": 8,
     "float32": 4, "int32": 4, "uint32": 4, "complex64": 4,
@@ -36,16 +37,16 @@ _own = threading.local()
 
 
 class CodecError(ValueError):
-    """Stored bytes that are not what a codec writes."""
+    """Stored bytes that no codec has written."""
 
 
 def for_dtype(dtype: str) -> str:
-    """The compressing codec for tensors of this type."""
+    """The compressing codec for tensors of this dtype."""
     return f"shuffle{_WIDTHS.get(dtype, 1)}+zstd"
 
 
 def encode(content: Bytes, codec: str) -> Bytes | None:
-    """A chunk's bytes as they are to be stored; None when that is not worth it."""
+    """A chunk's bytes as they are to be stored; None if compression is not worth it."""
     width = names.item_bytes(codec)
     if not width:
         return content
@@ -54,7 +55,7 @@ def encode(content: Bytes, codec: str) -> Bytes | None:
 
 
 def decode(stored: Bytes, codec: str, nbytes: int) -> Bytes:
-    """The chunk's `nbytes` bytes. Raises CodecError when `stored` cannot be decoded to them."""
+    """The chunk's `nbytes` raw bytes. Raises CodecError if `stored` cannot be decoded to them."""
     width = names.item_bytes(codec)
     if not width:
         return stored
@@ -69,12 +70,12 @@ def decode(stored: Bytes, codec: str, nbytes: int) -> Bytes:
 
 
 def stored_most(nbytes: int, codec: str) -> int:
-    """The most bytes that a chunk of `nbytes` can take on storage."""
+    """The largest number of bytes that a chunk of `nbytes` can take on storage."""
     return int(nbytes * _WORTH) + 1 if names.item_bytes(codec) else nbytes
 
 
 def _reordered(content: Bytes, width: int, *, forth: bool) -> Bytes:
-    """Items of `width` bytes to their columns (`forth`), or columns back to items; what remains stays."""
+    """Items of `width` bytes to columns (`forth`), or columns back to items; the rest stays."""
     count = len(content) // width
     if width == 1 or not count:
         return content
@@ -92,7 +93,7 @@ def _reordered(content: Bytes, width: int, *, forth: bool) -> Bytes:
 
 
 def _compressor(columns: bool) -> zstandard.ZstdCompressor:
-    """This thread's own, for columns or for bytes as they come: they are not made to be shared."""
+    """This thread's compressor, for columns or for plain bytes: compressors must not be shared."""
     if not hasattr(_own, "compressors"):
         made = zstandard.ZstdCompressionParameters.from_level
         plain, short = made(_LEVEL), made(_LEVEL, hash_log=_HASH_LOG, min_match=_MATCH_BYTES)

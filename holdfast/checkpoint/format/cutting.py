@@ -1,9 +1,9 @@
 """Plan the chunks of a state: where it is cut, and which of its writers takes which chunk. Pure.
 
-A tensor of more than 64 KiB is cut into pieces of one chunk size, each a chunk of its own. Smaller tensors
-are packed together. The chunk size is 8 MiB, and a smaller power of two when the state is shared by so many
-writers that each would get fewer than 16 chunks: so no writer has more than 1/16 above its part. Everyone who
-knows the layout and the number of writers makes the same plan, and nobody has to be told it."""
+A tensor of more than 64 KiB is cut into pieces of the chunk size, each of them a chunk. Smaller tensors are
+packed together. The chunk size is 8 MiB, or a smaller power of two if so many writers share the state that
+each would get fewer than 16 chunks. So no writer has more than 1/16 above its part. All who know the layout
+and the number of writers make the same plan, so it need not be sent."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from holdfast.ipc.layout import Tensor
 
 CHUNK_BYTES = 8 << 20
+"""The largest chunk."""
 CHUNK_BYTES_MIN = SMALL_BYTES
 PACK_BYTES = 1 << 20
-"""A pack is written again when any tensor in it changed: smaller than a chunk."""
+"""The largest pack of small tensors. A pack is written again if any tensor in it changes, so it is smaller
+than a chunk."""
 CHUNKS_PER_SHARE = 16
+"""Each writer's chunks, at least, where the state is large enough."""
 _PLANS_KEPT = 64
 _Place = tuple[int, int]  # offset and size of a tensor in the slot
 
@@ -37,20 +40,19 @@ class Span(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What becomes one chunk: one span of a large tensor, or several whole small ones."""
+    """What becomes one chunk: one span of a large tensor, or several whole small tensors."""
 
     spans: tuple[Span, ...]
     nbytes: int
 
     def content(self, memory: memoryview) -> Bytes:
-        """Its bytes: the slot's own memory for a single span, else a copy of PACK_BYTES at most."""
+        """Its bytes: the slot's own memory for a single span, else a copy of at most PACK_BYTES."""
         parts = [memory[span.offset : span.offset + span.nbytes] for span in self.spans]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def plan(tensors: tuple[Tensor, ...], shares: int = 1) -> tuple[tuple[Cut, ...], ...]:
-    """Every share's cuts: together all of the tensors' bytes, each exactly once. The same layout is not
-    planned twice."""
+    """Every share's cuts: together all of the tensors' bytes, each exactly once. Plans are cached."""
     return _plan(tuple([(tensor.offset, tensor.nbytes) for tensor in tensors]), shares)
 
 
@@ -69,7 +71,7 @@ def _plan(places: tuple[_Place, ...], shares: int) -> tuple[tuple[Cut, ...], ...
 
 
 def chunk_bytes(total: int, shares: int) -> int:
-    """The size that chunks of `total` bytes are cut to for so many writers: a power of two."""
+    """The chunk size for `total` bytes and so many writers: a power of two."""
     size = CHUNK_BYTES
     while size > CHUNK_BYTES_MIN and total < size * shares * CHUNKS_PER_SHARE and shares > 1:
         size //= 2
@@ -77,7 +79,7 @@ def chunk_bytes(total: int, shares: int) -> int:
 
 
 def _cuts(places: tuple[_Place, ...], size: int) -> list[Cut]:
-    """All cuts in the tensors' order; the packs come last."""
+    """All cuts in the tensors' order, then the packs."""
     small, cuts = [], []
     for index, (offset, nbytes) in enumerate(places):
         if nbytes <= SMALL_BYTES:

@@ -1,7 +1,7 @@
 """Frame a manifest or a part as one JSON object whose file is named by the digest of its own bytes.
 
-The file is `{"blake3":"<hex>","<kind>":<body>}` and a newline, without any other blank. The digest is taken
-over the body's bytes as they stand, so no byte of the file can change unnoticed."""
+The file is `{"blake3":"<hex>","<kind>":<body>}` and a newline, without other blanks. The digest is that of
+the body's bytes, so no byte of the file can change unnoticed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SCHEMA = 2
+"""The version of the bodies' schema."""
 SPOILT = (KeyError, TypeError, ValueError, NameRefused)
-"""What parsing raises over a body that makes no sense."""
+"""What parsing raises for a body that makes no sense."""
 _HEAD, _TAIL = b'{"blake3":"', b"}\n"
 _HEX = 64
 HEAD_BYTES = len(_HEAD)
-"""How much of a file says that it is one of these."""
+"""Bytes at the start of a file that show that it is one of these."""
 _WHO = {"manifest": "the commit record", "part": "its writer"}
 
 
@@ -33,8 +34,10 @@ def seal(kind: str, body: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], str]:
-    """The body and its digest. Raises CheckpointCorrupt when a byte is not as it was written,
-    CheckpointRefused when its schema is not ours."""
+    """The body and its digest.
+
+    Raises CheckpointCorrupt if a byte is not as it was written, CheckpointRefused for a schema that this
+    version does not read."""
     body, digest = _open(kind, content, checkpoint)
     try:
         fields = json.loads(body)
@@ -47,7 +50,7 @@ def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], 
 
 
 def begins(head: bytes) -> bool:
-    """Whether a file that begins so is one of these; one whose writer was killed may hold less."""
+    """Whether a file with this head is one of these. If its writer was killed, it may hold less."""
     return head[: len(_HEAD)] == _HEAD[: len(head)]
 
 
@@ -60,10 +63,11 @@ def parsed(
     parse: Callable[[dict[str, Any]], T],
     digest: str,
 ) -> tuple[T, str]:
-    """What `parse` makes of a file's body, and the file's digest. `digest`: the expected one, from its writer
-    or its commit; "" when there is none. Raises CheckpointCorrupt when a byte is not as it was written or the
-    body makes no sense, CheckpointRefused when it is whole but not of this checkpoint of this job, or of an
-    unknown schema."""
+    """What `parse` makes of a file's body, and the file's digest.
+
+    `digest`: the expected one, from its writer or its commit; "": not known. Raises CheckpointCorrupt if a
+    byte is not as it was written or the body makes no sense; CheckpointRefused if it is valid but of another
+    checkpoint or job, or of an unknown schema."""
     fields, found = unseal(kind, content, checkpoint)
     if digest and digest != found:
         raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, {_WHO[kind]} says {digest}")
@@ -77,7 +81,7 @@ def parsed(
 
 
 def _check_identity(fields: dict[str, Any], kind: str, job: str, checkpoint: str) -> None:
-    """Raises CheckpointRefused when a whole body is of another job or checkpoint."""
+    """Raise CheckpointRefused if a valid body is of another job or checkpoint."""
     if fields.get("job") != job:
         raise CheckpointRefused(
             f"checkpoint {checkpoint}: belongs to job {fields.get('job')!r}, not to {job!r}"

@@ -1,6 +1,6 @@
-"""Write and parse the manifest: one JSON object that says what a checkpoint is and how to verify its bytes.
+"""Write and parse the manifest: what a checkpoint is, and how to verify its bytes.
 
-How the file is framed and why no byte of it can change unnoticed stands in envelope.py."""
+It is one JSON object. envelope.py says how the file is framed and why no byte of it can change unnoticed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def seal(manifest: Manifest) -> tuple[bytes, str]:
 
 
 def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
-    """The manifest in a file's bytes. `digest`: that of the record in etcd, "" when there is none. Raises as
-    `envelope.parsed` does."""
+    """The manifest in a file's bytes. `digest`: that in the commit record, "" if not known.
+
+    Raises as `envelope.parsed` does."""
     return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
 
 
 def opened(content: bytes, job: str, checkpoint: str) -> tuple[Manifest, str]:
-    """The same where no record is known, and the digest that one would hold."""
+    """The manifest in a file's bytes if no commit record is known, and the digest that one would hold."""
     return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest="")
 
 
@@ -93,13 +94,13 @@ def _parse(fields: dict[str, Any]) -> Manifest:
 
 
 def check_id(checkpoint: Any, step: int, generation: int) -> None:
-    """Raises ValueError when an id is not that of this step and generation."""
+    """Raise ValueError if the id is not that of this step and generation."""
     if names.split_id(checkpoint) != (step, generation):
         raise ValueError(f"id {checkpoint} is not that of step {step}, generation {generation}")
 
 
 def parse_chunks(entries: Iterable[dict[str, Any]]) -> tuple[Chunk, ...]:
-    """A table of chunks. Raises what is in envelope.SPOILT."""
+    """A table of chunks. Raises the errors in envelope.SPOILT."""
     return tuple(_chunk(entry) for entry in entries)
 
 
@@ -139,30 +140,30 @@ def _piece(entry: list[Any], chunks: Sequence[Chunk]) -> Piece:
 
 
 def check_piece(chunks: Sequence[Chunk], number: int, at: int, nbytes: int) -> None:
-    """Raises ValueError when these bytes do not lie within a chunk of the table."""
+    """Raise ValueError if these bytes do not lie within a chunk of the table."""
     if number >= len(chunks) or nbytes == 0 or at + nbytes > chunks[number].nbytes:
         raise ValueError(f"piece {[number, at, nbytes]} lies outside the chunks")
 
 
 def count(value: Any) -> int:
-    """A number that is not negative. Raises ValueError."""
+    """The value, if it is an integer of 0 or more. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r:.80} is no count")
     return value
 
 
 class Table:
-    """A table of chunks as it is put together: each chunk once, in the order in which they were met."""
+    """A table of chunks under construction: each chunk once, in the order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[Chunk, int] = {}
 
     def number(self, chunk: Chunk) -> int:
-        """Its place in the table."""
+        """The chunk's index in the table."""
         return self._numbers.setdefault(chunk, len(self._numbers))
 
     def pieces(self, refs: Iterable[Ref]) -> Iterator[Piece]:
-        """Pieces for these bytes; neighbours in one chunk become one."""
+        """Pieces for these bytes; neighbours in one chunk are joined."""
         last: Piece | None = None
         for chunk, at, nbytes in refs:
             number = self.number(chunk)
@@ -177,5 +178,5 @@ class Table:
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        """All of them."""
+        """All chunks of the table."""
         return tuple(self._numbers)

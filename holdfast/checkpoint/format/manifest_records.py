@@ -1,6 +1,6 @@
-"""Define the records of a manifest: which chunks a checkpoint is made of, and which tensors lie in them.
+"""Define the records of a manifest: which chunks make up a checkpoint, and which tensors they hold.
 
-The manifest's file is written and parsed in manifest.py; sense.py says which records make sense."""
+manifest.py writes and parses the file; sense.py checks that the records make sense."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of a tensor, in order: `nbytes` of chunk number `chunk`, from its byte `at` on."""
+    """Consecutive bytes of a tensor: `nbytes` of chunk number `chunk`, from its byte `at` on."""
 
     chunk: int
     at: int
@@ -26,14 +26,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What the slots of one shard held. `ranks`: whose snapshots were read."""
+    """What the slots of one shard held.
+
+    - `shard`: its id.
+    - `ranks`: the ranks whose snapshots were read.
+    - `data_bytes`: of the slot's data area."""
 
     shard: str
     ranks: tuple[int, ...]
     data_bytes: int
     tensors: tuple[Tensor, ...]
-    pieces: tuple[tuple[Piece, ...], ...]  # of each tensor
-    state: Any  # typed JSON (typed.py)
+    pieces: tuple[tuple[Piece, ...], ...]  # of each tensor, in order
+    state: Any  # its plain data, as typed JSON (typed.py)
 
     @property
     def header(self) -> bytes:
@@ -43,7 +47,12 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint. `versions`: (rank, step) of every rank whose state it holds, all of one step."""
+    """One checkpoint.
+
+    - `id`: "<step>-<generation>".
+    - `kind`: "full" or "incremental".
+    - `base`: the id of the full checkpoint in whose folder the chunks are.
+    - `versions`: (rank, step) of every rank whose state it holds; all of one step."""
 
     job: str
     id: str
@@ -52,7 +61,7 @@ class Manifest:
     kind: str
     base: str
     versions: tuple[tuple[int, int], ...]
-    holdfast: str  # version that wrote it
+    holdfast: str  # version of Holdfast that wrote it
     chunks: tuple[Chunk, ...]
     shards: tuple[Shard, ...]
 
@@ -63,9 +72,9 @@ class Manifest:
 
     @property
     def bytes_stored(self) -> int:
-        """Bytes of all chunks on storage, shared ones included."""
+        """Bytes of all its chunks on storage, including chunks shared with other checkpoints."""
         return sum(chunk.stored for chunk in self.chunks)
 
     def file(self, chunk: Chunk) -> str:
-        """Where a chunk of this checkpoint lies on storage."""
+        """Where a chunk of this checkpoint is on storage."""
         return names.chunk(self.job, self.base, chunk.blake3, chunk.codec)

@@ -1,11 +1,11 @@
-"""Name what a job keeps on storage, and check names that come from outside: nothing else becomes a path.
+"""Name what a job keeps on storage, and check names from outside: nothing else becomes a path.
 
-jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its content (and by its codec)
+jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its content (and its codec)
 jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved of a checkpoint
 jobs/<job>/pending/<step>-<generation>.<blake3>.json  a manifest's content before the commit
 jobs/<job>/manifests/<step>-<generation>.json         a committed checkpoint
-jobs/<job>/leases/                                    who may delete
-probe/<random>                                        tried at the start
+jobs/<job>/leases/                                    which process may delete
+probe/<random>                                        written and read at the start
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ Bytes = bytes | memoryview
 
 
 class Entry(NamedTuple):
-    """A file on storage. `name` counts from the folder that was asked about."""
+    """A file on storage. `name` is relative to the folder that was listed."""
 
     name: str
     size: int  # bytes
-    modified_s: float | None  # by the storage's clock; None: it does not say
+    modified_s: float | None  # by the storage's clock; None: not known
 
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CHECKPOINT = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 PLAIN = "none"
+"""The codec of chunks that are stored as they are."""
 _CODEC = re.compile(r"shuffle([1248])\+zstd")
 _CHUNK_FILE = re.compile(r"([0-9a-f]{64})(?:\.s([1248])z)?")
 _JOB_FOLDER = rf"jobs/{_JOB.pattern}"
@@ -50,7 +51,7 @@ _FILES = re.compile(
 
 
 def chunk(job: str, base: str, digest: str, codec: str = PLAIN) -> str:
-    """Where a chunk of a base lies: its name is the blake3 of its raw bytes, and how they are stored."""
+    """Where a chunk of a base is. Its name is the blake3 of its raw bytes, and its codec."""
     return f"{chunks(job, base)}/{_digest(digest)[:2]}/{digest}{_suffix(codec)}"
 
 
@@ -65,7 +66,7 @@ def bases(job: str) -> str:
 
 
 def split_chunk(path: str) -> tuple[str, str] | None:
-    """Digest and codec of what lies at `<aa>/<file>` below a base's chunks; None: no chunk of ours."""
+    """Digest and codec of a file `<aa>/<file>` below a base's chunks; None: it is not a chunk of ours."""
     folder, _, file = path.rpartition("/")
     found = _CHUNK_FILE.fullmatch(file)
     if found is None or folder != file[:2]:
@@ -74,7 +75,7 @@ def split_chunk(path: str) -> tuple[str, str] | None:
 
 
 def item_bytes(codec: str) -> int:
-    """How wide the items are that a codec shuffles; 0: it keeps the bytes as they are. Raises NameRefused."""
+    """The width of the items that a codec shuffles; 0: it keeps the bytes as they are. Raises NameRefused."""
     if codec == PLAIN:
         return 0
     found = _CODEC.fullmatch(codec) if isinstance(codec, str) else None
@@ -84,7 +85,7 @@ def item_bytes(codec: str) -> int:
 
 
 def part(job: str, checkpoint: str, digest: str) -> str:
-    """Where one writer's part of a checkpoint waits for the seal."""
+    """Where one writer's part of a checkpoint is until the checkpoint is published."""
     return f"{parts(job)}/{_id(checkpoint)}.{_digest(digest)}.json"
 
 
@@ -99,7 +100,7 @@ def drafts(job: str) -> str:
 
 
 def split_draft(file: str) -> tuple[str, str] | None:
-    """Id and digest of a file in `drafts` or `parts`; None: the file is not ours."""
+    """Id and digest of a file in `drafts` or `parts`; None: it is not ours."""
     checkpoint, _, rest = file.partition(".")
     digest, _, kind = rest.partition(".")
     if kind != "json" or not _CHECKPOINT.fullmatch(checkpoint) or not is_digest(digest):
@@ -108,7 +109,7 @@ def split_draft(file: str) -> tuple[str, str] | None:
 
 
 def manifest(job: str, checkpoint: str) -> str:
-    """Where a committed checkpoint's manifest lies."""
+    """Where a committed checkpoint's manifest is."""
     return f"jobs/{_job(job)}/manifests/{_id(checkpoint)}.json"
 
 
@@ -123,7 +124,7 @@ def manifests(job: str) -> str:
 
 
 def job_folder(job: str) -> str:
-    """The folder of all that a job has."""
+    """The folder of everything that a job has on storage."""
     return f"jobs/{_job(job)}"
 
 
@@ -146,7 +147,7 @@ def split_id(checkpoint: str) -> tuple[int, int]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file on storage has a name that only Holdfast gives: no other is ever deleted."""
+    """Whether a file on storage has a name that only Holdfast gives. No other file is ever deleted."""
     return _FILES.fullmatch(name) is not None
 
 

@@ -1,7 +1,8 @@
-"""Write and parse parts: what one writer has made durable of a checkpoint. All parts make its manifest.
+"""Write and parse parts: what one writer has made durable of a checkpoint.
 
-A part lies at `parts/<id>.<digest>.json`, framed like a manifest. It holds the whole layout of its shard, and
-of each tensor the pieces that this writer wrote: [start in the tensor, chunk, byte of the chunk, bytes]."""
+All parts together make the manifest. A part is at `parts/<id>.<digest>.json`, framed like a manifest. It
+holds the whole layout of its shard and, for each tensor, the pieces that this writer wrote: [start in the
+tensor, chunk, byte of the chunk, bytes]."""
 
 from __future__ import annotations
 
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from holdfast.ipc.layout import Tensor
 
 KIND = "part"
-_Placed = tuple[int, Ref]  # start in the tensor, where its bytes are
+_Placed = tuple[int, Ref]  # start in the tensor, and where the bytes are
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One share of one shard of a checkpoint. `state` comes with share 0 alone."""
+    """One share of one shard of a checkpoint. Only share 0 has `state`.
+
+    `rank`: whose snapshot was read. The other fields are those of Manifest and Shard."""
 
     job: str
     id: str
@@ -50,7 +53,7 @@ class Part:
     rank: int
     data_bytes: int
     tensors: tuple[Tensor, ...]
-    placed: tuple[tuple[_Placed, ...], ...]  # of each tensor
+    placed: tuple[tuple[_Placed, ...], ...]  # of each tensor: the pieces that this writer wrote
     state: Any
 
     def __str__(self) -> str:
@@ -123,8 +126,10 @@ def _placed(entry: list[Any], chunks: Sequence[Chunk]) -> _Placed:
 
 
 def merge(parts: Iterable[Part], versions: tuple[tuple[int, int], ...]) -> Manifest:
-    """The manifest that the parts of one checkpoint make together. Raises CheckpointRefused, with what is
-    missing, doubled or does not fit, unless every shard is there once and whole."""
+    """The manifest that the parts of one checkpoint make together.
+
+    Raises CheckpointRefused, naming what is missing, doubled or does not fit, unless every shard is there
+    once and completely."""
     ordered = sorted(parts, key=lambda part: (part.shard, part.share))
     if not ordered:
         raise CheckpointRefused("a checkpoint of no parts")

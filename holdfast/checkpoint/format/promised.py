@@ -1,6 +1,6 @@
 """Show people what a state says of its data: the streams of samples, and how far each was consumed.
 
-holdfast.data.contract writes it; this needs no torch."""
+holdfast.data.contract writes it. This module needs no torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _SAMPLES = ("seed", "n", "global_batch", "position")
 
 
 def read(state: Any) -> list[dict[str, Any]]:
-    """The streams that a typed state names; none for a state of before they were kept. Of an iterable stream
-    how many replicas' places it holds."""
+    """The streams in a typed state; [] for a state from before they were recorded.
+
+    For an iterable stream: the number of replicas whose positions it holds."""
     try:
         told = typed.decode(state["data"])
         streams = [{name: stream[name] for name in _SAMPLES} for stream in told["streams"]]

@@ -1,9 +1,9 @@
-"""Write row deltas: where few rows of a chunk changed, write those alone and point at the rest.
+"""Write row deltas: if only few rows of a chunk changed, write those and refer to the rest.
 
-A chunk's bytes are looked at in grains: the rows of its tensor (several short ones together, long ones in
-blocks). xxh3_64 tells which grains changed since the last save of this base. The changed ones of many chunks
-are packed into new chunks, and the place's bytes are then pieces of older chunks and of such packs. No chain
-is ever replayed: the pieces name their bytes directly."""
+A chunk's bytes are compared in grains: the rows of its tensor (several short rows together, long ones in
+blocks). xxh3_64 shows which grains changed since the last save of this base. The changed grains of many
+chunks are packed into new chunks. The bytes of a place are then pieces of older chunks and of such packs. No
+chain is ever replayed: the pieces name their bytes directly."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ _GRAIN_MAX = 64 * 1024
 _RUNS_MAX = 4096
 _CHUNKS_MAX = 32
 _CHANGED_MOST = 0.5
-"""More changed than that, more runs, or pieces of more chunks: the place is written whole."""
+"""If a larger share has changed, or there are more runs, or pieces of more chunks, the place is written
+whole."""
 
 Run = tuple[int, int]
-"""Bytes of a chunk that changed: from, to."""
+"""A range [from, to) of a chunk's bytes that changed."""
 
 
 def grain(tensor: Tensor) -> int:
-    """How many bytes of a tensor are looked at together; 0: too small a tensor to look at."""
+    """The bytes of a tensor that are compared together; 0: the tensor is too small to compare."""
     if tensor.nbytes <= SMALL_BYTES:
         return 0
     row = tensor.nbytes // tensor.shape[0] if len(tensor.shape) > 1 else _GRAIN_MAX
@@ -46,7 +47,7 @@ def grain(tensor: Tensor) -> int:
 
 
 def marks(content: Bytes, start: int, size: int) -> bytes:
-    """The xxh3_64 of each grain. `start`: where the content begins in its tensor, which grains count from."""
+    """The xxh3_64 of each grain. `start`: where the content begins in its tensor; grains count from there."""
     digest = xxhash.xxh3_64_digest
     first = size - start % size  # where the second grain begins
     rest = [digest(content[low : low + size]) for low in range(first, len(content), size)]
@@ -54,10 +55,10 @@ def marks(content: Bytes, start: int, size: int) -> bytes:
 
 
 def changed(before: bytes, after: bytes, nbytes: int, start: int, size: int) -> list[Run] | None:
-    """The runs of grains whose marks differ; None when it does not pay to write only them."""
+    """The runs of grains whose marks differ; None if writing only them does not pay."""
     if not before or len(before) != len(after):
         return None
-    import numpy as np  # only here: an agent without such tensors need not load it
+    import numpy as np  # imported here: an agent without such tensors need not load it
 
     differs = np.frombuffer(before, np.uint64) != np.frombuffer(after, np.uint64)
     edges = np.flatnonzero(np.diff(differs.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
@@ -76,8 +77,11 @@ def changed(before: bytes, after: bytes, nbytes: int, start: int, size: int) -> 
 
 @dataclass(slots=True)
 class Delta:
-    """A place of which only `runs` are to be written. `offset`: where its bytes begin in the slot; `refs`:
-    where they all are, once the pack with the changed ones is written."""
+    """A place of which only `runs` are to be written.
+
+    - `offset`: where its bytes begin in the slot.
+    - `before`: where its bytes were at the last save.
+    - `refs`: where they all are, once the pack with the changed ones is written; () before."""
 
     place: Place
     mark: bytes
@@ -95,21 +99,21 @@ class Delta:
         return sum(high - low for low, high in self.runs)
 
     def content(self, memory: memoryview) -> list[memoryview]:
-        """The bytes of the pack."""
+        """The bytes for the pack."""
         return [memory[self.offset + low : self.offset + high] for low, high in self.runs]
 
     def place_in(self, pack: Ref) -> None:
-        """The changed bytes are those of `pack`, in their order: `refs` follow."""
+        """Set `refs`: the changed bytes are those of `pack`, in their order."""
         self.refs = tuple(_woven(self.before, self.runs, self.nbytes, pack))
 
 
 def pays(refs: Sequence[Ref], runs: Sequence[Run]) -> bool:
-    """Whether what a place would consist of is not in too many pieces or chunks."""
+    """Whether the place would not consist of too many pieces or chunks."""
     return len(refs) + 2 * len(runs) <= _RUNS_MAX and len({ref.chunk for ref in refs}) < _CHUNKS_MAX
 
 
 def packs(deltas: Iterable[Delta]) -> Iterator[list[Delta]]:
-    """Deltas whose changed bytes make one chunk together."""
+    """Groups of deltas whose changed bytes make one chunk together."""
     pack: list[Delta] = []
     size = 0
     for delta in deltas:
@@ -123,7 +127,7 @@ def packs(deltas: Iterable[Delta]) -> Iterator[list[Delta]]:
 
 
 def _woven(before: tuple[Ref, ...], runs: list[Run], nbytes: int, pack: Ref) -> Iterator[Ref]:
-    """The place's bytes: the old ones up to each run, then the run's own."""
+    """The place's bytes: the old ones up to each run, then the run's new ones."""
     old, done, at = _Cursor(before), 0, pack.at
     for low, high in runs:
         yield from old.take(low - done)
@@ -134,7 +138,7 @@ def _woven(before: tuple[Ref, ...], runs: list[Run], nbytes: int, pack: Ref) -> 
 
 
 class _Cursor:
-    """Goes through the bytes of some refs."""
+    """Walks through the bytes of some refs."""
 
     def __init__(self, refs: tuple[Ref, ...]) -> None:
         self._refs, self._number, self._used = refs, 0, 0

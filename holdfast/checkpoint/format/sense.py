@@ -1,7 +1,7 @@
-"""Check a parsed manifest beyond its form: nothing twice, nothing unknown, nothing that nobody needs.
+"""Check a parsed manifest beyond its form: nothing twice, nothing unknown, nothing superfluous.
 
-A digest proves that a body is what its writer wrote, not that it makes sense. What does not is refused when
-it is parsed, before a byte is read or memory is taken for it."""
+A digest proves that a body is what its writer wrote, not that it makes sense. A manifest that does not is
+refused when it is parsed, before a byte is read or memory is allocated for it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ ITEM_BYTES = {
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
     "complex128": 16,
 }
-"""Torch's types, and the bytes of one element."""
+"""Torch's dtypes, and the bytes of one element."""
 KINDS = ("full", "incremental")
 DIMENSIONS_MAX = 64
 
 
 def check(manifest: Manifest) -> None:
-    """Raise ValueError that names the first thing in a parsed manifest that makes no sense."""
+    """Raise ValueError naming the first thing in a parsed manifest that makes no sense."""
     opens_base = manifest.id == manifest.base
     if manifest.kind not in KINDS or (manifest.kind == "full") != opens_base:
         raise ValueError(
@@ -52,8 +52,9 @@ def check(manifest: Manifest) -> None:
 
 
 def check_covered(manifest: Manifest) -> None:
-    """Raise CheckpointCorrupt unless the stored parts of each tensor make up the whole of it. For readers of
-    all shards; the parts were disjoint when they were saved."""
+    """Raise CheckpointCorrupt unless the stored parts of each tensor make up the whole of it.
+
+    For readers of all shards. The parts were disjoint when they were saved."""
     found: dict[tuple[str, str, tuple[int, ...]], set[tuple[Any, Any]]] = {}
     for shard in manifest.shards:
         for tensor in shard.tensors:
@@ -128,7 +129,7 @@ def _once(what: str, entries: Iterable[Hashable]) -> None:
 
 
 def _named(state: Any) -> Iterator[Any]:
-    """Every index of a tensor in typed JSON, in which an object of the one key "tensor" is nothing else."""
+    """Every tensor index in typed JSON: the values of objects whose only key is "tensor"."""
     left = [state]
     while left:
         value = left.pop()

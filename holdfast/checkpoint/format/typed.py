@@ -1,9 +1,9 @@
-"""Convert plain data to JSON and back, exactly: what a snapshot holds besides tensors. No pickle, no code.
+"""Convert plain data to JSON and back exactly: what a snapshot holds besides tensors. No pickle, no code.
 
-JSON's own null, booleans, strings, arrays (lists) and short numbers stand for themselves; everything else
-is an object with one key that says what it is: {"tuple": [...]}, {"dict": [[key, value], ...]},
-{"bytes": base64}, {"int": hex}, {"float": 16 hex digits of the IEEE bits}, {"tensor": index}.
-Standard library only: the ranks import it."""
+JSON's null, booleans, strings, arrays (lists) and short numbers stand for themselves. Everything else is an
+object with one key that names its type: {"tuple": [...]}, {"dict": [[key, value], ...]}, {"bytes": base64},
+{"int": hex}, {"float": 16 hex digits of the IEEE bits}, {"tensor": index}. Standard library only: the ranks
+import it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ _MAPPING_TAGS = {kind: tag for tag, kind in _MAPPINGS.items()}
 
 
 class TypedDataError(ValueError):
-    """Data that cannot be kept, or foreign JSON. Names the path to it and its type."""
+    """Data that cannot be kept, or foreign JSON. The message names the path to it and its type."""
 
 
 def encode(value: Any, leaf: Callable[[Any], int | None] | None = None, path: str = "state") -> Any:
-    """`value` as JSON data. `leaf` is called with whatever is no plain data (a tensor, say): it keeps that
-    and returns its index, or None. Raises TypedDataError on anything else."""
+    """`value` as JSON data.
+
+    `leaf` is called with what is not plain data (a tensor, say): it keeps the value and returns its index, or
+    None to refuse it. Raises TypedDataError for anything else."""
     return _encode(value, leaf or _no_leaf, path, 0)
 
 

@@ -1,8 +1,8 @@
 """Classify a storage driver's exception: worth another attempt, or a fault that somebody has to fix.
 
-Drivers raise what they like, and wrap it. So the chain of causes is read from the outside in, each link for
-the service's own code, then the HTTP status, the kind of exception, the errno: the first that says something
-counts. Classes of drivers are known by their names: no driver is imported for it."""
+Drivers raise exceptions of any kind, and wrap them. So the chain of causes is read from the outside in. Each
+link is checked for the service's own code, then the HTTP status, the exception's class and the errno; the
+first of these that is known decides. Classes of drivers are known by name, so that no driver is imported."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CODE_MENDS = {
     "InvalidSecurity": _WRONG,
     "AccessDenied": _DENIED,
     "AllAccessDisabled": _DENIED,
-    "400": _UNSAID,  # all that HEAD can say
+    "400": _UNSAID,  # all that HEAD can report
     "403": _DENIED,
     "401": _WRONG,
     "NoSuchBucket": _BUCKET,
@@ -111,7 +111,7 @@ _ACCESS = (_RENEW, _WRONG, _DENIED, _UNSAID)
 
 
 def transient(error: BaseException) -> str | None:
-    """The kind of a failure that may pass by itself, None for one that will not."""
+    """The kind of a failure that may pass by itself; None for one that will not."""
     for link in _chain(error):
         code, status = _code(link), _status(link)
         if code in _CODE_MENDS:
@@ -124,13 +124,14 @@ def transient(error: BaseException) -> str | None:
         number = getattr(link, "errno", None) or 0
         if found is not None or number in _ERRNOS:
             return found or _ERRNOS[number]
-        if number in _ERRNO_MENDS and number != errno.EIO:  # which drivers say for want of a better one
+        # EIO: drivers use it when they know nothing better.
+        if number in _ERRNO_MENDS and number != errno.EIO:
             return None
     return None
 
 
 def mend(error: BaseException) -> str:
-    """What somebody can do about it; "" when nothing better than the error itself is known."""
+    """What somebody can do about it; "" if nothing better than the error itself is known."""
     links = list(_chain(error))
     for link in links:
         if (code := _code(link)) in _CODE_MENDS:
@@ -146,7 +147,7 @@ def mend(error: BaseException) -> str:
 
 
 def access(error: BaseException) -> bool:
-    """Whether the credentials are what is wrong: new ones may be there at the next attempt."""
+    """Whether the credentials are the problem: new ones may be there at the next attempt."""
     return mend(error) in _ACCESS
 
 
@@ -156,7 +157,7 @@ def coded(error: BaseException, *codes: str) -> bool:
 
 
 def words(error: BaseException) -> str:
-    """The error in few words: the system's, the service's, or its own."""
+    """The error in a few words: the system's, the service's, or its own."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     code = next((code for link in _chain(error) if (code := _code(link))), "")
     return said if not code or code in said else f"{code}: {said}"

@@ -1,7 +1,7 @@
 """Read and write large files past the page cache: it costs less CPU, and the training's files stay cached.
 
-O_DIRECT wants page-aligned memory and sizes, and a file system that knows it. Snapshot slots are aligned so
-that whole chunks qualify; whatever does not goes through the page cache."""
+O_DIRECT needs page-aligned memory and sizes, and a file system that supports it. Snapshot slots are aligned
+so that whole chunks qualify. Everything else goes through the page cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REFUSALS = {errno.ELOOP: "a link", errno.ENXIO: "a socket or a device that is n
 
 
 def open_bulk(path: Path, flags: int, nbytes: int) -> int:
-    """A descriptor for moving `nbytes`, direct where that pays and the file system allows it."""
+    """Open a file to move `nbytes`: direct if that pays and is allowed. Returns the descriptor."""
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     if nbytes >= _DIRECT_FROM_BYTES:
         try:
@@ -45,8 +45,10 @@ def open_bulk(path: Path, flags: int, nbytes: int) -> int:
 
 
 def open_regular(path: Path, nbytes: int = 0) -> int:
-    """A descriptor for reading `nbytes` of a regular file. Raises NotAFile at once for anything else: opening
-    a FIFO without a writer would block, a device may do anything."""
+    """Open a regular file to read `nbytes`. Returns the descriptor.
+
+    Raises NotAFile at once for anything else: opening a FIFO without a writer would block, and a device may
+    do anything."""
     try:
         descriptor = open_bulk(path, os.O_RDONLY | os.O_NONBLOCK, nbytes)
     except OSError as error:
@@ -62,7 +64,9 @@ def open_regular(path: Path, nbytes: int = 0) -> int:
 
 
 def write_all(descriptor: int, data: memoryview, pace: Pace | None = None) -> int:
-    """Write all of it from the file's start, no faster than `pace`; the bytes written. Raises OSError."""
+    """Write all of it from the file's start, no faster than `pace`. Returns the bytes written.
+
+    Raises OSError."""
     if pace is None or not pace.limited:
         return _move(descriptor, data, lambda part, at: os.pwrite(descriptor, part, at))
 
@@ -74,7 +78,7 @@ def write_all(descriptor: int, data: memoryview, pace: Pace | None = None) -> in
 
 
 def read_all(descriptor: int, target: memoryview) -> int:
-    """Fill `target` from the file's start; the bytes read, fewer when the file is shorter."""
+    """Fill `target` from the file's start. Returns the bytes read, fewer if the file is shorter."""
     return _move(descriptor, target, lambda part, at: os.preadv(descriptor, [part], at))
 
 
@@ -85,7 +89,7 @@ def _move(descriptor: int, memory: memoryview, step: Callable[[memoryview, int],
         try:
             done = _run(memory, 0, len(memory) // PAGE_BYTES * PAGE_BYTES, step)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # not aligned after all: all of it goes through the cache
+            if error.errno != errno.EINVAL:  # not aligned after all: everything goes through the cache
                 raise
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
     return _run(memory, done, len(memory), step)

@@ -1,4 +1,4 @@
-"""Open fsspec drivers by URL, set up so that nothing hangs and no retry is hidden from ours."""
+"""Open fsspec drivers by URL, configured so that nothing hangs and no driver retries by itself."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EXTRAS = {"s3": "holdfast[s3]", "s3a": "holdfast[s3]"}
 _CONNECTIONS = 32
 _GRACE_S = 5.0
 _PART_BYTES = 8 << 20
-"""Of uploads in several parts, which those of twice this size are."""
+"""The size of the parts of a multipart upload; uploads from twice this size on are such."""
 
 
 def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tuple[Any, str]:
-    """The file system at a URL and the path in it. Touches nothing yet. Raises StorageError."""
+    """The file system at a URL, and the path in it. Touches nothing yet. Raises StorageError."""
     try:
         options = {name: make(name, patience, pace) for name, make in _OPTIONS.items() if _names(url, name)}
         filesystem, root = fsspec.url_to_fs(url, **options)
@@ -35,28 +35,29 @@ def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tupl
         wanted = next((extra for name, extra in _EXTRAS.items() if _names(url, name)), "")
         how = f"pip install '{wanted}'" if wanted else "pip install"
         raise StorageError(f"storage {shown}: its driver is missing: {error} ({how})", url=shown) from error
-    except Exception as error:  # drivers raise what they like over a URL that they cannot use
+    except Exception as error:  # drivers may raise anything for a URL that they cannot use
         said = wording.shown(str(error)) or type(error).__name__
         raise StorageError(f"storage {shown}: {said}", url=shown) from error
     if "s3" in protocols(filesystem):
-        filesystem.retries = 1  # attempts: ours are counted and have a deadline
+        filesystem.retries = 1  # attempts in all: our own are counted and have a deadline
     return filesystem, root
 
 
 def put_options(filesystem: Any) -> dict[str, Any]:
-    """The options that the driver needs with every upload."""
+    """The options that the driver needs for every upload."""
     return {"chunksize": _PART_BYTES} if "s3" in protocols(filesystem) else {}
 
 
 def protocols(filesystem: Any) -> tuple[str, ...]:
-    """The schemes that a file system goes by."""
+    """The schemes of a file system."""
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def awaited(filesystem: Any) -> bool:
-    """Whether its operations are coroutines: those end at their deadline, whatever the other side does. A
-    synchronous driver (sftp, smb, hdfs) blocks until its own timeouts."""
+    """Whether its operations are coroutines, which end at their deadline whatever the other side does.
+
+    A synchronous driver (sftp, smb, hdfs) blocks until its own timeouts."""
     return bool(getattr(filesystem, "async_impl", False)) and not getattr(filesystem, "asynchronous", False)
 
 
@@ -68,8 +69,7 @@ class Calls:
         self._running: set[concurrent.futures.Future[Any]] = set()
 
     def call(self, operation: str, limit_s: float, *args: Any, **kwargs: Any) -> Any:
-        """Do `operation` (its synchronous name). Raises TimeoutError at the limit, else what the driver
-        raises."""
+        """Run `operation` (its synchronous name). Raises TimeoutError at the limit, or the driver's error."""
         if not awaited(self._files):
             return getattr(self._files, operation)(*args, **kwargs)
         coroutine = getattr(self._files, f"_{operation}")
@@ -88,13 +88,13 @@ class Calls:
             self._running.discard(future)
 
     def cancel(self) -> None:
-        """End what runs; each raises ConnectionAbortedError."""
+        """End what runs; each call raises ConnectionAbortedError."""
         for future in list(self._running):
             future.cancel()
 
 
 def renew(calls: Calls, filesystem: Any, limit_s: float) -> None:
-    """Read the credentials anew, where the driver keeps them."""
+    """Make the driver read its credentials again, if it keeps them."""
     if "s3" in protocols(filesystem) and awaited(filesystem):
         before = getattr(filesystem, "_s3creator", None)
         calls.call("connect", limit_s, refresh=True)
@@ -102,7 +102,7 @@ def renew(calls: Calls, filesystem: Any, limit_s: float) -> None:
 
 
 def close(filesystem: Any) -> None:
-    """Close its connections. Used again, it connects anew."""
+    """Close its connections. If it is used again, it connects again."""
     _leave(filesystem, getattr(filesystem, "_s3creator", None))
 
 
@@ -137,8 +137,9 @@ def _s3(name: str, patience: Patience, pace: pacing.Pace) -> dict[str, Any]:
 
 
 def _one_attempt_session() -> Any:
-    """The driver's HTTP session without its own second attempt, after which a create that succeeded, but
-    whose answer was lost, looks like another's."""
+    """The driver's HTTP session without its own second attempt.
+
+    After such an attempt, a create that succeeded but whose answer was lost looks like somebody else's."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     class OneAttempt(AIOHTTPSession):  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""Hold a lease on the storage, so that one process at a time collects a job's garbage.
+"""Hold a lease on the storage, so that only one process at a time collects a job's garbage.
 
-The holder's file is created put-if-absent and says who holds it. Whose file is older than LEASE_S, by the
-storage's own clock, has died: the next one takes it over. So has a process of this very machine that is not
-there any more: its lease is not waited for. The holder renews it while it works, and looks before each stage
-whether it is still its own."""
+The holder's file is created put-if-absent and says who holds it. A holder whose file is older than LEASE_S,
+by the storage's own clock, has died, and the next process takes the lease over. So it does at once if the
+holder was a process of this machine that no longer exists. The holder renews its lease while it works, and
+checks before each stage that it still has it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
 LEASE_S = 600.0
+"""Seconds after which a lease that was not renewed is over."""
 _FILE = "collector.json"
 _BYTES_MAX = 4096
 _HEAD = b'{"host":'
-"""How a lease begins; one whose writer was killed may hold less."""
+"""How a lease begins. If its writer was killed, it may hold less."""
 
 
 class LeaseHeldError(CheckpointError):
-    """Another process holds the lease. Names it."""
+    """Another process holds the lease. The message names it."""
 
 
 class Lease:
-    """A lease, held until `release`. `now_s`: when it was taken, by the storage's clock; None: the storage
-    has none."""
+    """A lease, held from `take` until `release`.
+
+    `now_s`: when it was taken, by the storage's clock; None: not known."""
 
     def __init__(self, store: Store, job: str) -> None:
         self._store, self._job = store, job
@@ -52,18 +54,19 @@ class Lease:
         return f"{names.leases(self._job)}/{_FILE}"
 
     def take(self) -> None:
-        """Raises LeaseHeldError when another living process has it."""
+        """Take the lease. Raises LeaseHeldError if another living process has it."""
         if not self._store.put(self._name, self._content):
             self._take_over()
         self.check()
         ages = self._ages()
         self.now_s = ages.get(_FILE)
-        for stamp in ages.keys() - {_FILE}:  # the killed leave them; whoever looks just now is refused anyway
+        # Left by killed processes; one that is comparing ages just now is refused anyway.
+        for stamp in ages.keys() - {_FILE}:
             if names.is_ours(f"{names.leases(self._job)}/{stamp}"):
                 self._store.delete(f"{names.leases(self._job)}/{stamp}")
 
     def check(self) -> None:
-        """Raises LeaseHeldError when it has been taken over."""
+        """Raise LeaseHeldError if it has been taken over."""
         holder = self._holder()
         if holder != self._content:
             raise LeaseHeldError(
@@ -77,7 +80,7 @@ class Lease:
         self._store.replace(self._name, self._content)
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Give the lease up."""
         if self._holder() == self._content:
             self._store.delete(self._name)
 
@@ -111,7 +114,7 @@ class Lease:
 
 
 def _has_died(holder: bytes) -> bool:
-    """Whether the process that holds a lease is known to be gone: one of this machine, as we see it."""
+    """Whether the lease's holder is known to have ended: a process of this machine and this pid namespace."""
     try:
         who = json.loads(holder)
         machine, pid, born = who["machine"], int(who["pid"]), who["born"]
@@ -122,7 +125,7 @@ def _has_died(holder: bytes) -> bool:
 
 @contextmanager
 def held(store: Store, job: str) -> Iterator[Lease]:
-    """A lease for the length of a with block. Raises LeaseHeldError."""
+    """A lease for the duration of a with block. Raises LeaseHeldError."""
     lease = Lease(store, job)
     lease.take()
     try:

@@ -1,6 +1,6 @@
-"""Use a folder as storage: content is on the disk before anyone can see it, and is never seen in part.
+"""Use a folder as storage: content is on the disk before it is visible, and is never visible in part.
 
-What is staged (chunks, which are verified whenever they are read) is seen at once and on the disk at the next
+Staged content (chunks, which are verified at every read) is visible at once and on the disk at the next
 `flush`: many small waits for the disk become one."""
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 _DRAFTS = "holdfast-drafts"
 _STAGED_MAX = 128
 DRAFT_AGE_S = 3600.0
-"""A draft older than this is a killed writer's: a living one needs seconds."""
+"""A draft older than this is that of a killed writer: a living one needs seconds."""
 
 
 class LocalBackend:
-    """Files under one folder. Writes: draft, fsync, link to the name, and `flush` for the folders."""
+    """Files under one folder. A write makes a draft, syncs it and links it to its name.
+
+    `flush` syncs the folders, which makes the names durable."""
 
     limits: tuple[str, ...] = ()
 
@@ -41,14 +43,15 @@ class LocalBackend:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._unsynced: set[Path] = set()
-        self._emptied: set[Path] = set()  # of deleted names; such a folder may be gone itself
-        self._staged: list[tuple[int, Path]] = []  # files whose content may not be on the disk yet
+        self._emptied: set[Path] = set()  # folders of deleted names; they may be gone themselves
+        self._staged: list[tuple[int, Path]] = []  # open files whose content may not be on the disk yet
         self._made: set[Path] = set()
         self._swept = False
 
     def put(self, name: str, data: Bytes) -> bool:
-        """Create `name` with this content; False when it exists. Durable after the next `flush`, also a name
-        that another process has only just made."""
+        """Create `name` with this content; False if it exists.
+
+        Durable after the next `flush`, also if another process has created the name just now."""
         draft, target = self._draft(data), self._target(name)
         try:
             os.link(draft, target)
@@ -60,7 +63,7 @@ class LocalBackend:
             self._changed(target.parent)
 
     def stage(self, name: str, data: Bytes) -> bool:
-        """Like `put`, but the content too is durable after the next `flush` only."""
+        """Like `put`, but the content is durable only after the next `flush` too."""
         draft, descriptor = self._written(data)
         target = self._target(name)
         try:
@@ -77,7 +80,7 @@ class LocalBackend:
         return True
 
     def settle(self, name: str) -> None:
-        """Make what another process put durable with the next `flush`: it may have died before its own."""
+        """Make what another process put durable at the next `flush`: it may have died before its own."""
         target = self.root / name
         self._stage(direct.open_regular(target), target)
 
@@ -88,7 +91,7 @@ class LocalBackend:
         self._changed(target.parent)
 
     def flush(self) -> None:
-        """Make the names of all that was put durable, also what another thread is flushing now."""
+        """Make the names of all that was put durable, also of what another thread is flushing now."""
         with self._flushing:
             with self._lock:
                 staged, self._staged = self._staged, []
@@ -96,17 +99,17 @@ class LocalBackend:
                 emptied, self._emptied = sorted(self._emptied.difference(folders)), set()
             try:
                 syncing.sync(staged, folders, emptied)
-            except OSError:  # a folder that is gone fails this flush and no later one
+            except OSError:  # a folder that is gone fails this flush only
                 self._changed(*(folder for folder in folders if folder.is_dir()))
                 raise
 
     def foresee(self, name: str) -> None:
-        """Have the file's inode in memory."""
-        with suppress(OSError):  # whoever reads it is told
+        """Bring the file's inode into memory."""
+        with suppress(OSError):  # its reader will get the error
             os.stat(self.root / name, follow_symlinks=False)
 
     def read(self, name: str, limit: int) -> bytes:
-        """The content, `limit` bytes of it at most."""
+        """The content, at most `limit` bytes of it."""
         descriptor = direct.open_regular(self.root / name)
         try:
             parts, left = [], limit
@@ -118,7 +121,7 @@ class LocalBackend:
             os.close(descriptor)
 
     def read_into(self, name: str, target: memoryview) -> int:
-        """Read straight into `target`; how many bytes the file has, also when they are more or fewer."""
+        """Read straight into `target`. Returns the bytes that the file has, which may be more or fewer."""
         descriptor = direct.open_regular(self.root / name, len(target))
         try:
             done = direct.read_all(descriptor, target)
@@ -127,7 +130,7 @@ class LocalBackend:
             os.close(descriptor)
 
     def size(self, name: str) -> int | None:
-        """Its size in bytes, None when there is no such file."""
+        """Its size in bytes; None if there is no such file."""
         try:
             status = os.stat(self.root / name, follow_symlinks=False)
         except FileNotFoundError:
@@ -135,7 +138,7 @@ class LocalBackend:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def folders(self, folder: str) -> Sequence[str]:
-        """Names of the folders in a folder, links left out; none when there is no such folder."""
+        """Names of the folders in a folder, without links; [] if there is no such folder."""
         try:
             with os.scandir(self.root / folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -143,11 +146,11 @@ class LocalBackend:
             return []
 
     def walk(self, folder: str) -> Sequence[Entry]:
-        """All files below a folder, links left out, sorted; none when there is no such folder."""
+        """All files below a folder, without links, sorted; [] if there is no such folder."""
         top, found = self.root / folder, []
         for path, _, files in os.walk(top, onerror=_unless_gone):
             for file in files:
-                with suppress(FileNotFoundError):  # deleted since it was listed
+                with suppress(FileNotFoundError):  # deleted meanwhile
                     place = os.path.join(path, file)
                     status = os.stat(place, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode):
@@ -156,7 +159,7 @@ class LocalBackend:
         return sorted(found)
 
     def list(self, folder: str) -> list[str]:
-        """Names of the files in a folder, without the folder; none when there is no such folder."""
+        """Names of the files in a folder, without the folder; [] if there is no such folder."""
         try:
             with os.scandir(self.root / folder) as entries:
                 return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
@@ -164,21 +167,21 @@ class LocalBackend:
             return []
 
     def delete(self, name: str) -> None:
-        """Remove it, durably after the next `flush`; nothing happens when it is not there."""
+        """Remove it, if it exists; durable after the next `flush`."""
         if removal.named(self.root, name, names.is_ours):
             with self._lock:
                 self._emptied.add((self.root / name).parent)
 
     def prune(self, folder: str) -> None:
-        """Remove the folders below this base's, and itself, as far as they are empty."""
+        """Remove empty folders below this base's folder, and the folder itself if it is empty then."""
         removal.empty_folders(self.root, folder, names.is_base)
 
     def sweep(self, older_than_s: float) -> int:
-        """Remove drafts of writers that were killed; how many."""
+        """Remove drafts of killed writers. Returns how many."""
         return removal.old_drafts(self.root / _DRAFTS, time.time() - older_than_s)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is held open."""
 
     def _draft(self, data: Bytes) -> Path:
         draft, descriptor = self._written(data)
@@ -192,7 +195,7 @@ class LocalBackend:
         return draft
 
     def _written(self, data: Bytes) -> tuple[Path, int]:
-        """A draft with this content, which need not be on the disk yet, and its descriptor."""
+        """A draft with this content, which may not be on the disk yet, and its descriptor."""
         self._sweep_once()
         draft, view = self._target(f"{_DRAFTS}/{removal.draft_name()}"), memoryview(data).cast("B")
         if draft.parent.is_symlink():
@@ -232,8 +235,10 @@ class LocalBackend:
         return target
 
     def _make(self, folder: Path) -> None:
-        """The folder and those above it, up to the root. A folder met for the first time may have been made
-        by a process that died before its name was durable: its parent is synced like our own."""
+        """Make the folder and those above it, up to the root.
+
+        A folder met for the first time may come from a process that died before its name was durable, so its
+        parent is synced like that of our own."""
         if folder in self._made and folder.is_dir():
             return
         if folder == self.root:

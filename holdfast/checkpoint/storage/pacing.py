@@ -1,4 +1,4 @@
-"""Limit bandwidth: bytes per second for all that share a pace, whatever their number."""
+"""Limit bandwidth: bytes per second for all threads that share a pace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PIECE_BYTES = 256 << 10
-"""What is let through at once: a chunk goes in pieces, so that it is spread over its time as well."""
+"""A chunk is let through in pieces of this size, so that it is spread over its time."""
 _BURST_S = 0.05
 _SO_MAX_PACING_RATE = 47  # Linux; the socket module has no name for it
 
@@ -26,7 +26,7 @@ class Pace:
         self.set(bytes_per_s)
 
     def set(self, bytes_per_s: float) -> None:
-        """Another rate from now on; 0 for none. Raises ValueError below 0."""
+        """Change the rate; 0: no limit. Raises ValueError for a negative one."""
         if bytes_per_s < 0:
             raise ValueError(f"{bytes_per_s} bytes per second is no rate; 0 means no limit")
         with self._lock:
@@ -35,12 +35,11 @@ class Pace:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a rate to keep."""
+        """Whether there is a limit."""
         return self.bytes_per_s > 0
 
     def take(self, nbytes: int, stop: threading.Event | None = None) -> None:
-        """Returns when `nbytes` may go, that is, when the time of what was taken before is over; sooner when
-        `stop` is set."""
+        """Wait until these bytes may go: until those taken before have had their time, or `stop` is set."""
         wait_s = self._reserve(nbytes, time.monotonic())
         if wait_s <= 0:
             return
@@ -50,7 +49,7 @@ class Pace:
             stop.wait(wait_s)
 
     def _reserve(self, nbytes: int, now: float) -> float:
-        """Claim the next free time of the line; how long it is until then, in seconds."""
+        """Claim the next free time. Returns the seconds until then."""
         with self._lock:
             if not self.limited:
                 return 0.0
@@ -60,14 +59,13 @@ class Pace:
 
 
 uploads = Pace()
-"""What all uploads of this process share; set from `upload_bytes_per_s`."""
+"""The pace of all uploads of this process; set from `upload_bytes_per_s`."""
 scrubs = Pace()
-"""What all scrubbing reads of this process share."""
+"""The pace of all scrubbing reads of this process."""
 
 
 def socket_factory(pace: Pace) -> Callable[[Any], socket.socket]:
-    """Makes sockets that the kernel never lets send faster than `pace`: a chunk that was let go is spread
-    over its time on the line too."""
+    """Make sockets that the kernel never lets send faster than `pace`: each chunk is spread out."""
 
     def create(address: Any) -> socket.socket:
         family, kind, protocol, *_ = address

@@ -1,4 +1,4 @@
-"""Probe a storage before a job relies on it: does it do what it must, and what can it not promise?"""
+"""Probe a storage before a job relies on it: does it do what is needed, and what can it not promise?"""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _FOLDER = "probe"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The result of a probe. `limits`: what this storage cannot promise, in words; empty is best."""
+    """The result of a probe. `limits`: what this storage cannot promise, in words; () is best."""
 
     url: str
     limits: tuple[str, ...]
 
 
 def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> Probe:
-    """Try everything that Holdfast needs at `url`, and at the storage that mirrors it. Raises StorageError
-    with url and fix; the result says what they cannot promise."""
+    """Try everything that Holdfast needs at `url`, and at its mirror.
+
+    Raises StorageError with URL and fix. The result says what they cannot promise."""
     store = Store.open(url, second=mirror, patience=patience)
     try:
         return examine(store)
@@ -33,8 +34,9 @@ def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> Probe
 
 
 def examine(store: Store) -> Probe:
-    """Write, read back, create conditionally, list and delete there, and at the storage that mirrors it.
-    Raises StorageError. Leaves nothing behind, but where the storage fails half way."""
+    """Write, read back, create conditionally, list and delete, there and at its mirror. Raises StorageError.
+
+    Leaves nothing behind, unless the storage fails half way."""
     limits = _tried(store)
     if store.second is not None:
         limits += [f"its mirror {store.second.url}: {limit}" for limit in _tried(store.second)]

@@ -41,11 +41,11 @@ class RemoteBackend:
         self._options = drivers.put_options(filesystem)
         self._calls = drivers.Calls(filesystem, self._stop)
         self._random = random.Random()
-        self._stale = False  # the credentials were refused: look for new ones first
+        self._stale = False  # the credentials were refused: renew them first
         self._renewing = threading.Lock()
 
     def put(self, name: str, data: Bytes) -> bool:
-        """Create `name` with this content; False when it exists."""
+        """Create `name` with this content; False if it exists."""
         path, content = self._path(name), bytes(data)
         self._pace.take(len(content), self._stop)
         attempts = self._attempts(len(content))
@@ -71,7 +71,7 @@ class RemoteBackend:
         return self.put(name, data)
 
     def settle(self, name: str) -> None:
-        """Nothing: what can be seen is durable."""
+        """Do nothing: what is visible is durable."""
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content, whatever it had."""
@@ -85,27 +85,27 @@ class RemoteBackend:
         self._attempts(len(content)).run(overwrite)
 
     def flush(self) -> None:
-        """Nothing is left to do: `put` returns when the store has acknowledged."""
+        """Do nothing: `put` returns when the storage has acknowledged."""
 
     def foresee(self, name: str) -> None:
-        """Nothing: a file is found and read in one request."""
+        """Do nothing: a file is found and read in one request."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """The content, `limit` bytes of it at most."""
+        """The content, at most `limit` bytes of it."""
         if limit <= 0:
             return b""
         path = self._path(name)
         return self._attempts(limit).run(lambda limit_s: self._read(path, limit, limit_s))
 
     def read_into(self, name: str, target: memoryview) -> int:
-        """Read into `target`; its size, or one byte more than the target has when it is longer."""
+        """Read into `target`. Returns the file's size, or the target's plus one if the file is longer."""
         content = self.read(name, len(target) + 1)
         fits = min(len(content), len(target))
         target[:fits] = content[:fits]
         return len(content)
 
     def size(self, name: str) -> int | None:
-        """Its size in bytes, None when there is none."""
+        """Its size in bytes; None if it does not exist."""
         path = self._path(name)
 
         def look(limit_s: float) -> int | None:
@@ -121,7 +121,7 @@ class RemoteBackend:
         return self._attempts().run(look)
 
     def walk(self, folder: str) -> list[Entry]:
-        """All files below a folder, sorted; none when there is no such folder."""
+        """All files below a folder, sorted; [] if there is no such folder."""
         path = self._path(folder)
 
         def entries(limit_s: float) -> list[Entry]:
@@ -156,15 +156,15 @@ class RemoteBackend:
         return self._attempts().run(entries, whole=True)
 
     def folders(self, folder: str) -> list[str]:
-        """Names of the folders in a folder; none when there is no such folder."""
+        """Names of the folders in a folder; [] if there is no such folder."""
         return self._entries(folder, "directory")
 
     def list(self, folder: str) -> list[str]:
-        """Names of the files in a folder, without the folder; none when there is no such folder."""
+        """Names of the files in a folder, without the folder; [] if there is no such folder."""
         return self._entries(folder, "file")
 
     def delete(self, name: str) -> None:
-        """Remove it; nothing happens when it is not there."""
+        """Remove it, if it exists."""
         path = self._path(name)
 
         def remove(operation: str, limit_s: float) -> None:
@@ -179,14 +179,14 @@ class RemoteBackend:
         )
 
     def prune(self, folder: str) -> None:
-        """Nothing: folders are no more than parts of names."""
+        """Do nothing: folders are only parts of names."""
 
     def sweep(self, older_than_s: float) -> int:
-        """Nothing: there are no drafts."""
+        """Do nothing: there are no drafts."""
         return 0
 
     def close(self) -> None:
-        """End what runs and every pause, and close the connections. The storage is of no use afterwards."""
+        """End what runs and every pause, and close the connections. The storage cannot be used afterwards."""
         self._stop.set()
         self._calls.cancel()
         drivers.close(self._files)
@@ -214,14 +214,15 @@ class RemoteBackend:
         try:
             content: bytes = self._call("cat_file", limit_s, path, start=0, end=limit)
         except OSError as error:
-            if causes.coded(error, "InvalidRange", "416"):  # a range of a file that is empty
+            if causes.coded(error, "InvalidRange", "416"):  # a range of an empty file
                 return b""
             raise
         return content[:limit]
 
     def _is_ours(self, path: str, content: bytes, limit_s: float) -> bool:
-        """Whether what exists is what an attempt of ours left whose answer was lost. Where files grow while
-        they are written it may be the beginning only: then the whole is put in its place."""
+        """Whether what exists comes from an attempt of ours whose answer was lost.
+
+        Where files grow while they are written, it may be only the beginning: then the whole replaces it."""
         found = self._read(path, len(content) + 1, limit_s)
         if found == content:
             return True
@@ -231,12 +232,13 @@ class RemoteBackend:
         return True
 
     def _remove_torn(self, name: str, content: bytes) -> None:
-        """Where files grow while they are written, the beginning of one that failed goes: a name stands for
-        whole content. (An object store shows an object when it is whole.)"""
+        """Where files grow while they are written, remove the beginning that a failed write has left.
+
+        A name must stand for whole content. (An object store shows an object only when it is complete.)"""
         if isinstance(self._files, AsyncFileSystem):
             return
         path = self._path(name)
-        with suppress(OSError):  # the failure to write is what is told
+        with suppress(OSError):  # the failed write is what gets reported
             found = self._files.cat_file(path)
             if len(found) < len(content) and content.startswith(found):
                 removal.stored(name, names.is_ours, lambda how: getattr(self._files, how)(path))
@@ -245,7 +247,7 @@ class RemoteBackend:
         return f"{self._root}/{name}"
 
     def _parents(self, path: str) -> None:
-        if not isinstance(self._files, AsyncFileSystem):  # object stores, all of them async, have no folders
+        if not isinstance(self._files, AsyncFileSystem):  # object stores (all of them async) have no folders
             self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
 
 

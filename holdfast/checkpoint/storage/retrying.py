@@ -1,4 +1,4 @@
-"""Retry transient errors: capped exponential pauses with full jitter, up to a deadline."""
+"""Retry transient errors: exponential pauses with a cap and full jitter, up to a deadline."""
 
 from __future__ import annotations
 
@@ -18,26 +18,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ATTEMPT_BYTES = 8 << 20
 _LEAST_S = 0.001
-"""An attempt that begins just before the deadline has so long: no driver understands less than nothing."""
+"""The time of an attempt that begins just before the deadline: no driver accepts a negative time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an operation may take, in seconds: `attempt_s` one attempt at 8 MiB or less, `deadline_s` all
-    of them."""
+    """How long an operation may take, in seconds.
+
+    - `deadline_s`: all attempts together.
+    - `attempt_s`: one attempt at up to 8 MiB.
+    - `connect_s`: to connect.
+    - `silence_s`: a connection on which nothing arrives for so long is dead, if the driver can tell.
+    - `pause_first_s`, `pause_max_s`: limits of the first pause, and of any pause."""
 
     deadline_s: float = 300.0
     attempt_s: float = 60.0
     connect_s: float = 5.0
-    silence_s: float = (
-        15.0  # a connection on which nothing comes for so long is dead, where the driver can tell
-    )
+    silence_s: float = 15.0
     pause_first_s: float = 0.1
     pause_max_s: float = 10.0
 
     def of(self, nbytes: int, bytes_per_s: float = 0.0) -> Patience:
-        """The patience with an operation that moves `nbytes`, at no more than that rate if it is not 0: one
-        attempt has as long again for every further 8 MiB."""
+        """The patience with an operation that moves `nbytes`, at `bytes_per_s` if that is not 0.
+
+        For every further 8 MiB, one attempt has as much time again."""
         paced_s = 2 * nbytes / bytes_per_s if bytes_per_s else 0.0
         attempt_s = self.attempt_s * max(1.0, nbytes / _ATTEMPT_BYTES) + paced_s
         return replace(self, attempt_s=attempt_s, deadline_s=self.deadline_s + paced_s)
@@ -67,9 +71,10 @@ class Attempts:
         self._began = time.monotonic()
 
     def run(self, attempt: Callable[[float], T], *, whole: bool = False) -> T:
-        """The result of the first attempt that succeeds; `attempt` is given the seconds it may take. Raises
-        its error when that is not transient, GaveUpError at the deadline or when stopped. `whole`: of unknown
-        length, one attempt may take all of the time."""
+        """The result of the first attempt that succeeds. `attempt` receives the seconds that it may take.
+
+        `whole`: its length is not known, so one attempt may take all of the time. Raises the attempt's error
+        if it is not transient, GaveUpError at the deadline or when stopped."""
         limit_s = self._patience.deadline_s if whole else self._patience.attempt_s
         while True:
             try:
@@ -85,14 +90,15 @@ class Attempts:
                 self._stats.retried(kind)
 
     def _note(self, kind: str, error: Exception) -> None:
-        """Remember the newest error that says something. (The last attempt is often cut short by the
-        deadline, which says nothing about the cause.)"""
+        """Remember the newest error that has a message.
+
+        The last attempt is often cut short by the deadline, which says nothing about the cause."""
         self.failed += 1
         self._why = causes.words(error) if str(error) else self._why
         self._kinds[kind] = self._kinds.get(kind, 0) + 1
 
     def _pause(self) -> bool:
-        """Wait before the next attempt; False when there is no time left for one."""
+        """Wait before the next attempt; False if no time is left for one."""
         limit = min(self._patience.pause_max_s, self._patience.pause_first_s * 2 ** min(self.failed - 1, 30))
         pause = self._source.uniform(0, limit)
         return pause < self._left() and not self._stop.wait(pause)

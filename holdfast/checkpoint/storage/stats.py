@@ -16,7 +16,9 @@ READ, WRITE = "read", "write"
 
 @dataclass(slots=True)
 class _Traffic:
-    """One direction. `busy_s`: the time in which at least one transfer ran."""
+    """One direction. `busy_s`: the time in which at least one transfer ran.
+
+    `running`: transfers now; `since`: when the first of them began (monotonic, s)."""
 
     bytes: int = 0
     count: int = 0
@@ -27,7 +29,7 @@ class _Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counters of one storage, from its opening. Retries by kind: see `causes.KINDS`."""
+    """Counters of one storage since it was opened. Retries are by kind: see `causes.KINDS`."""
 
     retries: dict[str, int]
     gave_up: dict[str, int]
@@ -48,7 +50,7 @@ class Stats:
 
     @contextmanager
     def transfer(self, direction: str) -> Iterator[None]:
-        """Around one transfer: its time counts, once for all that run together."""
+        """A context around one transfer. The time of several that overlap counts once."""
         traffic = self._traffic[direction]
         with self._lock:
             if not traffic.running:
@@ -63,23 +65,23 @@ class Stats:
                     traffic.busy_s += time.monotonic() - traffic.since
 
     def moved(self, direction: str, nbytes: int) -> None:
-        """So many bytes arrived."""
+        """Count bytes that have arrived."""
         with self._lock:
             self._traffic[direction].bytes += nbytes
             self._traffic[direction].count += 1
 
     def retried(self, kind: str) -> None:
-        """An attempt failed and is made again."""
+        """Count a failed attempt that is repeated."""
         with self._lock:
             self._retries[kind] = self._retries.get(kind, 0) + 1
 
     def surrendered(self, kind: str) -> None:
-        """An operation failed at its deadline, or by what will not pass."""
+        """Count an operation that failed at its deadline."""
         with self._lock:
             self._gave_up[kind] = self._gave_up.get(kind, 0) + 1
 
     def totals(self) -> Totals:
-        """All of it as it is now."""
+        """All counters as they are now."""
         with self._lock:
             read, write = self._traffic[READ], self._traffic[WRITE]
             return Totals(

@@ -32,49 +32,49 @@ class Backend(Protocol):
     limits: tuple[str, ...]
 
     def put(self, name: str, data: Bytes) -> bool:
-        """Create; False when it exists."""
+        """Create `name`; False if it exists."""
 
     def stage(self, name: str, data: Bytes) -> bool:
-        """Create, content durable at the next `flush`; False when it exists."""
+        """Create `name`; its content is durable at the next `flush`. False if it exists."""
 
     def settle(self, name: str) -> None:
-        """Have the next `flush` make it durable, whoever put it."""
+        """Make it durable at the next `flush`, whoever put it."""
 
     def replace(self, name: str, data: Bytes) -> None:
-        """Create or overwrite, at once."""
+        """Create or overwrite it, at once."""
 
     def flush(self) -> None:
-        """Make all that was put durable."""
+        """Make everything that was put durable."""
 
     def foresee(self, name: str) -> None:
-        """It will be read soon, if it is there."""
+        """Prepare for a read of this file, if it exists."""
 
     def read(self, name: str, limit: int) -> bytes:
         """The first `limit` bytes."""
 
     def read_into(self, name: str, target: memoryview) -> int:
-        """Read into memory; the size found."""
+        """Read into memory; returns the size found."""
 
     def size(self, name: str) -> int | None:
-        """Bytes, None when absent."""
+        """Its size in bytes; None if it does not exist."""
 
     def folders(self, folder: str) -> Sequence[str]:
         """Names of the folders in a folder."""
 
     def walk(self, folder: str) -> Sequence[Entry]:
-        """All files at any depth."""
+        """All files below it, at any depth."""
 
     def list(self, folder: str) -> list[str]:
-        """File names in a folder."""
+        """Names of the files in a folder."""
 
     def delete(self, name: str) -> None:
-        """Remove if there."""
+        """Remove it, if it exists."""
 
     def prune(self, folder: str) -> None:
-        """Remove empty folders, from this one down."""
+        """Remove empty folders below this one, and itself if it is empty."""
 
     def sweep(self, older_than_s: float) -> int:
-        """Remove drafts older than that; how many."""
+        """Remove drafts older than this; returns how many."""
 
     def close(self) -> None:
         """Release what is held; the storage is not used afterwards."""
@@ -83,11 +83,13 @@ class Backend(Protocol):
 class Store:
     """One storage. Every failure is a StorageError that names it; a missing name is FileNotFoundError.
 
-    `second`: another storage that may hold the same names, asked where this one lacks or spoilt one."""
+    - `url`: for people, without secrets.
+    - `second`: the mirror, asked if this storage lacks a file or has it damaged; None: there is none.
+    - `stats`: counters."""
 
     def __init__(self, url: str, backend: Backend, stats: Stats | None = None) -> None:
         self.url = shown(url)
-        self.indexes: dict[str, BaseIndex] = {}  # by job: what is known of its present base
+        self.indexes: dict[str, BaseIndex] = {}  # by job, what is known of its present base
         self.second: Store | None = None
         self.stats = stats or Stats()
         self._backend = backend
@@ -102,9 +104,10 @@ class Store:
         patience: Patience = PATIENCE,
         pace: pacing.Pace = pacing.uploads,
     ) -> Store:
-        """The storage at an fsspec URL, or at a path, and with `second` the one that mirrors it. Touches
-        nothing yet. Raises StorageError on an unknown scheme (with the nearest known one) or a driver that is
-        not installed."""
+        """The storage at an fsspec URL or a path, and with `second` its mirror. Touches nothing yet.
+
+        Raises StorageError for an unknown scheme (naming the nearest known one) or a driver that is not
+        installed."""
         _check_scheme(url, shown(url))
         filesystem, root = drivers.connect(url, shown(url), patience, pace)
         stats = Stats()
@@ -118,7 +121,7 @@ class Store:
         return store
 
     def slowed(self, reads: pacing.Pace) -> Store:
-        """This storage, read no faster than that. It shares connections, statistics and what is known."""
+        """This storage, read no faster than that. Connections, statistics and known bases are shared."""
         other = Store(self.url, self._backend, self.stats)
         other.indexes, other.second, other._reads = self.indexes, self.second, reads
         return other
@@ -129,7 +132,7 @@ class Store:
         return self._backend.limits
 
     def put(self, name: str, data: Bytes) -> bool:
-        """Create `name`; False when it exists already, which is then left as it is."""
+        """Create `name`; False if it exists already, which is then left as it is."""
         with self._explained(f"cannot write {name}", writing=True), self.stats.transfer(WRITE):
             made = self._backend.put(name, data)
         if made:
@@ -137,8 +140,9 @@ class Store:
         return made
 
     def stage(self, name: str, data: Bytes) -> bool:
-        """Like `put`, but a crash of the machine before the next `flush` may tear the content: for what is
-        verified whenever it is read, and named by nothing before that flush."""
+        """Like `put`, but a crash of the machine before the next `flush` may tear the content.
+
+        For content that is verified at every read, and that nothing names before that flush."""
         with self._explained(f"cannot write {name}", writing=True), self.stats.transfer(WRITE):
             made = self._backend.stage(name, data)
         if made:
@@ -146,24 +150,25 @@ class Store:
         return made
 
     def settle(self, name: str) -> None:
-        """Have the next `flush` make `name` durable, whoever put it. Raises FileNotFoundError."""
+        """Make `name` durable at the next `flush`, whoever put it. Raises FileNotFoundError."""
         with self._explained(f"cannot look at {name}"):
             self._backend.settle(name)
 
     def replace(self, name: str, data: Bytes) -> None:
-        """Give `name` this content, at once. For chunks that were found rotten, never for manifests."""
+        """Give `name` this content at once. For chunks that were found rotten, never for manifests."""
         with self._explained(f"cannot write {name}", writing=True), self.stats.transfer(WRITE):
             self._backend.replace(name, data)
         self.stats.moved(WRITE, len(data))
 
     def flush(self) -> None:
-        """Returns when all that was put survives a crash of the machine."""
+        """Return when everything that was put survives a crash of the machine."""
         with self._explained("cannot make it durable", writing=True), self.stats.transfer(WRITE):
             self._backend.flush()
 
     def foresee(self, name: str) -> None:
-        """`name` will be read soon: where finding a file takes reads of its own, they are made now, and do
-        not wait behind those of other content. Nothing happens when it is not there."""
+        """Prepare for a read of `name`; nothing happens if it does not exist.
+
+        If finding a file takes reads of its own, they are made now and do not wait behind bulk reads."""
         with self._explained(f"cannot look at {name}"):
             self._backend.foresee(name)
 
@@ -175,14 +180,14 @@ class Store:
         return content
 
     def read_into(self, name: str, target: memoryview) -> int:
-        """Fill `target`; the size found, which differs from the target's when the content does not fit it."""
+        """Fill `target`. Returns the size found, which differs from the target's if it does not fit."""
         with self._explained(f"cannot read {name}"), self.stats.transfer(READ):
             size = self._backend.read_into(name, target)
         self._has_read(min(size, len(target)))
         return size
 
     def size(self, name: str) -> int | None:
-        """Bytes stored under `name`, None when there are none."""
+        """Bytes stored under `name`; None if it does not exist."""
         with self._explained(f"cannot look at {name}"):
             return self._backend.size(name)
 
@@ -207,17 +212,17 @@ class Store:
             self._backend.delete(name)
 
     def prune(self, folder: str) -> None:
-        """Remove the folders below this one, and itself, as far as nothing is in them."""
+        """Remove empty folders below this one, and itself if it is empty then."""
         with self._explained(f"cannot delete {folder}"):
             self._backend.prune(folder)
 
     def sweep(self, older_than_s: float = DRAFT_AGE_S) -> int:
-        """Remove what killed writers left behind, older than that; how many files."""
+        """Remove what killed writers left more than `older_than_s` seconds ago. Returns how many files."""
         with self._explained("cannot sweep drafts"):
             return self._backend.sweep(older_than_s)
 
     def close(self) -> None:
-        """Close connections; what runs or pauses in other threads ends with a StorageError."""
+        """Close connections. What runs or pauses in other threads ends with a StorageError."""
         with self._explained("cannot close"):
             self._backend.close()
         if self.second is not None:
@@ -233,7 +238,7 @@ class Store:
             yield
         except CheckpointError:
             raise
-        except Exception as error:  # drivers raise what they like; all of it means: the storage failed
+        except Exception as error:  # drivers may raise anything; all of it means that the storage failed
             absent = isinstance(error, FileNotFoundError) and not causes.coded(error, "NoSuchBucket")
             if absent and not writing:
                 raise

@@ -1,7 +1,7 @@
-"""Flush many files to the disk at once.
+"""Sync many files to the disk at once.
 
-A file system commits what it is asked for together in one go: one by one, the files and folders of a save of
-400 MB take as long as writing them, all at once a tenth of that."""
+A file system commits everything it is asked for at the same time in one go. One by one, the files and folders
+of a save of 400 MB take as long as writing them; all at once they take a tenth of that."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _THREADS = 16
 def sync(
     files: Sequence[tuple[int, Path]], folders: Sequence[Path] = (), emptied: Sequence[Path] = ()
 ) -> None:
-    """Bring the content of open files, (descriptor, name), and the names in folders to the disk; `emptied`:
-    folders that may be gone themselves. The descriptors are closed, whatever happens.
+    """Bring the content of open files, (descriptor, name), and the names in folders to the disk.
 
-    Raises the first OSError, when all have been tried. A file that failed is unlinked: what it holds is not
-    to be relied on."""
+    `emptied`: folders that may be gone themselves. The descriptors are always closed. Raises the first
+    OSError, after all have been tried. A file that failed is removed, because its content cannot be relied
+    on."""
     waits: list[Callable[[], None]] = [partial(os.fsync, descriptor) for descriptor, _ in files]
     waits += [partial(sync_folder, folder) for folder in folders]
     waits += [partial(_sync_emptied, folder) for folder in emptied]

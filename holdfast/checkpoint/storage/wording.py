@@ -12,13 +12,12 @@ _PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/\s]*@")
 
 
 def shown(text: str) -> str:
-    """A URL, or a driver's text that repeats one, as people may see it: without secrets."""
+    """A URL, or a driver's text that repeats one, without secrets."""
     return arguments.query(_PASSWORD.sub(r"\1:...@", text))
 
 
 def storage_error(url: str, doing: str, error: Exception, tried: str = "") -> StorageError:
-    """A StorageError that names the storage, the operation, the cause, what was tried, and what to do about
-    it."""
+    """A StorageError that names the storage, the operation, the cause, what was tried, and the fix."""
     mend = causes.mend(error)
     message = f"storage {url}: {doing}: {shown(causes.words(error))}"
     return StorageError(

@@ -1,4 +1,4 @@
-"""Define what an agent says to its ranks."""
+"""Define the messages that an agent sends to its ranks."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def _incident(message: Message, key: str) -> str:
 
 
 Incident = Annotated[str, _incident]
-"""Names the incident that a message is part of, for log lines; "" for none."""
+"""The name of the incident that a message is part of, for log lines; "": none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome(Record):
-    """Answers Hello."""
+    """Answers Hello: the rank is admitted."""
 
     op = "welcome"
     version: AnyInteger
@@ -54,7 +54,7 @@ class Welcome(Record):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Record):
-    """Answers Hello or Raised: the process is not taken for the member that it names."""
+    """Answers Hello or Raised: the agent does not accept this process as the member that it names."""
 
     op = "refused"
     reason: Annotated[str, partial(word, default="no reason given")]
@@ -96,7 +96,9 @@ class Interrupt(Record):
 
 @dataclass(frozen=True, slots=True)
 class Halt(Record):
-    """A gentle Interrupt: leave this generation when your step is complete. `keep`: snapshot that state."""
+    """A gentle Interrupt: leave this generation when your step is complete.
+
+    `keep`: take a snapshot of the state at that point."""
 
     op = "interrupt"
     generation: Integer
@@ -108,7 +110,7 @@ class Halt(Record):
 
 @dataclass(frozen=True, slots=True)
 class Form(Record):
-    """Form this generation, which `holdfast.groups.formation` reads."""
+    """Form this generation, which `holdfast.ipc.formation` parses."""
 
     op = "form"
     generation: Annotated[dict[str, Any], as_is]
@@ -117,7 +119,7 @@ class Form(Record):
 
 @dataclass(frozen=True, slots=True)
 class Release(Record):
-    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` never will be released."""
+    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` will never be released."""
 
     op = "release"
     step: Integer
@@ -134,7 +136,7 @@ class Return(Record):
 
 @dataclass(frozen=True, slots=True)
 class Complete(Record):
-    """The job is over."""
+    """The job is over. `ok`: it did not fail."""
 
     op = "complete"
     ok: Annotated[bool, lambda message, key: bool(message.get(key, True))]
@@ -154,7 +156,7 @@ class CheckpointTold(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stand(Record):
-    """Say how far your groups are."""
+    """Report how far your process groups are."""
 
     op = "stand"
     round: AnyInteger
@@ -164,13 +166,13 @@ AgentMessage = (
     Welcome | Refused | Noted | ArenaMade | ArenaFailed | Interrupt | Halt | Form | Release | Return
     | Complete | CheckpointTold | Stand
 )  # fmt: skip
-"""What an agent says to a rank."""
+"""What an agent sends to a rank."""
 
 _KINDS: dict[str, Any] = {kind.op: kind for kind in AgentMessage.__args__ if kind is not Halt}
 
 
 def from_agent(message: Message) -> AgentMessage:
-    """What an agent says. Raises BadMessage."""
+    """Decode what an agent sends. Raises BadMessage."""
     if message.get("op") == Halt.op and message.get("gentle") is True:
         return Halt.decode(message)
     said: AgentMessage = decode(message, _KINDS)

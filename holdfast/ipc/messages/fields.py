@@ -1,8 +1,7 @@
 """Read messages field by field, as the annotations of their records say.
 
-The other end of a socket may be the user's process, and may send anything. A field that the receiver decides
-by is checked, and BadMessage names the one that is impossible; others are taken as words, or replaced by a
-default."""
+The other end of a socket may be the user's process and may send anything. A field that decisions depend on is
+checked, and BadMessage names the impossible one. Other fields are taken as text, or replaced by a default."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ _T = TypeVar("_T", int, float, str, bool)
 
 
 class BadMessage(ValueError):
-    """A frame of ours whose content is impossible. It is dropped, counted and logged."""
+    """A frame with an impossible content. It is dropped, counted and logged."""
 
 
 def integer(message: Message, key: str) -> int:
-    """An integer field of a message. Raises BadMessage."""
+    """An integer field, -1 or more. Raises BadMessage."""
     value = message.get(key)
     if type(value) is not int or not -1 <= value < 1 << 62:
         raise BadMessage(f"{message.get('op')}: {key} must be an integer, not {value!r:.80}")
@@ -33,7 +32,7 @@ def integer(message: Message, key: str) -> int:
 
 
 def number(message: Message, key: str) -> float:
-    """A finite number of a message, or 0.0 when it is null. Raises BadMessage."""
+    """A finite number; 0.0 if it is null or missing. Raises BadMessage."""
     value = message.get(key)
     if value is None:
         return 0.0
@@ -43,7 +42,7 @@ def number(message: Message, key: str) -> float:
 
 
 def text(message: Message, key: str, default: str | None = None) -> str:
-    """A string field of a message. Raises BadMessage."""
+    """A string field. Raises BadMessage."""
     value = message.get(key, default)
     if not isinstance(value, str):
         raise BadMessage(f"{message.get('op')}: {key} must be a string, not {value!r:.80}")
@@ -51,33 +50,33 @@ def text(message: Message, key: str, default: str | None = None) -> str:
 
 
 def word(message: Message, key: str, default: str | None = None) -> str:
-    """A field in words for people, whatever it is; null without it, unless there is a default."""
+    """A field as text for people, whatever its type; `default` if it is missing, "None" without one."""
     return str(message.get(key, default))
 
 
 def unchecked(message: Message, key: str, default: _T) -> _T:
-    """A field that nothing is decided by: `default` when it is missing or of another type."""
+    """A field that no decision depends on: `default` if it is missing or of another type."""
     value = message.get(key)
     return value if type(value) is type(default) else default
 
 
 def flag(message: Message, key: str) -> bool:
-    """Whether a field is true: anything but `true` is not."""
+    """Whether a field is true: only `true` is."""
     return message.get(key) is True
 
 
 def if_there(message: Message, key: str, default: int | None) -> int | None:
-    """An integer field, or `default` when there is none. Raises BadMessage."""
+    """An integer field; `default` if it is missing. Raises BadMessage."""
     return integer(message, key) if key in message else default
 
 
 def or_null(message: Message, key: str) -> int | None:
-    """An integer field, or None when it is null or missing. Raises BadMessage."""
+    """An integer field; None if it is null or missing. Raises BadMessage."""
     return integer(message, key) if message.get(key) is not None else None
 
 
 def as_is(message: Message, key: str) -> Any:
-    """A field that is read elsewhere, or by nobody."""
+    """A field that is read elsewhere, or not at all."""
     return message.get(key)
 
 
@@ -94,7 +93,7 @@ AnyText = Annotated[str, partial(unchecked, default="")]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message. Each subclass names its `op`, and for each field how it is read."""
+    """A message. Each subclass names its `op`, and says for each field how it is read."""
 
     op: ClassVar[str]
 
@@ -104,8 +103,8 @@ class Record:
 
     @classmethod
     def decode(cls, message: Message) -> Self:
-        """The record of a frame's JSON object. Raises BadMessage."""
-        kind: Any = cls  # mypy takes no frozen class for hashable
+        """The record in a frame's JSON object. Raises BadMessage."""
+        kind: Any = cls  # mypy does not take a frozen class as hashable
         return cls(**{name: read(message, name) for name, read in _readers(kind)})
 
 
@@ -116,7 +115,7 @@ def _readers(kind: type[Record]) -> tuple[tuple[str, Callable[[Message, str], An
 
 
 def decode(message: Message, kinds: dict[str, Any]) -> Any:
-    """The record of a message, of these kinds by their `op`. Raises BadMessage."""
+    """The record of a message, whose class is found by its `op` in `kinds`. Raises BadMessage."""
     kind = kinds.get(str(message.get("op")))
     if kind is None:
         raise BadMessage(f"unknown op {message.get('op')!r:.80}")

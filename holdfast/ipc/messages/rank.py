@@ -1,4 +1,9 @@
-"""Define what a rank says to its agent."""
+"""Define the messages that a rank sends to its agent.
+
+Steps count over all elastic functions of the job. `held_step`: completed steps of the clean state that the
+rank holds; -1: none. `held_generation`: the newest generation in which state was restored there; 0: none, or
+an older SDK. `ended_step`: steps whose bodies have ended there; no generation may begin later than that.
+None: no such limit."""
 
 from __future__ import annotations
 
@@ -30,14 +35,14 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
 
 VERSION = 1
-"""Of the protocol between rank and agent: an agent refuses a rank that speaks another."""
+"""The version of the protocol between rank and agent. An agent refuses a rank with another one."""
 WHOLE_STATE = "all"
-"""The shard of a rank that holds the whole state, and what is assumed of a rank that names none."""
+"""The shard of a rank that holds the whole state; assumed of a rank that names none."""
 PHASES = ("starting", "ready", "forming", "running", "finished")
-"""Of a rank whose process lives."""
+"""The phases of a rank whose process lives."""
 FAULT_KINDS = ("nan", "user")
 VALUES_MAX = 32
-"""Names and numbers in one report: what a script reports beyond that is left out."""
+"""Numbers in one report; the rest of what a script reports is left out."""
 _GROUPS_MAX = 32
 _STORE_MAX = 300
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -52,7 +57,7 @@ def _phase(message: Message, key: str) -> str:
 
 
 def _store(message: Message, key: str) -> str | None:
-    """Where a rank's store listens, which every beat of the node carries; None where an SDK does not tell."""
+    """The address of a rank's TCPStore, which every beat of the node carries; None: not sent."""
     store = text(message, key) if key in message else None
     if store is not None and len(store) > _STORE_MAX:
         raise BadMessage(f"{message.get('op')}: store of {len(store)} characters is no host:port")
@@ -74,7 +79,7 @@ def _request(message: Message, key: str) -> str:
 
 
 def _values(message: Message, key: str) -> dict[str, float]:
-    """Names to numbers: what is no number is left out."""
+    """Numbers by name; values that are not numbers are left out."""
     values = message.get(key)
     if not isinstance(values, dict):
         raise BadMessage("report: values must map names to numbers")
@@ -100,12 +105,14 @@ def _groups(message: Message, key: str) -> tuple[Group, ...]:
 
 
 EndedStep = Annotated[int | None, or_null]
-HeldGeneration = Annotated[int, partial(if_there, default=0)]  # 0 when an older SDK does not tell
+HeldGeneration = Annotated[int, partial(if_there, default=0)]  # 0 from an older SDK
 
 
 @dataclass(frozen=True, slots=True)
 class Hello(Record):
-    """Who it is, where it stands, and what clean state it holds (-1: none). First on every connection."""
+    """Who the rank is, its progress, and its clean state. The first message on every connection.
+
+    `store`: "host:port" of its TCPStore."""
 
     op = "hello"
     version: AnyInteger
@@ -122,7 +129,7 @@ class Hello(Record):
 
 @dataclass(frozen=True, slots=True)
 class Beat(Record):
-    """The rank's process lives. Its phase came with the message that changed it: a beat may be older."""
+    """The rank's process lives. A beat may be older than the message that changed its phase."""
 
     op = "beat"
     phase: AnyText
@@ -141,7 +148,9 @@ class Tracked(Record):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Record):
-    """The rank is at the barrier, with this state."""
+    """The rank is at the barrier, with this clean state.
+
+    `generation`: the one it was in last; 0: none."""
 
     op = "ready"
     generation: Integer
@@ -153,7 +162,10 @@ class Ready(Record):
 
 @dataclass(frozen=True, slots=True)
 class Forming(Record):
-    """The rank forms this generation. `activity`: what it does besides, left out of the frame when ""."""
+    """The rank forms this generation.
+
+    `activity`: what it does besides ("script": it runs the script's code between finished functions). Left
+    out of the frame if ""."""
 
     op = "forming"
     generation: Integer
@@ -167,7 +179,7 @@ class Forming(Record):
 
 @dataclass(frozen=True, slots=True)
 class Running(Record):
-    """Groups and state are in place: the rank trains."""
+    """Groups and state are in place: the rank trains, from `step` completed steps."""
 
     op = "running"
     generation: Integer
@@ -209,7 +221,7 @@ class Snapshot(Record):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Record):
-    """The script wants the state after `step` steps durable now. Sent until CheckpointTold answers it."""
+    """The script wants the state after `step` steps durable now. Repeated until CheckpointTold answers."""
 
     op = "checkpoint"
     request: Annotated[str, _request]
@@ -238,8 +250,9 @@ class Finished(Record):
 
 @dataclass(frozen=True, slots=True)
 class Raised(Record):
-    """The script raised, and its process ends next. Needs no hello; answered by Noted. `step`: None (and left
-    out of the frame) where it is not known."""
+    """The script raised an exception, and its process ends next. Needs no Hello; answered by Noted.
+
+    `step`: None, and left out of the frame, if it is not known."""
 
     op = "raised"
     version: AnyInteger
@@ -267,7 +280,7 @@ class Report(Record):
 
 @dataclass(frozen=True, slots=True)
 class RestoreFailed(Record):
-    """The state of this generation could not be put in place."""
+    """The state of this generation could not be restored."""
 
     op = "restore_failed"
     generation: AnyInteger
@@ -276,7 +289,9 @@ class RestoreFailed(Record):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """How far one process group is: collectives entered and ended (-1: not known), and the last one."""
+    """How far one process group has come: collectives entered (`sequence`) and `ended`, and the last one.
+
+    `ended` -1: not known. `bytes`: size of the last one's inputs."""
 
     group: str
     sequence: int
@@ -286,7 +301,7 @@ class Group:
 
     @classmethod
     def decode(cls, entry: object) -> Self:
-        """What one entry of Standing says. Raises BadMessage."""
+        """One entry of Standing. Raises BadMessage."""
         if not isinstance(entry, dict):
             raise BadMessage("standing: a group that is no object")
         numbers = [entry.get(name) for name in ("sequence", "ended", "bytes")]
@@ -297,7 +312,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Standing(Record):
-    """Answers Stand. `trouble`: why the groups could not be read; `threads`: stacks beside the main one."""
+    """Answers Stand: how far the process groups are.
+
+    `trouble`: why they could not be read. `threads`: stacks of the threads other than the main one."""
 
     op = "standing"
     round: AnyInteger
@@ -312,7 +329,9 @@ class Standing(Record):
 
 @dataclass(frozen=True, slots=True)
 class Fault(Record):
-    """The numbers of this step are wrong. `kind`: one of FAULT_KINDS."""
+    """The numbers of this step are wrong. `kind`: one of FAULT_KINDS.
+
+    `rollback`: all ranks go back to an older state; else the job stops."""
 
     op = "fault"
     generation: Integer
@@ -326,12 +345,12 @@ RankMessage = (
     Beat | Tracked | Ready | Forming | Running | Started | Broken | Snapshot | Checkpoint | SnapshotSkipped
     | Finished | Raised | Report | RestoreFailed | Standing | Fault
 )  # fmt: skip
-"""What a rank says behind its hello."""
+"""What a rank sends after its Hello."""
 
 _KINDS: dict[str, Any] = {kind.op: kind for kind in RankMessage.__args__}
 
 
 def from_rank(message: Message) -> RankMessage:
-    """What a rank says behind its hello. Raises BadMessage."""
+    """Decode what a rank sends after its Hello. Raises BadMessage."""
     said: RankMessage = decode(message, _KINDS)
     return said
