@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from controlplane.cli.errors import INTERRUPTED, OK, USAGE, CliError
+from controlplane.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError
 from controlplane.cli.flags.parser import Command, Entry, Parser
 from holdfast.neutral import Neutral
 from holdfast.version import __version__
@@ -58,6 +58,11 @@ SECTIONS = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 """The words of `holdfast`, in the order of its help."""
 
+CLUSTER_EXTRA = frozenset(
+    {"cryptography", "google", "grpc", "h11", "prometheus_client", "rich", "shtab", "uvloop"}
+)
+"""What the extra `cluster` installs, as modules: a trainer's image has none of it."""
+
 EXIT_CODES = """exit codes:
   0    success; for `run` and `submit --wait`: the job finished
   1    the job failed, or what the command asked for does not exist
@@ -81,6 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
         print(f"{prefix}: {error}", file=sys.stderr)
         return error.code
+    except ModuleNotFoundError as error:
+        if not _of_the_cluster_extra(error):
+            raise
+        why = f"{error.name} is not installed here: pip install 'holdfast[cluster]'"
+        print(f"holdfast: {why} (the SDK and `holdfast exec` need no more than `holdfast`)", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -88,6 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     return code
+
+
+def _of_the_cluster_extra(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").partition(".")[0] in CLUSTER_EXTRA
 
 
 class _Root(Parser):

@@ -21,7 +21,7 @@ from controlplane.cli.local.processes import freeze_and_kill
 from holdfast.ipc.progress_page import ProgressPage
 from tests.e2e.cli_running import Run, running, until
 
-GPT = Path(__file__).parents[2] / "examples" / "train_gpt.py"
+GPT = Path(__file__).parents[2] / "holdfast" / "examples" / "train_gpt.py"
 STEPS = 100
 SMALL = ("--steps", str(STEPS), "--layers", "1", "--width", "32", "--heads", "2", "--text-bytes", "200000")
 

@@ -1,12 +1,13 @@
-"""A byte-level GPT, trained on the Python standard library's own sources, that survives failures.
+r"""A byte-level GPT, trained on the Python standard library's own sources, that survives failures.
 
 Alone, on one machine, without anything else running:
 
-    python examples/train_gpt.py --steps 5
+    python -m holdfast.examples.train_gpt --steps 5
 
 Under Holdfast, where ranks, nodes and daemons may be killed at any moment:
 
-    holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --storage /tmp/checkpoints examples/train_gpt.py
+    holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --storage /tmp/checkpoints \
+        -m holdfast.examples.train_gpt
 
 Holdfast asks four things of a script. They are marked (1) to (4) below.
 """
