@@ -59,8 +59,8 @@ def hashes(text: str) -> dict[str, list[str]]:
 
 
 def wanted(root: Path = ROOT) -> list[Requirement]:
-    """What pyproject.toml asks for by name, with the extras that are locked. Not the project itself: one of its
-    extras asks for another one."""
+    """What pyproject.toml asks for by name, with the extras that are locked. An extra that asks for another
+    extra of the project adds nothing."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     rows = [
         *project["dependencies"],

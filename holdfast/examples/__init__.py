@@ -1,1 +1,1 @@
-"""Hold the training script that `holdfast demo` runs. It is installed with the SDK, and imports nothing else."""
+"""Hold the training script that `holdfast demo` runs. It is installed with the SDK and imports only it."""
