@@ -10,8 +10,8 @@ from controlplane.core import view
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Strategy
+from tests.core.elasticity.test_elastic import notes
 from tests.core.test_cluster import play, running
-from tests.core.test_elastic import notes
 
 if TYPE_CHECKING:
     from tests.transcripts.language import Play

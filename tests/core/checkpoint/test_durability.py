@@ -10,8 +10,8 @@ import pytest
 from controlplane.core import view
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
+from tests.core.checkpoint.test_saving import commit
 from tests.core.test_cluster import running
-from tests.core.test_saving import commit
 
 if TYPE_CHECKING:
     from controlplane.core.view import JobRow

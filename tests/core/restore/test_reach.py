@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Tier
+from tests.core.lifecycle.test_loading import broken, lost, resume
 from tests.core.test_cluster import play, running
-from tests.core.test_loading import broken, lost, resume
 from tests.transcripts.language import Play
 
 

@@ -10,8 +10,8 @@ from controlplane.core.census import census
 from controlplane.core.cluster import Cluster
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NodePlace
+from tests.core.failures.test_resilience import S, cluster, hello
 from tests.core.test_cluster import play
-from tests.core.test_resilience import S, cluster, hello
 
 if TYPE_CHECKING:
     from tests.transcripts.language import Play

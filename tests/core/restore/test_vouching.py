@@ -11,7 +11,7 @@ from controlplane.core.restore import vouching
 from controlplane.core.restore.vouching import Trust
 from controlplane.core.state.concerns import Restore
 from controlplane.core.state.job import Job
-from tests.core.test_loading import broken, committed, lost, resume
+from tests.core.lifecycle.test_loading import broken, committed, lost, resume
 from tests.transcripts.language import Play
 
 COPY = PeerCopy("j.1", "j", 0, "all", 20, 1, "d")

@@ -7,7 +7,7 @@ import pytest
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Partner
 from controlplane.core.restore.replica_holders import Keeper, Shard, plan
-from tests.core.test_loading import broken, lost
+from tests.core.lifecycle.test_loading import broken, lost
 from tests.transcripts.language import Play
 
 

@@ -13,7 +13,7 @@ from controlplane.core.records.words import TRANSITIONS, JobPhase
 from controlplane.core.state.cluster_state import ClusterState
 from controlplane.core.state.job import ENDED, Job
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_phase_has_a_row_and_only_the_ended_lead_nowhere() -> None:
