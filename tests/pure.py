@@ -22,7 +22,7 @@ FILES = frozenset(
         *("checkpoint/test_codec.py", "checkpoint/test_cutting.py", "checkpoint/test_rows.py"),
         *("checkpoint/test_sense.py", "checkpoint/test_typed.py"),
         *("cli/questions/test_top.py", "sdk/test_arguments.py"),
-        *("daemon/test_bounds.py", "daemon/test_codec.py"),
+        *("daemon/test_bounds.py", "wire/test_codec.py"),
         *("monitoring/test_times.py", "sdk/test_sampling.py", "workloads/test_judging.py"),
     }
 )

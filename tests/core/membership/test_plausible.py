@@ -24,7 +24,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.wire.shape import shapes_of
 from tests.core.test_cluster import play, running
-from tests.daemon.test_codec import FROM_AGENTS, sample
+from tests.wire.test_codec import FROM_AGENTS, sample
 
 if TYPE_CHECKING:
     from tests.transcripts.language import Play

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from controlplane.core.records import events, touched
-from tests.daemon.test_codec import sample
+from tests.wire.test_codec import sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def oracle(etcd_server: PrivateEtcd) -> AsyncIterator[Ask]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.daemon.etcd_oracle", *etcd_server.endpoint.split(":")),
+        *(sys.executable, "-m", "tests.daemon.etcd.etcd_oracle", *etcd_server.endpoint.split(":")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=1 << 20,

@@ -30,7 +30,7 @@ async def candidate(
     endpoint: str, keys: Keyspace, name: str, ttl_s: float
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.daemon.etcd_candidate", endpoint, keys.cluster, name, str(ttl_s)),
+        *(sys.executable, "-m", "tests.daemon.etcd.etcd_candidate", endpoint, keys.cluster, name, str(ttl_s)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
