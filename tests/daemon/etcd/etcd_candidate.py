@@ -1,4 +1,4 @@
-"""A candidate in a process of its own: `python -m tests.daemon.etcd.etcd_candidate ENDPOINT CLUSTER NAME TTL`.
+"""A candidate in its own process: `python -m tests.daemon.etcd.etcd_candidate ENDPOINT CLUSTER NAME TTL`.
 
 Says `term <n>` when it leads and `lost <reason>` when no longer; a line on standard input makes it resign."""
 
