@@ -23,7 +23,7 @@ FILES = frozenset(
         *("checkpoint/test_sense.py", "checkpoint/test_typed.py"),
         *("cli/questions/test_top.py", "sdk/test_arguments.py"),
         *("daemon/test_bounds.py", "wire/test_codec.py"),
-        *("monitoring/test_times.py", "sdk/test_sampling.py", "workloads/test_judging.py"),
+        *("monitoring/test_times.py", "sdk/data/test_sampling.py", "workloads/test_judging.py"),
     }
 )
 """Relative to this folder."""

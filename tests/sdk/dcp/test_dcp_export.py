@@ -15,8 +15,16 @@ from holdfast.checkpoint.format import typed
 from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import HoldfastWriter
 from holdfast.dcp import export as dcp_export
+from tests.sdk.dcp.dcp_states import (
+    JOB,
+    blank,
+    same,
+    saved_by_an_agent,
+    session_state,
+    sharded_by_agents,
+    zoo,
+)
 from tests.sdk.dcp_ranks import Ranks
-from tests.sdk.dcp_states import JOB, blank, same, saved_by_an_agent, session_state, sharded_by_agents, zoo
 from tests.sdk.plain_dcp import dcp
 
 if TYPE_CHECKING:

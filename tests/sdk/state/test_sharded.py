@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
-SCRIPT = Path(__file__).with_name("sharded.py")
+SCRIPT = Path(__file__).parents[1] / "sharded.py"
 
 
 def outcome(

@@ -15,9 +15,9 @@ from holdfast import SessionError
 from holdfast.data.contract import Held
 from holdfast.data.places import Places
 from holdfast.data.stateful import decode, encode
+from tests.sdk.data.test_loading import Told, read
 from tests.sdk.node import Node
-from tests.sdk.test_loading import Told, read
-from tests.sdk.test_resize import ElasticNode
+from tests.sdk.reentry.test_resize import ElasticNode
 from tests.sdk.test_session import alone
 
 if TYPE_CHECKING:

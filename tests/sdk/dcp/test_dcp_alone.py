@@ -22,7 +22,7 @@ from holdfast.checkpoint.load import listing, read_manifest
 from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
 from holdfast.errors import SessionError
-from tests.sdk.dcp_states import JOB, StateDict, blank, same, zoo
+from tests.sdk.dcp.dcp_states import JOB, StateDict, blank, same, zoo
 from tests.sdk.plain_dcp import dcp
 
 if TYPE_CHECKING:

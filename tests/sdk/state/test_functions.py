@@ -45,7 +45,7 @@ def test_alone_each_function_counts_its_own_steps() -> None:
         text=True,
         timeout=200,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 0, done.stderr
 

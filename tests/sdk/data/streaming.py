@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from holdfast import Session
-from tests.sdk.loading import maybe_die
+from tests.sdk.data.loading import maybe_die
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

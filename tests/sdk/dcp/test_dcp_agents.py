@@ -10,7 +10,7 @@ import torch
 from holdfast.dcp import HoldfastReader, load_into
 from holdfast.errors import RestoreError
 from holdfast.groups import transfer
-from tests.sdk.dcp_states import JOB, blank, same, saved_by_an_agent, session_state, sharded_by_agents
+from tests.sdk.dcp.dcp_states import JOB, blank, same, saved_by_an_agent, session_state, sharded_by_agents
 from tests.sdk.plain_dcp import dcp
 
 if TYPE_CHECKING:

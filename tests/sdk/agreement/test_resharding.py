@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
-SCRIPT = Path(__file__).with_name("sharded.py")
-OWNED = Path(__file__).with_name("owned.py")
+SCRIPT = Path(__file__).parents[1] / "sharded.py"
+OWNED = Path(__file__).parents[1] / "owned.py"
 
 
 def commit(node: Node, url: str, step: int) -> str:

@@ -14,8 +14,8 @@ import torch
 from holdfast import SessionError
 from holdfast.data import sampling
 from holdfast.data.weighting import Weighting
-from tests.sdk import uneven
 from tests.sdk.node import Node, samples
+from tests.sdk.reentry import uneven
 
 if TYPE_CHECKING:
     from tests.sdk.node import Member

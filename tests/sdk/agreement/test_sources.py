@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
-SCRIPT = Path(__file__).with_name("train.py")
-SHARDED = Path(__file__).with_name("sharded.py")
+SCRIPT = Path(__file__).parents[1] / "train.py"
+SHARDED = Path(__file__).parents[1] / "sharded.py"
 
 
 class Sharing(Node):

@@ -13,7 +13,7 @@ from tests.sdk.node import Node
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
-SCRIPT = Path(__file__).with_name("owned.py")
+SCRIPT = Path(__file__).parents[1] / "owned.py"
 STAGES = {"HOLDFAST_PP_SIZE": "2"}
 
 

@@ -14,7 +14,7 @@ from tests.sdk.node import Node
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
-SCRIPT, COUNTING = Path(__file__).with_name("small.py"), Path(__file__).with_name("counting.py")
+SCRIPT, COUNTING = Path(__file__).parents[1] / "small.py", Path(__file__).with_name("counting.py")
 HANG_S = 3.0
 
 

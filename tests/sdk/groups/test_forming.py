@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("lone.py")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60.0  # torch itself would wait for half an hour
 ROUNDS = 12
 

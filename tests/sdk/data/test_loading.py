@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.data import sampling
 from tests.sdk.node import Node, samples
-from tests.sdk.test_resize import ElasticNode
+from tests.sdk.reentry.test_resize import ElasticNode
 
 if TYPE_CHECKING:
     from holdfast.ipc.frames import Message

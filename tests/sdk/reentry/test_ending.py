@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
-SMALL = Path(__file__).with_name("small.py")
-TRAIN = Path(__file__).with_name("train.py")
+SMALL = Path(__file__).parents[1] / "small.py"
+TRAIN = Path(__file__).parents[1] / "train.py"
 
 
 class Patient(Node):

@@ -14,8 +14,8 @@ from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
 from holdfast.data.contract import Order, Stream
 from holdfast.ipc.formation import Resume
+from tests.sdk.data.test_loading import SCRIPT, read, wanted
 from tests.sdk.node import Node
-from tests.sdk.test_loading import SCRIPT, read, wanted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from tests.sdk.node import Node, samples
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
-SCRIPT = Path(__file__).with_name("swallowing.py")
+SCRIPT = Path(__file__).parents[1] / "swallowing.py"
 AWAY_S = 2.0
 HOWS = [("sync", ""), ("async", ""), ("hooks", ""), ("hooks", "1")]
 
