@@ -14,7 +14,7 @@ from holdfast.checkpoint.format.cutting import CHUNK_BYTES
 from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, Shapes, arena_for, content, save, write
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "checkpoints.md"
 SHAPES: Shapes = [
     ("w", "float32", (3 << 20,)),
     ("h", "bfloat16", (200_000,)),

@@ -17,8 +17,8 @@ from holdfast.checkpoint.storage.probing import probe
 from holdfast.checkpoint.storage.retrying import Attempts, GaveUpError, Patience
 from holdfast.checkpoint.storage.stats import Stats
 from holdfast.checkpoint.storage.store import Store
-from tests.checkpoint.faulty import ECONNRESET, EIO, ENOSPC, EROFS, Faulty
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
+from tests.checkpoint.storage.faulty import ECONNRESET, EIO, ENOSPC, EROFS, Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -104,7 +104,7 @@ from pathlib import Path
 from holdfast.checkpoint.errors import StorageError
 from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import arena_for, save, snapshot
-from tests.checkpoint.test_storage import LARGE
+from tests.checkpoint.storage.test_storage import LARGE
 with arena_for(Path(sys.argv[2]), LARGE) as arena:
     slot = snapshot(arena, 10, LARGE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
