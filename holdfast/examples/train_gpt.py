@@ -101,7 +101,7 @@ class Windows:
 
 def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     """A digest of every bit of the parameters and the optimizer's state, in the order of their names."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for parameter, state in optimizer.state.items():
         tensors |= {f"optimizer.{names[parameter]}.{key}": torch.as_tensor(v) for key, v in state.items()}

@@ -39,7 +39,7 @@ def note(kind: str, word: str) -> None:
 
 def watch() -> None:
     """Refuse from here on, also in what is forked."""
-    sys.meta_path.insert(0, Refusal())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Refusal())
     os.register_at_fork(after_in_child=lambda: note("watched", "forked"))
     note("watched", "started")
 
