@@ -83,21 +83,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # argparse leaves like this after --help
         return ended.code if isinstance(ended.code, int) else OK
     except CliError as error:
-        prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
-        print(f"{prefix}: {error}", file=sys.stderr)
-        return error.code
+        return _failed(words, str(error), error.code)
     except ModuleNotFoundError as error:
         if not _of_the_cluster_extra(error):
             raise
-        why = f"{error.name} is not installed here: pip install 'holdfast[cluster]'"
-        print(f"holdfast: {why} (the SDK and `holdfast exec` need no more than `holdfast`)", file=sys.stderr)
-        return FAILED
+        return _failed(words, f"{error.name} is not installed here: pip install 'holdfast[cluster]'", FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output is gone; the flush at exit must not complain about it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    return code
+
+
+def _failed(words: Sequence[str], why: str, code: int) -> int:
+    prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
+    print(f"{prefix}: {why}", file=sys.stderr)
     return code
 
 
