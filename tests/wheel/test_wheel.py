@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from controlplane.cli.main import CLUSTER_EXTRA
+from holdfast.version import __version__
 from tests.wheel import refusing
 from tests.wheel.installing import (
     PACKAGES,
@@ -54,6 +55,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == {name for name in tracked() if name.split("/")[0] in PACKAGES}
     assert {"holdfast/py.typed", "holdfast/examples/train_gpt.py"} <= names
+    assert described(wheel).version == __version__, "pyproject.toml and holdfast/version.py"
 
 
 def imported() -> set[str]:
