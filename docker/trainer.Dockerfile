@@ -5,7 +5,7 @@
 ARG TORCH
 
 FROM ${TORCH}
-COPY examples /src/examples
+COPY holdfast/examples/train_gpt.py /src/train.py
 USER 65532:65532
 WORKDIR /src
-CMD ["python", "examples/train_gpt.py"]
+CMD ["python", "train.py"]

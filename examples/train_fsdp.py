@@ -10,7 +10,7 @@ checkpoint.
 
     holdfast run --nproc-per-node 4 --storage /tmp/checkpoints examples/train_fsdp.py
 
-What differs from train_gpt.py is marked (1) to (3)."""
+What differs from holdfast/examples/train_gpt.py is marked (1) to (3)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-EXTRAS = ("local", "s3", "otel", "dev")
+EXTRAS = ("cluster", "local", "s3", "otel", "dev")
 CHOSEN_BY_PLATFORM = ("torch",)
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>\S+)")
 _INPUTS = "# inputs: sha256:"
@@ -60,13 +60,15 @@ def hashes(text: str) -> dict[str, list[str]]:
 
 
 def wanted(root: Path = ROOT) -> list[Requirement]:
-    """The requirements of pyproject.toml, with the extras that are locked."""
+    """The requirements of pyproject.toml, with the extras that are locked.
+
+    An extra that asks for another extra of the project adds nothing."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     rows = [
         *project["dependencies"],
         *(row for name in EXTRAS for row in project["optional-dependencies"][name]),
     ]
-    return [Requirement(row) for row in rows]
+    return [need for need in map(Requirement, rows) if need.name != project["name"]]
 
 
 def problems(root: Path = ROOT) -> list[str]:

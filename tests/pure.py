@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FOLDERS = ("core", "sim", "simulation", "golden")
+FOLDERS = ("core", "planner", "sim", "simulation", "golden")
 FILES = frozenset(
     {
         *("agent/deciding/test_judging.py", "agent/deciding/test_aggregate.py"),
         *("agent/deciding/test_fencing.py", "agent/deciding/test_progress.py"),
-        *("checkpoint/test_codec.py", "checkpoint/test_cutting.py", "checkpoint/test_rows.py"),
-        *("checkpoint/test_sense.py", "checkpoint/test_typed.py"),
-        *("daemon/test_bounds.py", "daemon/test_codec.py"),
-        *("monitoring/test_times.py", "sdk/test_sampling.py", "workloads/test_judging.py"),
+        *("checkpoint/format/test_codec.py", "checkpoint/format/test_cutting.py"),
+        *("checkpoint/format/test_rows.py", "checkpoint/format/test_sense.py"),
+        *("checkpoint/format/test_typed.py", "cli/questions/test_top.py"),
+        *("daemon/test_bounds.py", "sdk/test_arguments.py", "wire/test_codec.py"),
+        *("monitoring/test_times.py", "sdk/data/test_sampling.py", "workloads/test_judging.py"),
     }
 )
 """Paths relative to this folder."""

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from controlplane.cli.errors import INTERRUPTED, OK, USAGE, CliError
+from controlplane.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError
 from controlplane.cli.flags.parser import Command, Entry, Parser
 from holdfast.neutral import Neutral
 from holdfast.version import __version__
@@ -58,6 +58,11 @@ SECTIONS = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 """The commands of `holdfast`, in the order of its help."""
 
+CLUSTER_EXTRA = frozenset(
+    {"cryptography", "google", "grpc", "h11", "prometheus_client", "rich", "shtab", "uvloop"}
+)
+"""What the extra `cluster` installs, as modules: a trainer's image has none of it."""
+
 EXIT_CODES = """exit codes:
   0    success; for `run` and `submit --wait`: the job finished
   1    the job failed, or what the command asked for does not exist
@@ -80,9 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # argparse ends like this after --help
         return ended.code if isinstance(ended.code, int) else OK
     except CliError as error:
-        prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
-        print(f"{prefix}: {error}", file=sys.stderr)
-        return error.code
+        return _failed(words, str(error), error.code)
+    except ModuleNotFoundError as error:
+        if not _of_the_cluster_extra(error):
+            raise
+        return _failed(words, f"{error.name} is not installed here: pip install 'holdfast[cluster]'", FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -90,6 +97,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     return code
+
+
+def _failed(words: Sequence[str], why: str, code: int) -> int:
+    prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
+    print(f"{prefix}: {why}", file=sys.stderr)
+    return code
+
+
+def _of_the_cluster_extra(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").partition(".")[0] in CLUSTER_EXTRA
 
 
 class _Root(Parser):

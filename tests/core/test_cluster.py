@@ -16,8 +16,8 @@ from controlplane.core.records.differing import differences
 from controlplane.core.records.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 from controlplane.core.records.notes import NoteKind
 from tests.core.make import record, spec
-from tests.daemon.test_codec import FROM_AGENTS, sample
 from tests.transcripts.language import Play
+from tests.wire.test_codec import FROM_AGENTS, sample
 
 
 def play(*commands: str) -> Play:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from controlplane.core import view
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
+from tests.core.elasticity.test_elastic import notes
 from tests.core.make import spec
 from tests.core.test_cluster import play, running
-from tests.core.test_elastic import notes
 
 
 def test_a_drain_asked_for_twice_is_one_with_the_earlier_deadline() -> None:

@@ -6,8 +6,8 @@ import random
 
 from controlplane.core.failures import network
 from controlplane.core.records.model import PeerSight
+from tests.core.elasticity.test_elastic import alone, notes
 from tests.core.test_cluster import running
-from tests.core.test_elastic import alone, notes
 
 
 def test_a_newcomer_that_no_launcher_starts_does_not_hold_up_every_change_to_come() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from controlplane.core import view
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
+from tests.core.elasticity.test_pausing import at_rest, resumed
 from tests.core.test_cluster import running
-from tests.core.test_pausing import at_rest, resumed
 
 if TYPE_CHECKING:
     from controlplane.core.view import JobRow

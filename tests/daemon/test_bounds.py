@@ -25,9 +25,9 @@ from controlplane.wire.records import pack
 from controlplane.wire.shape import WireError, shapes_of
 from tests.core.make import record, spec
 from tests.daemon.rig import until
-from tests.daemon.test_codec import FROM_AGENTS, sample
 from tests.security.serving import Kept
 from tests.transcripts.language import Play
+from tests.wire.test_codec import FROM_AGENTS, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -51,7 +51,7 @@ from controlplane.daemon.server.links import ORDERS_WAITING_MAX, Link, Links
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.settings import CoordinatorSettings, SettingsError, host_port
 from controlplane.wire import codec
-from tests.daemon.test_codec import sample
+from tests.wire.test_codec import sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from controlplane.cli.local.processes import freeze_and_kill
 from holdfast.ipc.progress_page import ProgressPage
 from tests.e2e.cli_running import Run, running, until
 
-GPT = Path(__file__).parents[2] / "examples" / "train_gpt.py"
+GPT = Path(__file__).parents[2] / "holdfast" / "examples" / "train_gpt.py"
 STEPS = 100
 SMALL = ("--steps", str(STEPS), "--layers", "1", "--width", "32", "--heads", "2", "--text-bytes", "200000")
 
@@ -164,6 +164,31 @@ def test_everything_killed_goes_on_from_the_checkpoint(undisturbed: set[str]) ->
 
 def committed(run: Run) -> bool:
     return any(body["outcome"] == "committed" for body in run.journal("CheckpointChanged"))
+
+
+_DEMO_OF_ANOTHER_SCRIPT = """
+import pathlib, sys
+from controlplane.cli.demo import command
+from controlplane.cli.main import main
+command.SCRIPT = pathlib.Path(sys.argv[1])
+sys.exit(main(["demo", "--steps", "10", "--nodes", "1", "--kill", "rank=1@step=4", "--timeout-s", "200"]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("raise SystemExit('no such corpus')", "the run with failures ended with code 1:"),
+        ("", "the run with failures ended before every kill was seen through: give it more --steps"),
+    ],
+)
+def test_a_demo_whose_run_ends_by_itself_says_so(tmp_path: Path, script: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(script)
+    command = [sys.executable, "-c", _DEMO_OF_ANOTHER_SCRIPT, str(tmp_path / "train.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"holdfast demo: {said}" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

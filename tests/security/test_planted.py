@@ -18,7 +18,7 @@ from controlplane.cli.local.processes import descendants
 from controlplane.cli.main import main
 from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.daemon.etcd_fixtures import gateway
-from tests.daemon.test_alerts import Receiver
+from tests.daemon.telemetry.test_alerts import Receiver
 from tests.e2e.cli_running import until
 from tests.e2e.test_elastic import TRAINING
 from tests.helm.fake_api import fake_api

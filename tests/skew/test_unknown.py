@@ -21,10 +21,10 @@ from tests.agent.peering import JOB, Side, read, values
 from tests.agent.support import Leader, until
 from tests.daemon.rig import Agent
 from tests.daemon.rig import until as until_there
-from tests.daemon.test_codec import FROM_AGENTS, ORDERS, sample
 from tests.skew.between import Between
 from tests.skew.newer import UNKNOWN, WORD, swollen, types_in, worded
 from tests.skew.rolling import NEW, holdfast, of_version
+from tests.wire.test_codec import FROM_AGENTS, ORDERS, sample
 
 if TYPE_CHECKING:
     from pathlib import Path

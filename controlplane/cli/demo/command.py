@@ -11,23 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
 from controlplane.cli.demo.wish import Wish
-from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
+from controlplane.cli.errors import INTERRUPTED, TERMINATED, UsageError
 from controlplane.cli.flags.parser import Command, Parser, seconds, whole
-from holdfast import removal
+from holdfast import examples, removal
 
 if TYPE_CHECKING:
     import argparse
 
-SCRIPT = Path(__file__).parents[3] / "examples" / "train_gpt.py"
+SCRIPT = Path(examples.__file__).with_name("train_gpt.py")
 EPILOG = "Exit code 0 means: the final weights are identical, and no sample was repeated or skipped."
 
 
 def demo(values: argparse.Namespace) -> int:
     """Run the demo. Exit code 0 when the weights are identical and no sample was repeated or skipped."""
-    if not SCRIPT.is_file():
-        raise CliError(
-            f"{SCRIPT} is not there: the demo runs from a checkout (`git clone`, then `make demo`)"
-        )
     wish = _wish(values)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     removal.claim(folder)

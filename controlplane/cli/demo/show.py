@@ -96,7 +96,7 @@ async def _run(
     work = asyncio.create_task(_hurt(training, wish, screen, strikes)) if kills else None
     try:
         await _until_ended(training, work)
-        if work is not None:
+        if work is not None and not work.cancelled():
             await work
     finally:
         everyone = [*helpers, *([work] if work is not None else [])]
@@ -105,6 +105,8 @@ async def _run(
         await asyncio.gather(*everyone, return_exceptions=True)
     if training.ended() != OK:
         raise CliError(f"the run {title} ended with code {training.ended()}{_logged(training)}")
+    if work is not None and work.cancelled():
+        raise CliError(f"the run {title} ended before every kill was seen through: give it more --steps")
     return strikes
 
 

@@ -1,0 +1,1 @@
+"""Hold the training script that `holdfast demo` runs. It is installed with the SDK and imports only it."""

@@ -1,0 +1,167 @@
+"""One leader at a time: candidates are killed, stopped, resign, and lose their etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.daemon.etcd.election import Election, Leadership
+from controlplane.daemon.etcd.errors import Fenced
+from controlplane.daemon.etcd.rows import modified_at
+from controlplane.daemon.etcd.store import Records
+from tests.daemon.etcd_fixtures import client_of, first, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controlplane.daemon.etcd.client import Etcd
+    from controlplane.daemon.etcd.keyspace import Keyspace
+    from controlplane.daemon.etcd.server import PrivateEtcd
+
+
+@asynccontextmanager
+async def candidate(
+    endpoint: str, keys: Keyspace, name: str, ttl_s: float
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.daemon.etcd.etcd_candidate", endpoint, keys.cluster, name, str(ttl_s)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert await says(process) == "standing"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        await process.stdout.read()
+        await process.wait()
+
+
+async def says(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    return (await first(process.stdout.readline(), 30.0)).decode().strip()
+
+
+async def test_the_term_is_where_the_leader_key_was_created(etcd: Etcd, keys: Keyspace) -> None:
+    election = Election(etcd, keys, b"here:7070")
+    assert await election.leader() is None
+    async with await first(election.campaign()) as leadership:
+        row = await election.leader()
+        assert row is not None and row.value == b"here:7070"
+        assert (leadership.term, leadership.held) == (row.create_revision, True)
+        assert 0 < leadership.remaining_s() < 9.01
+        assert leadership.valid_until() - etcd.clock() <= 10
+    assert await election.leader() is None
+    assert leadership.lost.is_set() and leadership.reason == "resigned" and not leadership.held
+
+
+async def test_of_many_candidates_one_leads_and_each_resign_passes_it_on(etcd: Etcd, keys: Keyspace) -> None:
+    waiting = {asyncio.create_task(Election(etcd, keys, b"%d" % n).campaign()) for n in range(5)}
+    terms: list[int] = []
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        assert len(done) == 1, "one winner at a time"
+        leadership = done.pop().result()
+        terms.append(leadership.term)
+        await leadership.resign()
+    assert terms == sorted(set(terms)) and len(terms) == 5
+
+
+async def test_a_leader_process_killed_is_replaced_when_its_lease_runs_out(
+    etcd_server: PrivateEtcd, keys: Keyspace
+) -> None:
+    async with (
+        candidate(etcd_server.endpoint, keys, "first", 2) as leader,
+        candidate(etcd_server.endpoint, keys, "second", 2) as standby,
+    ):
+        terms = {leader: asyncio.create_task(says(leader)), standby: asyncio.create_task(says(standby))}
+        await asyncio.wait(terms.values(), return_when=asyncio.FIRST_COMPLETED)
+        (winner,) = [process for process, term in terms.items() if term.done()]
+        (other,) = terms.keys() - {winner}
+        winner.kill()
+        old, new = await terms[winner], await terms[other]
+        assert old.startswith("term ") and int(new.split()[1]) > int(old.split()[1])
+
+
+async def test_a_resigned_leader_is_replaced_long_before_its_lease_would_run_out(
+    etcd: Etcd, etcd_server: PrivateEtcd, keys: Keyspace
+) -> None:
+    async with candidate(etcd_server.endpoint, keys, "first", 60) as leader:
+        old = await says(leader)
+        waiting = asyncio.create_task(Election(etcd, keys, b"second").campaign())
+        assert leader.stdin is not None
+        leader.stdin.write(b"resign\n")
+        async with await first(waiting, timeout_s=20) as leadership:
+            assert leadership.term > int(old.split()[1])
+        assert await says(leader) == "lost resigned"
+
+
+async def test_a_stopped_leader_is_replaced_and_learns_it_when_it_wakes(
+    etcd: Etcd, etcd_server: PrivateEtcd, keys: Keyspace
+) -> None:
+    async with candidate(etcd_server.endpoint, keys, "first", 2) as leader:
+        old = int((await says(leader)).split()[1])
+        os.kill(leader.pid, signal.SIGSTOP)
+        async with await first(Election(etcd, keys, b"second", ttl_s=30).campaign()) as leadership:
+            os.kill(leader.pid, signal.SIGCONT)
+            assert (await says(leader)).startswith("lost ")
+            assert leadership.held and leadership.term > old
+
+
+async def test_a_leader_without_etcd_steps_down_before_its_lease_runs_out(
+    own_server: PrivateEtcd, keys: Keyspace
+) -> None:
+    async with client_of(own_server.endpoint) as etcd:
+        leadership = await first(Election(etcd, keys, b"me", ttl_s=2).campaign())
+        os.kill(own_server.pid, signal.SIGSTOP)
+        try:
+            await first(leadership.lost.wait())
+            assert etcd.clock() < leadership.valid_until() + 0.5
+            assert leadership.reason == "etcd answered no keepalive for 1.8 s"
+        finally:
+            os.kill(own_server.pid, signal.SIGCONT)
+        await leadership.resign()
+
+
+async def test_a_short_absence_of_etcd_ends_no_reign(own_server: PrivateEtcd, keys: Keyspace) -> None:
+    async with (
+        client_of(own_server.endpoint) as etcd,
+        await first(Election(etcd, keys, b"me", ttl_s=6).campaign()) as leadership,
+    ):
+        granted = leadership.valid_until()
+        os.kill(own_server.pid, signal.SIGKILL)
+        await until(lambda: not own_server.alive, "etcd is dead")
+        await own_server.start()
+        await until(lambda: leadership.valid_until() > granted + 1, "keepalives go on")
+        assert leadership.held
+        await Records(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
+
+
+async def test_a_leader_whose_key_is_deleted_steps_down_at_once(etcd: Etcd, keys: Keyspace) -> None:
+    leadership = await first(Election(etcd, keys, b"me", ttl_s=60).campaign())
+    await etcd.txn([modified_at(keys.leader, leadership.term)], deletes=[keys.leader])
+    await first(leadership.lost.wait())
+    assert leadership.reason == "the leader key was deleted or taken"
+    with pytest.raises(Fenced, match=f"term {leadership.term} is over, nobody reigns"):
+        await Records(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
+    await leadership.resign()
+
+
+async def test_nobody_leads_without_etcd(own_server: PrivateEtcd, keys: Keyspace) -> None:
+    await own_server.stop()
+    async with client_of(own_server.endpoint, timeout_s=0.5) as etcd:
+        standing = asyncio.create_task(Election(etcd, keys, b"me").campaign())
+        done, _ = await asyncio.wait([standing], timeout=0.7)
+        assert not done
+        await own_server.start()
+        async with await first(standing) as leadership:
+            assert isinstance(leadership, Leadership) and leadership.held

@@ -1,0 +1,85 @@
+"""What a script does wrong with its session, alone: refused as under an agent, so that it is met early."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAD = """
+import torch
+from holdfast import Session
+torch.manual_seed(0)
+session = Session()
+model, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+class Outer(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {})
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1)
+
+    def step(self):
+        self.inner.step()
+
+def train(*optimizers, loop=True):
+    @session.elastic
+    def run():
+        for _ in session.steps(3) if loop else ():
+            (session.ddp(model)(torch.ones(3, 4)) + other(torch.ones(3, 4))).sum().backward()
+            for each in optimizers:
+                each.step()
+    run()
+"""
+REFUSED = {
+    "session.track(model)": "track(<Linear>): give it a name, as in session.track(model=...)",
+    "session.track(optimizer)": "give it a name, as in session.track(optimizer=...)",
+    "session.track(model=model)\ntrain(optimizer)": "step 0: an SGD that is not tracked steps parameters",
+    "session.track(optimizer=optimizer)\ntrain(optimizer)": (
+        "'optimizer' steps a parameter of shape (2, 4) that no tracked object holds"
+    ),
+    "list(session.steps(3))": "steps: call it in the function under @session.elastic",
+    "train(loop=False)": "run: it has returned, and session.steps(...) was never used in it",
+}
+TAKEN = (
+    "session.track(model=model, optimizer=optimizer)\ntrain(optimizer, torch.optim.Adam(other.parameters()))",
+    "outer = Outer(model.parameters())\nsession.track(model=model, optimizer=outer)\ntrain(outer)",
+    "optimizer.step()\nsession.track(model=model)\ntorch.optim.SGD(model.parameters(), lr=1).step()\ntrain()",
+    "session.track(model=model)\ntrain()\nsession.close()\noptimizer.step()",
+    "assert session.ddp(model) is model",
+)
+
+
+def run(text: str, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return subprocess.run(
+        [sys.executable, "-c", HEAD + text],
+        env={**clean, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_it_is_refused_with_the_cure(text: str) -> None:
+    done = run(text)
+    assert done.returncode == 1
+    assert REFUSED[text] in done.stderr, done.stderr
+
+
+def test_a_bare_module_is_not_given_to_a_rank_that_has_peers() -> None:
+    done = run("session.ddp(model)", WORLD_SIZE="2", RANK="1")
+    assert done.returncode == 1
+    assert "ddp: call it in the function under @session.elastic" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_what_is_no_mistake_is_taken(text: str) -> None:
+    done = run(text)
+    assert done.returncode == 0, done.stderr
