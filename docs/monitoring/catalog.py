@@ -18,8 +18,9 @@ PAGE = """# Metrics
   coordinators, and take the maximum of gauges.
 - Each second of a job is counted once: `productive_seconds_total` and `lost_seconds_total` together are the
   time since this leader knows the job, except the time in which it is paused, leaving or over. Time until a
-  failure was noticed, and steps that are run again, count as productive when they pass. When they are known to be lost, they are added to the lost seconds, and as
-  many of the next productive seconds are not counted, so that no counter goes down.
+  failure was noticed, and steps that are run again, count as productive when they pass. When they are known
+  to be lost, they are added to the lost seconds, and as many of the next productive seconds are not counted,
+  so that no counter goes down.
 - `cause` of lost time is the cause of a failure, or one of: {causes}.
 
 ## Coordinator
