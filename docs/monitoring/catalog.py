@@ -11,15 +11,17 @@ from controlplane.daemon.telemetry.metrics import LOST, Metrics
 
 PAGE = """# Metrics
 
-Made from the code by `python docs/monitoring/build.py`; a test holds it fresh. Base units; the label of a job
-is `training_job`, since Prometheus keeps `job` for itself. Counters whose labels are known begin at 0. A
-coordinator that does not lead shows no jobs: sum counters over all coordinators, take the maximum of gauges.
+`python docs/monitoring/build.py` makes this page from the code, and a test checks that it is fresh.
 
-Seconds of a job are counted once: `productive_seconds_total` and `lost_seconds_total` add up to the time
-since this leader knows it. Time until a failure was noticed, and steps that are done again, count as
-productive when they pass; once they are known to be lost, the next productive seconds pay for them, so that
-no counter goes down.
-`cause` of lost time is the cause of a failure, or one of: {causes}.
+- Units are base units (seconds, bytes). The label of a job is `training_job`, because Prometheus uses `job`.
+- Counters with known labels begin at 0. A coordinator that does not lead shows no jobs: sum counters over all
+  coordinators, and take the maximum of gauges.
+- Each second of a job is counted once: `productive_seconds_total` and `lost_seconds_total` together are the
+  time since this leader knows the job, except the time in which it is paused, leaving or over. Time until a
+  failure was noticed, and steps that are run again, count as productive when they pass. When they are known
+  to be lost, they are added to the lost seconds, and as many of the next productive seconds are not counted,
+  so that no counter goes down.
+- `cause` of lost time is the cause of a failure, or one of: {causes}.
 
 ## Coordinator
 
@@ -27,7 +29,7 @@ no counter goes down.
 
 ## Agent
 
-Device figures marked NVML are there where `pynvml` and a driver are; others are the machine's.
+Device figures marked NVML need `pynvml` and a driver; the others are those of the machine.
 
 {agent}
 """

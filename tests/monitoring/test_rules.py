@@ -108,7 +108,7 @@ def test_every_alert_is_tried_and_explained() -> None:
         page = ROOT / "docs" / "runbooks" / rule["annotations"]["runbook_url"].rpartition("/")[2]
         text = page.read_text()
         assert text.startswith(f"# {rule['alert']}\n")
-        assert all(f"## {part}" in text for part in ("Meaning", "Look", "Mend")), page
+        assert all(f"## {part}" in text for part in ("Meaning", "Diagnosis", "Mitigation")), page
         assert rule["labels"]["severity"] in ("critical", "warning", "info") and rule["for"]
 
 
