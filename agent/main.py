@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from agent.daemon.coordinator_link import LinkRefused
 from agent.daemon.launcher_client import LauncherError
-from agent.daemon.metrics import MetricsServer
-from agent.daemon.node import Node
+from agent.daemon.metrics import AgentMetricsServer
+from agent.daemon.node import NodeDaemon
 from agent.deciding.events import Linked
 from agent.host.paths import FolderLock, Paths
 from agent.host.ports import route_address
@@ -51,7 +51,7 @@ async def serve(settings: AgentSettings) -> int:
     paths.create()
     lock = FolderLock(paths.run)
     try:
-        node = Node(settings, name, address, settings.slots or slots_here(), paths)
+        node = NodeDaemon(settings, name, address, settings.slots or slots_here(), paths)
         return await _Shell(node).run()
     finally:
         lock.release()
@@ -60,12 +60,12 @@ async def serve(settings: AgentSettings) -> int:
 class _Shell:
     """A node and the tasks that drive it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeDaemon) -> None:
         self._node = node
         self._stop = asyncio.Event()
         self._failure = ""
         self._leaving: asyncio.Task[None] | None = None
-        self._metrics: MetricsServer | None = None
+        self._metrics: AgentMetricsServer | None = None
         self._addresses = b""  # the content written to the address file; empty: none written
 
     async def run(self) -> int:
@@ -143,7 +143,7 @@ class _Shell:
     async def _open(self) -> None:
         node = self._node
         if node.settings.metrics:
-            self._metrics = MetricsServer(node, node.settings.metrics)
+            self._metrics = AgentMetricsServer(node, node.settings.metrics)
         node.core.recall(node.memory.recall())
         if node.outputs is not None:
             node.outputs.start()

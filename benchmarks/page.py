@@ -40,7 +40,7 @@ from tests.page.browser import DESK, Browser, Tab, chromium, tab
 from tests.security.serving import reigning, serving
 
 if TYPE_CHECKING:
-    from controlplane.daemon.leadership.reign import Reign
+    from controlplane.daemon.leadership.reign import LeaderTerm
 
 RANKS = 8
 BEAT_S = 10.0
@@ -85,7 +85,7 @@ def elected(nodes: int) -> Elected:
 class Swarm:
     """Nodes that train on under a new leader, all in this process: they send events to the leader's loop."""
 
-    def __init__(self, reign: Reign, nodes: int) -> None:
+    def __init__(self, reign: LeaderTerm, nodes: int) -> None:
         self._reign, self._nodes, self._seq = reign, nodes, 1
         self._members = {
             f"n{node:05}": [running(rank) for rank in range(node * RANKS, (node + 1) * RANKS)]

@@ -37,7 +37,7 @@ class StorageSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoragePlace:
     """The place that a URL names. `parts` are the segments of its path."""
 
     scheme: str
@@ -45,7 +45,7 @@ class Place:
     parts: tuple[str, ...]
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> StoragePlace:
         """Parse a URL or a path. Raises ValueError when it can be read in more than one way."""
         if "::" in url or "\\" in url or not url.isprintable():
             raise ValueError("'::', '\\' and characters that cannot be seen will not do")
@@ -64,7 +64,7 @@ class Place:
         kept = [part for part in parts if part or scheme != LOCAL]  # a bucket's names may have empty ones
         return cls(scheme, host, tuple(kept))
 
-    def below(self, prefix: Place) -> bool:
+    def below(self, prefix: StoragePlace) -> bool:
         """Return whether this place is `prefix` or lies below it. A prefix without host and path allows its
         whole scheme."""
         whole = not prefix.host and not prefix.parts
@@ -72,9 +72,9 @@ class Place:
             return False
         return self.parts[: len(prefix.parts)] == prefix.parts
 
-    def really(self, real: Callable[[str], str]) -> Place:
+    def really(self, real: Callable[[str], str]) -> StoragePlace:
         """Return this place with its links resolved by `real`; only a path on this machine can have links."""
-        return Place.of(real("/" + "/".join(self.parts))) if self.scheme == LOCAL else self
+        return StoragePlace.of(real("/" + "/".join(self.parts))) if self.scheme == LOCAL else self
 
 
 class Allowed:
@@ -95,7 +95,7 @@ class Allowed:
         if not url or not self._prefixes:
             return ""
         try:
-            place = Place.of(url)
+            place = StoragePlace.of(url)
             held = any(
                 place.below(prefix) and place.really(real).below(prefix.really(real))
                 for prefix in self._prefixes
@@ -116,9 +116,9 @@ def check_storages(settings: StorageSettings) -> None:
     Allowed(settings.storage_allowed)
 
 
-def _prefix(text: str) -> Place:
+def _prefix(text: str) -> StoragePlace:
     try:
-        return Place.of(text)
+        return StoragePlace.of(text)
     except ValueError as error:
         raise SettingsError(
             f"{FLAG} {masking.url(text)} is no prefix of storages ({error}): give it as s3://bucket/team or "

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from holdfast.environment import Environment
     from holdfast.groups.groups import Groups
     from holdfast.ipc.agent_client import AgentClient
-    from holdfast.ipc.progress_marks import Progress
+    from holdfast.ipc.progress_marks import ProgressMarks
     from holdfast.ipc.progress_page import ProgressPage
-    from holdfast.snapshots.snapshot import Kept, Snapshots
+    from holdfast.snapshots.snapshot import KeptState, SnapshotWriter
     from holdfast.state.functions import Functions
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class CleanState:
 
 
 @dataclass(slots=True)
-class Entry:
+class FunctionEntry:
     """The elastic function that this process is in, or was in last."""
 
     inside: bool = False  # the function is running
@@ -52,7 +52,7 @@ class Entry:
     pending: Callable[[], None] | None = None
     fresh: bool = False  # the generation began with the function's first step, still incomplete
     last_step: int = -1  # the job's step at which the newest loop over steps ends; -1: no loop yet
-    kept: Kept | None = None  # a clean state whose objects are gone (`tracks_inside`)
+    kept: KeptState | None = None  # a clean state whose objects are gone (`tracks_inside`)
     # The tracked modules of the previous generation, until they are freed.
     old_modules: list[weakref.ref[torch.nn.Module]] = field(default_factory=list)
     # DDP modules, bound to this generation's groups.
@@ -69,12 +69,12 @@ class RankState:
     backend: str  # of torch.distributed
     seed: int | None  # of each step's random numbers; None: the script seeds
     functions: Functions  # which elastic functions are over
-    tracked: Tracked  # the objects whose state is kept
+    tracked: TrackedState  # the objects whose state is kept
     guard: Guard  # knows with how many completed steps that state is clean
-    snapshots: Snapshots  # copies it into the arena
+    snapshots: SnapshotWriter  # copies it into the arena
     groups: Groups  # the process groups of the current generation
     page: ProgressPage | None  # where this rank shows its progress; None: nobody watches
-    progress: Progress  # writes that page
+    progress: ProgressMarks  # writes that page
     agent: AgentClient | None = None  # None: training alone
     store_address: str = ""  # "host:port" of this rank's TCPStore; used while it is rank 0
 
@@ -90,7 +90,7 @@ class RankState:
     ended: int = 0  # steps whose bodies had ended when the newest generation was left
     uncommitted: list[int] = field(default_factory=list)  # complete steps not yet in the sample ledger
     skipped: tuple[tuple[int, int], ...] = ()  # batches [first, end) that no step consumes
-    entry: Entry = field(default_factory=Entry)
+    entry: FunctionEntry = field(default_factory=FunctionEntry)
     closed: str = ""  # why the session cannot be used any more; "": it can
 
     # what this rank can give to others

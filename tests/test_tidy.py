@@ -38,6 +38,7 @@ BREAKERS = {
     "unfinished": ("a.py", "# TO" + "DO: later\n"),
     "removals": ("agent/a.py", "import shutil\nshutil.rmtree('a')\n"),
     "reaches": ("tests/a.py", "def f(self):\n    self._session._x = 1\n"),
+    "one_concept": ("agent/a.py", "class Session:\n    pass\n"),
     "mapped": ("agent/nowhere/__init__.py", ""),
 }
 
@@ -78,6 +79,7 @@ def test_every_way_to_delete_is_seen(text: str) -> None:
     [
         (tidy.mocks, "def test_a(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n"),
         (tidy.reaches, "session.__class__, session.step\n"),
+        (tidy.one_concept, "class Session:\n    pass\n"),
         (tidy.skips, "import pytest\npytest.skip('no such kernel here')\n"),
         (tidy.swallowed, "try:\n    f()\nexcept OSError:\n    pass\n"),
     ],

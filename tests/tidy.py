@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -215,10 +215,51 @@ def mapped(file: Tracked) -> Iterator[str]:
         yield f"the package {package} has no paragraph in ARCHITECTURE.md"
 
 
+SAME_CONCEPT = {
+    **dict.fromkeys(
+        ("CheckpointTold", "Complete", "Form", "Interrupt", "Release", "Return"),
+        "an order of the core, and what the agent makes of it for its ranks",
+    ),
+    **dict.fromkeys(
+        ("Resume", "Source"), "the restore point, and a source of it, as core and rank know them"
+    ),
+    **dict.fromkeys(("Fault", "Standing"), "what a rank reports, and the core's record of it"),
+    **dict.fromkeys(("Welcome", "Refused"), "the answers to a hello, of the coordinator and of the agent"),
+    **dict.fromkeys(("Note", "Tick"), "a decider's note and its tick of the clock: there are two deciders"),
+    "Store": "a storage, and the effect that recordings of former formats call so",
+}
+"""Names of several classes, and the one concept that they stand for."""
+
+
+def one_concept(file: Tracked) -> Iterator[str]:
+    """One public class name stands for one concept, over all packages."""
+    for name in _classes(file):
+        others = [path for path in _named().get(name, ()) if path != file.path]
+        if others and name not in SAME_CONCEPT:
+            yield f"class {name} is in {', '.join(others)} too: one name, one concept"
+
+
+def _classes(file: Tracked) -> list[str]:
+    if file.path.split("/")[0] not in _PACKAGES:
+        return []
+    found = [node.name for node in file.tree.body if isinstance(node, ast.ClassDef)]
+    return [name for name in found if not name.startswith("_")]
+
+
+@cache
+def _named() -> dict[str, list[str]]:
+    """The files that define each public class."""
+    files: dict[str, list[str]] = {}
+    for file in tracked():
+        for name in _classes(file):
+            files.setdefault(name, []).append(file.path)
+    return files
+
+
 Rule = Callable[[Tracked], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     *(file_length, function_length, names, machine, mocks, skips),
-    *(generated, swallowed, unfinished, mapped, removals, reaches),
+    *(generated, swallowed, unfinished, mapped, removals, reaches, one_concept),
 )
 
 

@@ -16,7 +16,7 @@ from holdfast.ipc.messages import rank as said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from holdfast.ipc.frames import Message
     from holdfast.ipc.messages.agent import AgentMessage
@@ -37,7 +37,7 @@ class Admission:
         *,
         greet: Callable[[str, said.Hello], list[AgentMessage]],
         decide: Callable[[ev.Event], None],
-        standing: Callable[[Member, said.Standing], None],
+        standing: Callable[[LocalMember, said.Standing], None],
         drop: Callable[[str, str], None],
     ) -> None:
         self._node, self._members = node, members

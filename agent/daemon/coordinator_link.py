@@ -93,7 +93,7 @@ class Peer:
     open: Callable[[], Iterable[events.Event]]  # what no leader has answered yet
 
 
-class Link:
+class CoordinatorLink:
     """Sends the node's events and receives orders, over one stream at a time.
 
     No one-time event is lost while the leader changes; one may arrive twice."""

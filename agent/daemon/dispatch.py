@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.daemon.launcher_client import LauncherClient
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from agent.host.folders import Folders
     from agent.host.outputs import Outputs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.host.ports import OfferedPort
     from agent.ranks.arenas import Arenas
     from agent.ranks.environment import NodeFacts
-    from agent.ranks.members import Memory
+    from agent.ranks.members import MemberMemory
     from agent.ranks.rank_server import RankServer
     from controlplane.core.records import events
     from controlplane.core.records.model import JobSpec, Standing
@@ -54,7 +54,7 @@ class Components:
     paths: Paths
     members: NodeState
     folders: Folders
-    memory: Memory
+    memory: MemberMemory
     rank_server: RankServer
     launcher: LauncherClient
     arenas: Arenas
@@ -111,7 +111,7 @@ class EffectDispatcher:
         assert member is not None  # the effect comes from a step of the core that knew the member
         return form_message(member, effect.generation, effect.incident, self._of.paths)
 
-    def _member(self, name: str) -> Member | None:
+    def _member(self, name: str) -> LocalMember | None:
         return self._of.members.get(name)
 
     def _spawn(self, effect: fx.Spawn) -> None:
@@ -152,7 +152,7 @@ class EffectDispatcher:
             self._of.memory.make(member)
         self._show(member, from_end=True)
 
-    def _show(self, member: Member, *, from_end: bool = False) -> None:
+    def _show(self, member: LocalMember, *, from_end: bool = False) -> None:
         outputs, node = self._of.outputs, self._of.environment.node
         if outputs is not None:
             path = self._of.paths.log(member.name)
@@ -201,7 +201,7 @@ def _note(effect: fx.Note) -> None:
     log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
 
 
-def _label(node: str, member: Member) -> str:
+def _label(node: str, member: LocalMember) -> str:
     status = member.status
     rank = "spare" if status.role == Role.SPARE and status.rank < 0 else str(status.rank)
     return f"{node} {rank}"

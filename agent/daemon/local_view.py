@@ -9,7 +9,7 @@ from agent.ranks import members
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.host.paths import Paths
 
 
@@ -24,11 +24,11 @@ class LocalView:
     ) -> None:
         self._paths, self._wants, self._connected = paths, wants, connected
 
-    def step(self, member: Member) -> int:
+    def step(self, member: LocalMember) -> int:
         """The step on a member's progress page; NO_STEP without one."""
         return members.step_of(member)
 
-    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+    def held(self, member: LocalMember) -> Sequence[tuple[int, int]]:
         """Generation and step of each READY snapshot in a member's arena, ascending."""
         return members.held_by(member)
 

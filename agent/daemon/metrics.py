@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from agent.daemon.node import Node
+    from agent.daemon.node import NodeDaemon
 
 _DROPPED = "dropped_"
 _KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
@@ -43,7 +43,7 @@ class _Sheet:
 class NodeCollector(Collector):
     """Reads the node's state at each scrape, so that no figure is stored twice."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeDaemon) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
@@ -121,10 +121,10 @@ class NodeCollector(Collector):
         sheet.add("agent_peer_copies", len(peers.copies()))
 
 
-class MetricsServer:
+class AgentMetricsServer:
     """Serves one node's metrics over HTTP."""
 
-    def __init__(self, node: Node, address: str) -> None:
+    def __init__(self, node: NodeDaemon, address: str) -> None:
         """Raises SettingsError when the address cannot be bound."""
         registry = CollectorRegistry()
         registry.register(NodeCollector(node))

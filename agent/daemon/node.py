@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, TypeGuard
 
 from agent.daemon.admission import Admission
-from agent.daemon.coordinator_link import Link, Peer
+from agent.daemon.coordinator_link import CoordinatorLink, Peer
 from agent.daemon.dispatch import Components, EffectDispatcher
 from agent.daemon.launcher_client import LauncherClient
 from agent.daemon.local_view import LocalView
@@ -25,18 +25,18 @@ from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
 from agent.deciding.judging import Reading, Tick
-from agent.deciding.node_state import Facts
-from agent.deciding.progress import Limits
+from agent.deciding.node_state import AgentFacts
+from agent.deciding.progress import HangLimits
 from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
 from agent.orders.context import Context, Storages
-from agent.orders.snapshot_queue import Snapshots
-from agent.peers.looks import Looks
+from agent.orders.snapshot_queue import SnapshotQueue
+from agent.peers.looks import PeerDialler
 from agent.peers.service import Peers
 from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts
-from agent.ranks.members import Memory
+from agent.ranks.members import MemberMemory
 from agent.ranks.rank_server import RankServer
 from controlplane.access.own import Access
 from controlplane.core.records import events
@@ -63,7 +63,7 @@ _SOONEST_S = 0.001
 reached yet, again and again."""
 
 
-class Node:
+class NodeDaemon:
     """What an agent is while it serves."""
 
     def __init__(self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths) -> None:
@@ -89,12 +89,14 @@ class Node:
         )
         self._dispatcher = EffectDispatcher(self._components())
         access = Access.of(settings)
-        self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
+        self.link = CoordinatorLink(
+            self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access
+        )
 
     def _make_ranks(self) -> None:
         """Make the components that serve and watch the ranks' processes."""
         settings, paths, members = self.settings, self.paths, self.members
-        self.memory = Memory(paths)
+        self.memory = MemberMemory(paths)
         self.launcher = LauncherClient(
             paths,
             settings.orphan_timeout_s,
@@ -128,7 +130,7 @@ class Node:
         settings, paths = self.settings, self.paths
         self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
         context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
-        self.snapshots = Snapshots(context, self.tell, self._loaded)
+        self.snapshots = SnapshotQueue(context, self.tell, self._loaded)
         self.peers = Peers(
             settings,
             paths,
@@ -140,7 +142,7 @@ class Node:
             room=self.arenas.files.ensure_to_fill,
             loaded=self._loaded,
         )
-        self.looks = Looks(self.name, self.incarnation, self.tell)
+        self.looks = PeerDialler(self.name, self.incarnation, self.tell)
 
     def _components(self) -> Components:
         settings = self.settings
@@ -179,7 +181,7 @@ class Node:
             port=lambda: self.port.number,
             order=self.orders.carry_out,
             drop=self.drop,
-            absent=lambda coordinator: self.decide(ev.Absent(coordinator)),
+            absent=lambda coordinator: self.decide(ev.NotLeading(coordinator)),
             open=lambda: [*self.core.still(), *self.peers.vouched()],
         )
 
@@ -303,14 +305,14 @@ class Node:
         self.decide(Reading(reading.device, reading.healthy, reading.reason))
 
 
-def _facts(settings: AgentSettings, name: str, incarnation: int) -> Facts:
-    return Facts(
+def _facts(settings: AgentSettings, name: str, incarnation: int) -> AgentFacts:
+    return AgentFacts(
         node=name,
         incarnation=incarnation,
         process_timeout_s=settings.process_timeout_s,
         device_timeout_s=settings.device_timeout_s,
         fence_after_s=settings.fence_after_s,
-        limits=Limits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
+        limits=HangLimits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
         coordinators=coordinators(settings.coordinator),
         storages=Allowed(settings.storage_allowed),
     )

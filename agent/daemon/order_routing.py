@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
-    from agent.orders.snapshot_queue import Snapshots
-    from agent.peers.looks import Looks
+    from agent.orders.snapshot_queue import SnapshotQueue
+    from agent.peers.looks import PeerDialler
     from agent.peers.service import Peers
 
 log = logging.getLogger("holdfast.agent.orders")
@@ -33,10 +33,10 @@ class OrderRouter:
         self,
         *,
         decide: Callable[[ev.Event], None],
-        snapshots: Snapshots,
+        snapshots: SnapshotQueue,
         peers: Peers,
         stacks: Stacks,
-        looks: Looks,
+        looks: PeerDialler,
         drained: Callable[[], None],
         count: Callable[[str], None],
     ) -> None:

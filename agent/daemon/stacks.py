@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from controlplane.core.records.effects import CollectStacks
     from holdfast.ipc.frames import Message
@@ -107,7 +107,7 @@ class Stacks:
             asked.native = str(message.get("native", ""))[:CHARS_MAX]
             asked.no_stacks = str(message.get("reason", ""))[:200]
 
-    def standing(self, member: Member, standing: said.Standing) -> None:
+    def standing(self, member: LocalMember, standing: said.Standing) -> None:
         """Take a member's answer: how many collectives of each process group it has entered and ended."""
         asked = self._asked.get(member.name)
         if asked is not None and standing.round == asked.round:
@@ -132,14 +132,14 @@ class Stacks:
             )
         )
 
-    def testify(self, member: Member, then: Callable[[Standing], None]) -> None:
+    def testify(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
         """Take the stacks of a member that has stopped beating, then call `then` with its report."""
         self._start(self._testify(member, then))
 
-    async def _testify(self, member: Member, then: Callable[[Standing], None]) -> None:
+    async def _testify(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
         then(await self._stand_anyhow(member, CHARS_MAX, speaks=False))
 
-    async def _stand_anyhow(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
+    async def _stand_anyhow(self, member: LocalMember, room: int, *, speaks: bool = True) -> Standing:
         """Report on one member, in any case.
 
         When its stacks cannot be taken the report says why: the reports of the other ranks, and this member's
@@ -151,7 +151,7 @@ class Stacks:
             nothing = _Dump(f"its stacks cannot be had: {error}"[:room])
             return _standing(member, self._members.step(member), (), nothing, 0.0)
 
-    async def _stand(self, member: Member, room: int, *, speaks: bool) -> Standing:
+    async def _stand(self, member: LocalMember, room: int, *, speaks: bool) -> Standing:
         """Report on one member in `room` characters at most. `speaks`: its SDK may still answer. Raises
         OSError."""
         self._rounds += 1
@@ -175,7 +175,7 @@ class Stacks:
         found = _Dump(text[:room], dump.frames)
         return _standing(member, step, asked.groups or (), found, silent_s)
 
-    async def _dump(self, member: Member, asked: _Asked) -> _Dump:
+    async def _dump(self, member: LocalMember, asked: _Asked) -> _Dump:
         """Wait until the member has written its stacks, ANSWER_S at most, and return what there is."""
         path = self._to.path(member.name)
         deadline = time.monotonic() + ANSWER_S
@@ -208,7 +208,7 @@ def frames_of(dump: str) -> tuple[str, ...]:
 
 
 def _standing(
-    member: Member, step: int, groups: tuple[Collective, ...], dump: _Dump, silent_s: float
+    member: LocalMember, step: int, groups: tuple[Collective, ...], dump: _Dump, silent_s: float
 ) -> Standing:
     page, status = member.page, member.status
     activity, since_s = status.activity, status.stalled_s

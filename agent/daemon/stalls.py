@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding import events as ev
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from holdfast.ipc.progress_page import ProgressPage
 
@@ -39,7 +39,7 @@ class Stalls:
         alive = {member.name for member in members if member.alive}
         self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
 
-    def _sight(self, member: Member, page: ProgressPage) -> Sight | None:
+    def _sight(self, member: LocalMember, page: ProgressPage) -> Sight | None:
         code, since_ns = page.activity, page.marked_ns
         if not 0 <= code < len(ACTIVITIES) or since_ns <= 0:
             return None

@@ -13,8 +13,8 @@ from agent.deciding import judging
 from agent.deciding.exits import Exits
 from agent.deciding.fencing import Fencing
 from agent.deciding.node_state import NodeState
-from agent.deciding.orders import Orders
-from agent.deciding.progress import Progress, Stalled
+from agent.deciding.orders import OrderHandlers
+from agent.deciding.progress import ProgressWatch, Stalled
 from agent.deciding.ranks import Ranks
 from agent.deciding.silence import Silences
 from controlplane.core.records.model import MemberPhase
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.deciding.effects import Effect
-    from agent.deciding.member import Member
-    from agent.deciding.node_state import Facts, NodeView
+    from agent.deciding.member import LocalMember
+    from agent.deciding.node_state import AgentFacts, NodeView
     from agent.deciding.progress import Sight
     from controlplane.core.records import events
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 class AgentCore:
     """Everything that an agent decides. Times are in seconds, on the clock of `now`."""
 
-    def __init__(self, now: float, facts: Facts, view: NodeView) -> None:
+    def __init__(self, now: float, facts: AgentFacts, view: NodeView) -> None:
         self.members = NodeState(facts, view)
         self.members.now = now
-        self.progress = Progress(facts.limits)
-        self._orders, self._ranks = Orders(self.members), Ranks(self.members)
+        self.progress = ProgressWatch(facts.limits)
+        self._orders, self._ranks = OrderHandlers(self.members), Ranks(self.members)
         self._silences = Silences(self.members)
         self._exits = Exits(self.members, self._silences.heard)
         self._fencing = Fencing(self.members)
@@ -46,7 +46,7 @@ class AgentCore:
         """The id of the launcher that sent the last hello; "" before the first."""
         return self._exits.launcher
 
-    def recall(self, members: Iterable[Member]) -> None:
+    def recall(self, members: Iterable[LocalMember]) -> None:
         """Take over the members that an earlier agent left. The launcher's hello then tells which of them
         live."""
         for member in members:
@@ -95,7 +95,7 @@ class AgentCore:
         if member.alive and self.members.view.connected(event.member):
             self._silences.heard(member)
 
-    def _room(self, event: ev.Room) -> None:
+    def _room(self, event: ev.ArenaAnswer) -> None:
         member = self.members.get(event.member)
         if member is not None:
             self.members.update(member, no_room=event.reason)
@@ -113,7 +113,7 @@ class AgentCore:
         alive = [member for member in state if member.alive]
         self.progress.forget({m.name for m in alive}, {m.status.job for m in alive})
 
-    def _look(self, member: Member, sight: Sight) -> None:
+    def _look(self, member: LocalMember, sight: Sight) -> None:
         state, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
         if member.mute:
             return  # the leader knows already; `Silences.heard` clears it when the member beats again
@@ -135,11 +135,11 @@ HANDLERS: dict[type[Any], Callable[[AgentCore, Any], None]] = {
     ev.Said: AgentCore._said,
     ev.LauncherSaid: lambda core_, event: core_._exits.hear(event),
     ev.LauncherLost: lambda core_, event: core_._exits.lost(),
-    ev.Room: AgentCore._room,
+    ev.ArenaAnswer: AgentCore._room,
     ev.Stood: lambda core_, event: core_._silences.stood(event),
     ev.Looked: AgentCore._looked,
     ev.Linked: lambda core_, event: core_._fencing.look(event.up),
-    ev.Absent: lambda core_, event: core_._fencing.absent(event.coordinator),
+    ev.NotLeading: lambda core_, event: core_._fencing.absent(event.coordinator),
     judging.Reading: lambda core_, event: core_.members.judge(event),
     judging.Tick: lambda core_, event: core_.members.judge(event),
 }

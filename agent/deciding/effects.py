@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from controlplane.core.records.effects import Launch
     from controlplane.core.records.model import Generation, MemberStatus
     from holdfast.ipc.messages.agent import AgentMessage
@@ -89,7 +89,7 @@ class Ended:
 class Dismiss:
     """Remove the shared memory of a member whose process is gone. The core has forgotten it already."""
 
-    member: Member
+    member: LocalMember
 
 
 @dataclass(frozen=True, slots=True)

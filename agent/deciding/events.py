@@ -65,7 +65,7 @@ class LauncherLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ArenaAnswer:
     """A member has an arena for snapshots (`reason` is ""), or none, and why."""
 
     member: str
@@ -97,13 +97,13 @@ class Linked:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class NotLeading:
     """This coordinator does not lead: it answered so, or its host refused the connection."""
 
     coordinator: str
 
 
 Event = (
-    Ordered | LaunchFailed | Greeted | Said | LauncherSaid | LauncherLost | Room | Stood | Looked | Linked
-    | Absent | Reading | Tick
+    Ordered | LaunchFailed | Greeted | Said | LauncherSaid | LauncherLost | ArenaAnswer | Stood | Looked
+    | Linked | NotLeading | Reading | Tick
 )  # fmt: skip

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.deciding import effects as fx
-from agent.deciding.member import Member
+from agent.deciding.member import LocalMember
 from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LOOK_EVERY_S = 0.5
 class Exits:
     """The handlers of the launcher's messages."""
 
-    def __init__(self, state: NodeState, heard: Callable[[Member], None]) -> None:
+    def __init__(self, state: NodeState, heard: Callable[[LocalMember], None]) -> None:
         self._state, self._heard = state, heard
         self._now_ns = 0  # when the message in hand arrived, on the launcher's clock
         self.launcher = ""  # id of the launcher that sent the last hello; "": none yet
@@ -72,7 +72,7 @@ class Exits:
         member = self._state.get(name)
         if member is None:
             job = name.rpartition(".")[0]
-            member = Member(MemberStatus(name, job, MemberPhase.LAUNCHED))
+            member = LocalMember(MemberStatus(name, job, MemberPhase.LAUNCHED))
             self._state.take(member)
         if entry["state"] == "running":
             member.ordered_to_run = True
@@ -103,11 +103,11 @@ class Exits:
             self._state.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
             self._watch_output(member, _LOOK_FIRST_S)
 
-    def _watch_output(self, member: Member, in_s: float) -> None:
+    def _watch_output(self, member: LocalMember, in_s: float) -> None:
         """Look for the first output of a script that does not use the SDK: its only sign of progress."""
         self._state.later(in_s, partial(self._look, member, in_s))
 
-    def _look(self, member: Member, waited_s: float) -> None:
+    def _look(self, member: LocalMember, waited_s: float) -> None:
         if not member.alive or member.status.elastic or member.status.phase != MemberPhase.STARTING:
             return
         if self._state.view.wrote(member.name):
@@ -130,13 +130,13 @@ class Exits:
         self._state.failed(member.status.job, member.name, failure)
         self._finish(member, failure)
 
-    def _end(self, member: Member, code: int | None, number: int | None, at_ns: int, why: str) -> None:
+    def _end(self, member: LocalMember, code: int | None, number: int | None, at_ns: int, why: str) -> None:
         failure = failure_at_exit(member, self._state.step(member), code, number, why)
         if failure is not None and failure.age_s == 0.0:
             failure = dataclasses.replace(failure, age_s=max(0.0, (self._now_ns - at_ns) / 1e9))
         self._finish(member, failure)
 
-    def _finish(self, member: Member, failure: Failure | None) -> None:
+    def _finish(self, member: LocalMember, failure: Failure | None) -> None:
         self._state.survey(member)
         self._state.say(f"{member.name} ended: {failure.message if failure else 'well'}")
         self._state.gone(member)
@@ -146,7 +146,7 @@ class Exits:
 
 
 def failure_at_exit(
-    member: Member, step: int, code: int | None, number: int | None, why: str
+    member: LocalMember, step: int, code: int | None, number: int | None, why: str
 ) -> Failure | None:
     """The failure that the end of a process shows, with what was known before; None when it ended well.
 

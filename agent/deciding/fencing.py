@@ -17,7 +17,7 @@ from controlplane.core.records.model import MemberPhase
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
 
 _IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING)
@@ -99,12 +99,12 @@ class Fencing:
                 self._kill(member, reason)
         self._state.count("fenced")
 
-    def _kill(self, member: Member, reason: str) -> None:
+    def _kill(self, member: LocalMember, reason: str) -> None:
         self._state.say(f"{member.name} is ended: {reason}", warning=True)
         member.kill_reason = reason
         self._state.kill(member, signal.SIGKILL)
 
-    def _park(self, member: Member, reason: str) -> None:
+    def _park(self, member: LocalMember, reason: str) -> None:
         if member.status.phase in _IN_GROUP and member.interrupt < member.formed:
             self._state.say(f"{member.name} is parked: {reason}", warning=True)
             member.interrupt, member.interrupt_reason, member.incident = member.formed, reason, ""

@@ -72,7 +72,7 @@ class _Device:
     reason: str = ""
 
 
-class Watch:
+class NodeWatch:
     """Watches the processes and devices of one node. Times are in seconds, on the clock of `now`."""
 
     def __init__(self, process_timeout_s: float, device_timeout_s: float) -> None:

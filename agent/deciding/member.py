@@ -27,7 +27,7 @@ _EARLY = (MemberPhase.LAUNCHED, MemberPhase.WARM)
 
 
 @dataclass(slots=True)
-class Member:
+class LocalMember:
     """One member of the node, with the newest order of each kind for it.
 
     Generation numbers start at 1; 0 stands for none."""
@@ -96,12 +96,12 @@ class Member:
         return self.status.phase is not MemberPhase.EXITED
 
 
-def recalled(status: MemberStatus, spec: JobSpec | None) -> Member:
+def recalled(status: MemberStatus, spec: JobSpec | None) -> LocalMember:
     """A member of an earlier agent, as far as its last stored status tells."""
     formed = status.generation if status.phase in FORMED else 0
     # Before FORMING, a status may name the generation under which the member was launched: not one that it
     # formed.
-    return Member(status, spec=spec, ordered_to_run=status.phase not in _EARLY, formed=formed)
+    return LocalMember(status, spec=spec, ordered_to_run=status.phase not in _EARLY, formed=formed)
 
 
 def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatus:
@@ -123,7 +123,7 @@ def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatu
     )
 
 
-def return_message(member: Member) -> told.Return:
+def return_message(member: LocalMember) -> told.Return:
     """The order to return from the elastic function."""
     return told.Return(member.returned)
 
@@ -136,6 +136,6 @@ def seat_of(member: str, generation: Generation) -> Placement:
     raise ValueError(f"{member} has no seat in generation {generation.number}")
 
 
-def interrupt_message(member: Member) -> told.Interrupt:
+def interrupt_message(member: LocalMember) -> told.Interrupt:
     """The order to leave the newest generation that the member is to leave."""
     return told.Interrupt(member.interrupt, member.interrupt_reason, member.incident)

@@ -23,14 +23,14 @@ from controlplane.storage_settings import Allowed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from agent.deciding.member import Member
-    from agent.deciding.progress import Limits
+    from agent.deciding.member import LocalMember
+    from agent.deciding.progress import HangLimits
     from controlplane.core.records.model import Failure, MemberStatus
     from holdfast.ipc.messages.agent import AgentMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AgentFacts:
     """What does not change while an agent lives. Times in s; see AgentSettings."""
 
     node: str
@@ -40,7 +40,7 @@ class Facts:
     device_timeout_s: float
     fence_after_s: float
     """How long a coordinator may be silent before the ranks are stopped; 0: for ever."""
-    limits: Limits
+    limits: HangLimits
     coordinators: tuple[str, ...] = ()
     storages: Allowed = field(default_factory=lambda: Allowed(""))
     """The storage URLs that jobs on this node may use."""
@@ -49,10 +49,10 @@ class Facts:
 class NodeView(Protocol):
     """What the core may look at by itself: the node's shared memory, connections and pending orders."""
 
-    def step(self, member: Member) -> int:
+    def step(self, member: LocalMember) -> int:
         """The step on a member's progress page; NO_STEP without a page or a step on it."""
 
-    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+    def held(self, member: LocalMember) -> Sequence[tuple[int, int]]:
         """Generation and step of each READY snapshot in a member's arena, ascending."""
 
     def wants(self, member: str) -> bool:
@@ -68,27 +68,27 @@ class NodeView(Protocol):
 class NodeState:
     """All members of a node, the core's clock and timers, and the effects that are wanted. Times in s."""
 
-    def __init__(self, facts: Facts, view: NodeView) -> None:
+    def __init__(self, facts: AgentFacts, view: NodeView) -> None:
         self.facts, self.view = facts, view
         self.now = 0.0
-        self.watch = judging.Watch(facts.process_timeout_s, facts.device_timeout_s)
+        self.watch = judging.NodeWatch(facts.process_timeout_s, facts.device_timeout_s)
         self.silent: Callable[[judging.Silent], None] = _nobody_hears
-        self._all: dict[str, Member] = {}
+        self._all: dict[str, LocalMember] = {}
         self._out: list[fx.Effect] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[LocalMember]:
         return iter(list(self._all.values()))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, name: str) -> Member | None:
+    def get(self, name: str) -> LocalMember | None:
         """The member of this name, or None."""
         return self._all.get(name)
 
-    def of(self, job: str) -> list[Member]:
+    def of(self, job: str) -> list[LocalMember]:
         """The members of a job."""
         return [member for member in self._all.values() if member.status.job == job]
 
@@ -96,12 +96,12 @@ class NodeState:
         """The statuses of all members, with their current steps."""
         return tuple([self.status(member) for member in self._all.values()])
 
-    def status(self, member: Member) -> MemberStatus:
+    def status(self, member: LocalMember) -> MemberStatus:
         """A member's status, with its current step."""
         step, status = self.step(member), member.status
         return status if step == status.step else dataclasses.replace(status, step=step)
 
-    def step(self, member: Member) -> int:
+    def step(self, member: LocalMember) -> int:
         """A member's step: from its progress page, else from its last message."""
         step = self.view.step(member)
         return step if step != NO_STEP else member.status.step
@@ -112,29 +112,29 @@ class NodeState:
 
     # ------------------------------------------------------------ changes
 
-    def take(self, member: Member) -> None:
+    def take(self, member: LocalMember) -> None:
         """Add a member."""
         self._all[member.name] = member
 
-    def drop(self, member: Member) -> None:
+    def drop(self, member: LocalMember) -> None:
         """Forget a member."""
         self._all.pop(member.name, None)
 
-    def update(self, member: Member, **changes: Any) -> None:
+    def update(self, member: LocalMember, **changes: Any) -> None:
         """Change fields of a status, store it for the next agent, and report it at once."""
         self.note(member, **changes)
         self.do(fx.Keep(member.status))
         self.report(member)
 
-    def note(self, member: Member, **changes: Any) -> None:
+    def note(self, member: LocalMember, **changes: Any) -> None:
         """Change fields of a status. The next beat reports them."""
         member.status = dataclasses.replace(member.status, **changes)
 
-    def survey(self, member: Member) -> None:
+    def survey(self, member: LocalMember) -> None:
         """Enter into a member's status which snapshots its arena holds."""
         member.status = survey(member.status, self.view.held(member))
 
-    def dismiss(self, member: Member) -> None:
+    def dismiss(self, member: LocalMember) -> None:
         """Forget a member whose process is gone, and remove its shared memory."""
         self.drop(member)
         self.do(fx.Dismiss(member))
@@ -145,15 +145,15 @@ class NodeState:
         """Append an effect to those wanted."""
         self._out.append(effect)
 
-    def push(self, member: Member, message: AgentMessage) -> None:
+    def push(self, member: LocalMember, message: AgentMessage) -> None:
         """Send a message to a rank."""
         self._out.append(fx.Push(member.name, message))
 
-    def kill(self, member: Member, number: int) -> None:
+    def kill(self, member: LocalMember, number: int) -> None:
         """Send a signal to a member's processes."""
         self._out.append(fx.Command({"op": "signal", "member": member.name, "signal": int(number)}))
 
-    def report(self, member: Member) -> None:
+    def report(self, member: LocalMember) -> None:
         """Report a member's status to the leader, as it is now."""
         self.tell(events.MemberReport(self.facts.node, self.facts.incarnation, 0, self.status(member)))
 
@@ -207,7 +207,7 @@ class NodeState:
             self.facts.node, self.facts.incarnation, told.device, told.healthy, told.reason
         )
 
-    def gone(self, member: Member) -> None:
+    def gone(self, member: LocalMember) -> None:
         """Note that a member's process has ended: stop watching it."""
         self.judge(judging.Unwatched(member.name))
         self.do(fx.Ended(member.name))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
-from agent.deciding.member import Member, interrupt_message, return_message
+from agent.deciding.member import LocalMember, interrupt_message, return_message
 from controlplane.core.failures import blame
 from controlplane.core.records import effects
 from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
@@ -36,7 +36,7 @@ _RETRY_S, _RETRY_MAX_S = 0.5, 10.0
 doubles."""
 
 
-class Orders:
+class OrderHandlers:
     """The handlers of the leader's orders."""
 
     def __init__(self, state: NodeState) -> None:
@@ -61,7 +61,7 @@ class Orders:
         if not event.spawned:
             self._state.drop(member)
 
-    def _wait(self, member: Member, reason: str) -> None:
+    def _wait(self, member: LocalMember, reason: str) -> None:
         """Retry after a pause that grows, and report why the member has not started."""
         pause_s = min(_RETRY_S * 2.0**member.tries, _RETRY_MAX_S)
         member.tries += 1
@@ -70,7 +70,7 @@ class Orders:
         self._state.update(member, no_room=reason)
         self._state.later(pause_s, partial(self._again, member))
 
-    def _again(self, member: Member) -> None:
+    def _again(self, member: LocalMember) -> None:
         state = self._state
         if state.get(member.name) is not member or not member.alive or member.launch is None:
             return
@@ -105,17 +105,17 @@ class Orders:
         allowed, spec = self._state.facts.storages, order.spec
         return allowed.refusal(spec.storage) or allowed.refusal(spec.mirror)
 
-    def _spawn(self, order: effects.Launch) -> Member:
+    def _spawn(self, order: effects.Launch) -> LocalMember:
         status = MemberStatus(
             order.member, order.spec.job, MemberPhase.LAUNCHED, role=order.role, rank=order.rank
         )
-        member = Member(status, spec=order.spec, launch=order)
+        member = LocalMember(status, spec=order.spec, launch=order)
         self._state.take(member)
         self._state.do(fx.Spawn(order.member, order))
         self._state.update(member)
         return member
 
-    def _run(self, member: Member, order: effects.Launch) -> None:
+    def _run(self, member: LocalMember, order: effects.Launch) -> None:
         member.ordered_to_run, member.launch = True, order
         self._state.do(fx.Run(member.name, order))
         generation = order.generation.number if order.generation else 0
@@ -222,7 +222,7 @@ class Orders:
             elif self._of_no_use(member, order.step):
                 self._state.dismiss(member)
 
-    def _of_no_use(self, member: Member, released_step: int) -> bool:
+    def _of_no_use(self, member: LocalMember, released_step: int) -> bool:
         """Whether nothing needs a dead member's snapshots: newer ones exist, and no upload reads these.
 
         A release of the very state with which the member finished does not count. It was sent to make room
@@ -248,14 +248,14 @@ def _not_launched(reason: str) -> Failure:
     return Failure(Cause.LAUNCH_FAILED, reason[:_REASON_CHARS])
 
 
-TABLE: dict[type[Any], Callable[[Orders, Any], None]] = {
-    effects.Launch: Orders._launch,
-    effects.Interrupt: Orders._interrupt,
-    effects.Form: Orders._form,
-    effects.Kill: Orders._kill,
-    effects.Complete: Orders._complete,
-    effects.Return: Orders._return,
-    effects.Release: Orders._release,
-    effects.CheckpointTold: Orders._told,
+TABLE: dict[type[Any], Callable[[OrderHandlers, Any], None]] = {
+    effects.Launch: OrderHandlers._launch,
+    effects.Interrupt: OrderHandlers._interrupt,
+    effects.Form: OrderHandlers._form,
+    effects.Kill: OrderHandlers._kill,
+    effects.Complete: OrderHandlers._complete,
+    effects.Return: OrderHandlers._return,
+    effects.Release: OrderHandlers._release,
+    effects.CheckpointTold: OrderHandlers._told,
 }
 """The orders that the core carries out. All others are work for components of the daemon."""

@@ -31,7 +31,7 @@ HISTORY_LOOKS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HangLimits:
     """Settings, see AgentSettings.
 
     `factor`: stalled after this many times the usual time; 0: nothing is ever called stalled. `floor_s`:
@@ -99,10 +99,10 @@ class _History:
         return known[math.ceil(QUANTILE * len(known)) - 1] if known else None
 
 
-class Progress:
+class ProgressWatch:
     """Judges the progress of a node's ranks. Times in s."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: HangLimits) -> None:
         self._limits = limits
         self._ranks: dict[str, _Rank] = {}
         self._jobs: dict[str, _History] = {}

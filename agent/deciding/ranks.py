@@ -16,7 +16,7 @@ from holdfast.ipc.messages import rank as said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
 
 _ASKS_MAX = 64
@@ -30,7 +30,7 @@ class Ranks:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._handlers: dict[type[said.RankMessage], Callable[[Member, Any], None]] = {
+        self._handlers: dict[type[said.RankMessage], Callable[[LocalMember, Any], None]] = {
             said.Beat: self._beat,
             said.Tracked: self._tracked,
             said.Ready: self._ready,
@@ -49,12 +49,12 @@ class Ranks:
             said.Standing: self._standing,
         }
 
-    def hear(self, member: Member, message: said.RankMessage) -> None:
+    def hear(self, member: LocalMember, message: said.RankMessage) -> None:
         """Take one message. A message of a member whose process has ended is ignored."""
         if member.alive:
             self._handlers[type(message)](member, message)
 
-    def greet(self, member: Member, hello: said.Hello) -> None:
+    def greet(self, member: LocalMember, hello: said.Hello) -> None:
         """Take a hello, and repeat the orders that the rank may have missed."""
         changes: dict[str, Any] = {
             "elastic": True,
@@ -74,7 +74,7 @@ class Ranks:
         self._state.update(member, **changes)
         self._repeat(member)
 
-    def _repeat(self, member: Member) -> None:
+    def _repeat(self, member: LocalMember) -> None:
         """Repeat the orders that stand, whatever the rank is doing: one that has finished must see an
         interrupt, too."""
         state = self._state
@@ -90,18 +90,18 @@ class Ranks:
         if member.release is not None:
             state.push(member, member.release)
 
-    def _standing(self, member: Member, message: said.Standing) -> None:
+    def _standing(self, member: LocalMember, message: said.Standing) -> None:
         """Do nothing more: `Stacks.standing` has taken the answer, and the message has shown that the rank
         lives."""
 
-    def _beat(self, member: Member, beat: said.Beat) -> None:
+    def _beat(self, member: LocalMember, beat: said.Beat) -> None:
         self._state.note(member, step=beat.step)
 
-    def _tracked(self, member: Member, tracked: said.Tracked) -> None:
+    def _tracked(self, member: LocalMember, tracked: said.Tracked) -> None:
         self._state.update(member, state_bytes=tracked.bytes, shard=tracked.shard)
         self._state.do(fx.MakeRoom(member.name, tracked.bytes))
 
-    def _ready(self, member: Member, ready: said.Ready) -> None:
+    def _ready(self, member: LocalMember, ready: said.Ready) -> None:
         self._state.update(
             member,
             phase=MemberPhase.READY,
@@ -112,7 +112,7 @@ class Ranks:
             generation=max(member.status.generation, ready.generation),
         )
 
-    def _forming(self, member: Member, forming: said.Forming) -> None:
+    def _forming(self, member: LocalMember, forming: said.Forming) -> None:
         generation, form = forming.generation, member.form
         member.formed = max(member.formed, generation)
         changes: dict[str, Any] = {
@@ -128,7 +128,7 @@ class Ranks:
             member.world_size = form.world_size
         self._state.update(member, **changes)
 
-    def _running(self, member: Member, running: said.Running) -> None:
+    def _running(self, member: LocalMember, running: said.Running) -> None:
         self._state.update(
             member,
             phase=MemberPhase.RUNNING,
@@ -137,7 +137,7 @@ class Ranks:
             step=running.step,
         )
 
-    def _started(self, member: Member, started: said.Started) -> None:
+    def _started(self, member: LocalMember, started: said.Started) -> None:
         facts, status = self._state.facts, member.status
         self._state.tell(
             events.MemberStarted(
@@ -154,11 +154,11 @@ class Ranks:
             )
         )
 
-    def _broken(self, member: Member, broken: said.Broken) -> None:
+    def _broken(self, member: LocalMember, broken: said.Broken) -> None:
         self._state.count("broken_collectives")
         self._state.say(f"{member.name}: a collective broke: {broken.message[:200]}")
 
-    def _snapshot(self, member: Member, made: said.Snapshot) -> None:
+    def _snapshot(self, member: LocalMember, made: said.Snapshot) -> None:
         facts = self._state.facts
         self._state.survey(member)
         self._state.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
@@ -175,7 +175,7 @@ class Ranks:
             )
         )
 
-    def _checkpoint(self, member: Member, asked: said.Checkpoint) -> None:
+    def _checkpoint(self, member: LocalMember, asked: said.Checkpoint) -> None:
         """Ask the leader for a checkpoint.
 
         The rank repeats its request after a reconnect. Then it gets the answer again, or the leader is asked
@@ -198,11 +198,11 @@ class Ranks:
             del member.asks[next(iter(member.asks))]
         self._state.tell(event)
 
-    def _snapshot_skipped(self, member: Member, skipped: said.SnapshotSkipped) -> None:
+    def _snapshot_skipped(self, member: LocalMember, skipped: said.SnapshotSkipped) -> None:
         self._state.count("snapshots_skipped")
         self._state.say(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
 
-    def _finished(self, member: Member, finished: said.Finished) -> None:
+    def _finished(self, member: LocalMember, finished: said.Finished) -> None:
         self._state.update(
             member,
             phase=MemberPhase.FINISHED,
@@ -212,7 +212,7 @@ class Ranks:
             held_generation=finished.generation,
         )
 
-    def _raised(self, member: Member, raised: said.Raised) -> None:
+    def _raised(self, member: LocalMember, raised: said.Raised) -> None:
         failure = Failure(
             Cause.RAISED,
             f"{raised.exception}: {raised.message}"[:2000],
@@ -224,13 +224,13 @@ class Ranks:
         if member.status.failure is None:
             self._state.update(member, phase=MemberPhase.RAISED, failure=failure)
 
-    def _report(self, member: Member, report: said.Report) -> None:
+    def _report(self, member: LocalMember, report: said.Report) -> None:
         for name, value in report.values.items():
             if name in member.reported or len(member.reported) < said.VALUES_MAX:
                 member.reported[name] = value
         self._state.note(member, step=report.step)
 
-    def _fault(self, member: Member, fault: said.Fault) -> None:
+    def _fault(self, member: LocalMember, fault: said.Fault) -> None:
         facts = self._state.facts
         self._state.count("faults")
         self._state.tell(
@@ -247,7 +247,7 @@ class Ranks:
             )
         )
 
-    def _restore_failed(self, member: Member, failed: said.RestoreFailed) -> None:
+    def _restore_failed(self, member: LocalMember, failed: said.RestoreFailed) -> None:
         reason = f"state could not be put in place: {failed.reason}"
         self._state.say(f"{member.name}: {reason}", warning=True)
         self._state.failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))

@@ -18,7 +18,7 @@ from controlplane.core.records.model import Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
     from agent.deciding.events import Stood
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from controlplane.core.records.model import Standing
 
@@ -41,7 +41,7 @@ class Silences:
         self._state = state
         state.silent = self._begin
 
-    def heard(self, member: Member) -> None:
+    def heard(self, member: LocalMember) -> None:
         """Note that a member beats: the question about its silence is settled."""
         member.heard_at = self._state.now
         if member.mute:
@@ -72,11 +72,11 @@ class Silences:
             self._state.update(member, stalled_s=event.age_s, activity=standing.activity, step=step)
             self._state.later(VERDICT_S, partial(self._overdue, event, member))
 
-    def _overdue(self, event: Stood, member: Member) -> None:
+    def _overdue(self, event: Stood, member: LocalMember) -> None:
         if member.mute and member.heard_at == event.heard_at:
             self._end(event.age_s + VERDICT_S, member, event.standing)
 
-    def _end(self, age_s: float, member: Member, standing: Standing) -> None:
+    def _end(self, age_s: float, member: LocalMember, standing: Standing) -> None:
         if not self._here(member):
             return
         place = f"; it stands at {' < '.join(standing.frames[:3])}" if standing.frames else ""
@@ -87,22 +87,22 @@ class Silences:
         self._state.kill(member, signal.SIGKILL)
         self._state.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
 
-    def _give_up(self, member: Member) -> None:
+    def _give_up(self, member: LocalMember) -> None:
         """Count a member as dead that survived SIGKILL: its process is stuck in the kernel."""
         if self._here(member):
             self._state.gone(member)
             self._state.update(member, phase=MemberPhase.EXITED)
 
-    def _here(self, member: Member) -> bool:
+    def _here(self, member: LocalMember) -> bool:
         return member.alive and self._state.get(member.name) is member
 
 
-def unheard_s(member: Member, now: float, beat_interval_s: float) -> float:
+def unheard_s(member: LocalMember, now: float, beat_interval_s: float) -> float:
     """How long a member that does not answer has been silent, in s; 0 when that is not long."""
     silent_s = now - member.heard_at
     return silent_s if silent_s >= _BEATS_MISSED * beat_interval_s else 0.0
 
 
-def _is_free(member: Member) -> bool:
+def _is_free(member: LocalMember) -> bool:
     """Whether it has finished and may go on: what its script does then is not watched."""
     return member.behind or (member.complete is not None and member.status.phase is MemberPhase.FINISHED)

@@ -34,7 +34,7 @@ log = logging.getLogger("holdfast.agent.snapshots")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OrderKind:
     """How one kind of order is carried out. `work` and `prepare` run in threads and may raise."""
 
     pool: str
@@ -43,18 +43,18 @@ class Kind:
     work: Callable[..., events.Event]  # takes the order, and what `prepare` returned
     failed: Callable[[Any, Exception], events.Event]
     """Makes the event that reports an error to the leader."""
-    prepare: Callable[[Any], Held] | None = None  # what must be done before a thread is free
+    prepare: Callable[[Any], Hold] | None = None  # what must be done before a thread is free
     remembered: bool = True  # a repeated order gets the result of the one that succeeded
 
 
-class Held:
+class Hold:
     """What an order holds on to from its arrival until it is done."""
 
     def close(self) -> None:
         """Let go of it. Called in a thread."""
 
 
-class Tally:
+class OrderCounters:
     """Counters for the metrics, written by threads: numbers and seconds, by family and label values."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Storages:
             if not mirror:
                 return store
             if (url, mirror) not in self._stores:
-                both = store.slowed(pacing.Pace())
+                both = store.slowed(pacing.UploadPace())
                 both.second = self._opened(mirror)
                 self._stores[url, mirror] = both
             return self._stores[url, mirror]
@@ -154,7 +154,7 @@ class Context:
     arenas: ArenaFiles
     storages: Storages
     stop: threading.Event = field(default_factory=threading.Event)
-    tally: Tally = field(default_factory=Tally)
+    tally: OrderCounters = field(default_factory=OrderCounters)
 
     @contextmanager
     def timed(self, stage: str, job: str) -> Iterator[None]:

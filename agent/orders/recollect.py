@@ -60,7 +60,7 @@ class Recollection:
         """READY slots that hold this shard, those of the checkpoint's step first."""
         slots = [slot for arena in self._opened() for slot in arena.slots if slot.state == SlotState.READY]
         for slot in sorted(slots, key=lambda slot: slot.step != self._step):
-            with contextlib.suppress(layout.LayoutError):
+            with contextlib.suppress(layout.SlotLayoutError):
                 if layout.shard(slot.header) == shard:
                     yield slot
 
@@ -101,6 +101,6 @@ def _assembled(slot: SlotView, spans: list[_Span], nbytes: int) -> bytes | None:
                     first = tensor.offset + span.start
                     parts.append(bytes(slot.memory[first : first + span.nbytes]))
                     end += span.nbytes
-    except (ArenaError, layout.LayoutError):  # overwritten meanwhile, or not a snapshot
+    except (ArenaError, layout.SlotLayoutError):  # overwritten meanwhile, or not a snapshot
         return None
     return b"".join(parts) if end == nbytes else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Context, Kind, said
+from agent.orders.context import Context, OrderKind, said
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from holdfast.ipc.arena import Arena
 
 
-class Restoring:
+class RestoreOrders:
     """The order Load."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def kinds(self) -> dict[type[Any], Kind]:
+    def kinds(self) -> dict[type[Any], OrderKind]:
         """How a Load is carried out. Its result is not remembered: the slot may be overwritten, so a repeated
         order loads again."""
-        return {effects.Load: Kind("load", _key, self._load, self._failed, remembered=False)}
+        return {effects.Load: OrderKind("load", _key, self._load, self._failed, remembered=False)}
 
     def _load(self, order: effects.Load) -> events.Event:
         record, context = order.record, self._context

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Context, Held, Kind, log, said
+from agent.orders.context import Context, Hold, OrderKind, log, said
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import CheckpointRecord
 from holdfast.checkpoint import load, mirroring, save
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.ipc.arena import SlotView
 
 
-class _Slot(Held):
+class _Slot(Hold):
     """A snapshot that is pinned from the arrival of its order, so that it is not overwritten before its
     upload."""
 
@@ -35,19 +35,19 @@ class _Slot(Held):
             self.arena.unpin(self.slot)
 
 
-class Saving:
+class SaveOrders:
     """The orders Persist, Seal, Mirror and Publish."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def kinds(self) -> dict[type[Any], Kind]:
+    def kinds(self) -> dict[type[Any], OrderKind]:
         """How each of these orders is carried out."""
         return {
-            effects.Persist: Kind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
-            effects.Seal: Kind("commit", _seal_key, self._seal, self._not_persisted),
-            effects.Mirror: Kind("mirror", _record_key, self._mirror, self._not_mirrored),
-            effects.Publish: Kind("commit", _record_key, self._publish, self._not_published),
+            effects.Persist: OrderKind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
+            effects.Seal: OrderKind("commit", _seal_key, self._seal, self._not_persisted),
+            effects.Mirror: OrderKind("mirror", _record_key, self._mirror, self._not_mirrored),
+            effects.Publish: OrderKind("commit", _record_key, self._publish, self._not_published),
         }
 
     # ------------------------------------------------------------ one writer's part

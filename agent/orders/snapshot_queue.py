@@ -19,7 +19,7 @@ from holdfast.checkpoint import priority
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.orders.context import Context, Kind
+    from agent.orders.context import Context, OrderKind
     from controlplane.core.records import events
 
 NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
@@ -39,7 +39,7 @@ SNAPSHOT_ORDERS: tuple[type[Any], ...] = (
 Key = tuple[str, ...]
 
 
-class Snapshots:
+class SnapshotQueue:
     """The node's orders about snapshots.
 
     `tell` sends each result to the leader, `loaded` receives each member whose arena changed."""
@@ -48,9 +48,9 @@ class Snapshots:
         self, context: Context, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
     ) -> None:
         self.context, self._tell, self._loaded = context, tell, loaded
-        self._kinds: dict[type[Any], Kind] = {
-            **saving.Saving(self.context).kinds(),
-            **restoring.Restoring(self.context).kinds(),
+        self._kinds: dict[type[Any], OrderKind] = {
+            **saving.SaveOrders(self.context).kinds(),
+            **restoring.RestoreOrders(self.context).kinds(),
             **upkeep.Upkeep(self.context).kinds(),
         }
         self._pools = {
@@ -94,7 +94,7 @@ class Snapshots:
         for pool in self._pools.values():
             await asyncio.to_thread(pool.shutdown, True)
 
-    async def _carry_out(self, order: Any, kind: Kind, key: Key) -> None:
+    async def _carry_out(self, order: Any, kind: OrderKind, key: Key) -> None:
         try:
             result = await self._done(order, kind, key)
         except Exception as error:  # reported to the leader; an unforeseen one is logged with its traceback
@@ -111,7 +111,7 @@ class Snapshots:
             self._loaded(order.member)
         self._tell(result)
 
-    async def _done(self, order: Any, kind: Kind, key: Key) -> events.Event:
+    async def _done(self, order: Any, kind: OrderKind, key: Key) -> events.Event:
         """Carry out an order and return its result.
 
         It must not count as running any more when the result is sent: the leader may answer by ordering it
@@ -121,7 +121,7 @@ class Snapshots:
         finally:
             del self._running[key]
 
-    async def _worked(self, order: Any, kind: Kind) -> events.Event:
+    async def _worked(self, order: Any, kind: OrderKind) -> events.Event:
         loop, pool = asyncio.get_running_loop(), self._pools[kind.pool]
         if kind.prepare is None:
             return await loop.run_in_executor(pool, kind.work, order)

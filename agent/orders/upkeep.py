@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Context, Kind, log, said
+from agent.orders.context import Context, OrderKind, log, said
 from agent.orders.recollect import Recollection
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import collect, load, mirroring, scrub
@@ -28,14 +28,14 @@ class Upkeep:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def kinds(self) -> dict[type[Any], Kind]:
+    def kinds(self) -> dict[type[Any], OrderKind]:
         """How each of these orders is carried out. No result is remembered: a storage changes, so a repeated
         order looks again."""
         return {
-            effects.Collect: Kind(
+            effects.Collect: OrderKind(
                 "collect", _collect_key, self._collect, self._not_collected, remembered=False
             ),
-            effects.Scrub: Kind("scrub", _scrub_key, self._scrub, self._not_scrubbed, remembered=False),
+            effects.Scrub: OrderKind("scrub", _scrub_key, self._scrub, self._not_scrubbed, remembered=False),
         }
 
     def _collect(self, order: effects.Collect) -> events.Event:
@@ -113,7 +113,7 @@ class Upkeep:
         log.warning("checkpoint %s: its manifest was mended from %s", record.id, mirror.url)
         return manifest, 1
 
-    def _count(self, job: str, done: scrub.Scrubbed, manifests: int) -> None:
+    def _count(self, job: str, done: scrub.ScrubResult, manifests: int) -> None:
         tally = self._context.tally
         tally.add("scrubbed_bytes", job, done.bytes_read)
         tally.add("scrub_repaired", job, len(done.repaired) + manifests)

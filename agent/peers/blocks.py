@@ -36,7 +36,7 @@ class PeerError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SnapshotInfo:
     """One snapshot of one member, and the digest of each of its chunks, 16 bytes each, in order."""
 
     job: str
@@ -101,7 +101,7 @@ def check_member(member: str) -> None:
         raise PeerError(f"member name {member!r:.120} will not do")
 
 
-def check(held: Held) -> None:
+def check(held: SnapshotInfo) -> None:
     """Raise PeerError unless this can be a snapshot: names, sizes and digests must agree."""
     check_member(held.member)
     if not _JOB.fullmatch(held.job):
@@ -110,7 +110,7 @@ def check(held: Held) -> None:
         raise PeerError(f"{held}: rank, step or generation cannot be")
     try:
         layout.check_shard(held.shard)
-    except layout.LayoutError as error:
+    except layout.SlotLayoutError as error:
         raise PeerError(f"{held}: {error}") from error
     if not (0 <= held.data_bytes < 1 << 62 and 0 < held.header_bytes <= HEADER_BYTES_MAX):
         raise PeerError(f"{held}: {held.data_bytes} bytes and a header of {held.header_bytes} cannot be")

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.peers.blocks import Held, PeerError, check, check_member
-from agent.peers.filling import Kept, Receiving, fill_in, header_of
+from agent.peers.blocks import PeerError, SnapshotInfo, check, check_member
+from agent.peers.filling import Receiving, SharedArena, fill_in, header_of
 from agent.peers.room import check_memory
 from controlplane.core.records.model import PeerCopy
 from holdfast import removal
@@ -41,18 +41,18 @@ log = logging.getLogger("holdfast.agent.peers")
 class _Copy:
     """What is kept of one member: its arena, and what its slots may hold."""
 
-    kept: Kept
-    known: list[Held] = field(default_factory=list)
+    kept: SharedArena
+    known: list[SnapshotInfo] = field(default_factory=list)
     owner: str = ""  # the node that left it (rights.owner_of); "": unknown
 
-    def whole(self) -> list[tuple[SlotView, Held]]:
+    def whole(self) -> list[tuple[SlotView, SnapshotInfo]]:
         """The READY slots with what they hold, oldest first."""
         ready = [slot for slot in self.kept.arena.slots if slot.state == SlotState.READY]
         pairs = [(slot, held) for slot in ready if (held := _of(slot, self.known)) is not None]
         return sorted(pairs, key=lambda pair: pair[1].age)
 
 
-class Copies:
+class KeptCopies:
     """All copies of other nodes' members, in `folder`.
 
     Calls that move bytes block: run them in a thread. `held` and `listing` do not block: nothing is mapped or
@@ -91,14 +91,14 @@ class Copies:
         with self._lock:
             return self._all[member].owner if member in self._all else ""
 
-    def listing(self, member: str = "") -> list[Held]:
+    def listing(self, member: str = "") -> list[SnapshotInfo]:
         """The whole copies of one member or of all, oldest first."""
         with self._lock:
             wanted = [self._all[member]] if member in self._all else [] if member else self._all.values()
             return [held for copy in wanted for _, held in _whole(copy)]
 
     @contextmanager
-    def reading(self, member: str, step: int, generation: int) -> Iterator[tuple[SlotView, Held]]:
+    def reading(self, member: str, step: int, generation: int) -> Iterator[tuple[SlotView, SnapshotInfo]]:
         """A whole copy, pinned while it is read. Raises PeerError when there is none."""
         with self._lock:
             copy = self._all.get(member)
@@ -117,7 +117,7 @@ class Copies:
         finally:
             kept.release()
 
-    def begin(self, held: Held) -> Receiving | None:
+    def begin(self, held: SnapshotInfo) -> Receiving | None:
         """Make room for a snapshot and fill in every chunk of it that is here already.
 
         None when all of it is here. Raises PeerError when the snapshot is impossible, ArenaError when there
@@ -137,9 +137,11 @@ class Copies:
             if copy is not None:
                 copy.kept.release()
 
-    def _begin(self, held: Held, copy: _Copy | None, sources: list[tuple[SlotView, Held]]) -> Receiving:
+    def _begin(
+        self, held: SnapshotInfo, copy: _Copy | None, sources: list[tuple[SlotView, SnapshotInfo]]
+    ) -> Receiving:
         fits = copy is not None and copy.kept.arena.slot_bytes >= held.room
-        kept = copy.kept if copy is not None and fits else Kept(self._larger(held))
+        kept = copy.kept if copy is not None and fits else SharedArena(self._larger(held))
         if fits:
             kept.hold()
         writer = kept.arena.begin(held.step, held.generation, released_step=_NEWER)
@@ -156,7 +158,7 @@ class Copies:
             raise
         return receiving
 
-    def _vouch(self, copy: _Copy, held: Held) -> None:
+    def _vouch(self, copy: _Copy, held: SnapshotInfo) -> None:
         """Record what the owner vouches for. It may come after the copy: an older version of the agent did
         not send it."""
         if held.vouched and all(have.vouched != held.vouched for have in copy.known if have == held):
@@ -213,20 +215,20 @@ class Copies:
                 copy.kept.release()
             self._all.clear()
 
-    def _forget(self, member: str) -> Kept:
+    def _forget(self, member: str) -> SharedArena:
         """Remove its files and return its memory: unmapping that takes time, so the caller does it outside
         the lock."""
         for path in (self._record(member), self._arena(member)):
             removal.file(path)
         return self._all.pop(member).kept
 
-    def _adopt(self, member: str, owner: str, known: list[Held]) -> None:
+    def _adopt(self, member: str, owner: str, known: list[SnapshotInfo]) -> None:
         for held in known:
             check(held)
             if held.member != member:
                 raise PeerError(f"it says to be of {held.member}")
         arena = Arena.open(self._arena(member), owner=True)
-        copy = _Copy(Kept(arena), known, owner)
+        copy = _Copy(SharedArena(arena), known, owner)
         try:
             usable = bool(copy.whole())
         except ArenaError:
@@ -237,13 +239,13 @@ class Copies:
             raise PeerError("no slot of it is whole")
         self._all[member] = copy
 
-    def _larger(self, held: Held) -> Arena:
+    def _larger(self, held: SnapshotInfo) -> Arena:
         """Create a larger arena beside one that is too small. It replaces that one when its copy is whole."""
         target = self._next(held.member)
         check_memory(target, SLOTS * held.room + PAGE_BYTES)
         return Arena.create(target, held.room)
 
-    def _write(self, member: str, known: list[Held], owner: str) -> None:
+    def _write(self, member: str, known: list[SnapshotInfo], owner: str) -> None:
         path = self._record(member)
         draft = path.with_suffix(".new")
         copies = [{**asdict(h), "digests": h.digests.hex()} for h in known]
@@ -261,7 +263,7 @@ class Copies:
         return self._folder / f"{member}.json"
 
 
-def _whole(copy: _Copy) -> list[tuple[SlotView, Held]]:
+def _whole(copy: _Copy) -> list[tuple[SlotView, SnapshotInfo]]:
     try:
         return copy.whole()
     except ArenaError as error:
@@ -269,15 +271,17 @@ def _whole(copy: _Copy) -> list[tuple[SlotView, Held]]:
         return []
 
 
-def _of(slot: SlotView, known: list[Held]) -> Held | None:
+def _of(slot: SlotView, known: list[SnapshotInfo]) -> SnapshotInfo | None:
     what = (slot.generation, slot.step, slot.data_bytes, slot.header_bytes)
     return next((h for h in known if (*h.age, h.data_bytes, h.header_bytes) == what), None)
 
 
-def _read(record: Path) -> tuple[str, list[Held]]:
+def _read(record: Path) -> tuple[str, list[SnapshotInfo]]:
     """Read who left a copy and which snapshots it has. Older versions wrote no owner: then it is ""."""
     content: Any = json.loads(record.read_text())
     if content["v"] != _VERSION:
         raise PeerError(f"it is of version {content['v']!r}, this Holdfast reads {_VERSION}")
-    known = [Held(**{**entry, "digests": bytes.fromhex(entry["digests"])}) for entry in content["copies"]]
+    known = [
+        SnapshotInfo(**{**entry, "digests": bytes.fromhex(entry["digests"])}) for entry in content["copies"]
+    ]
     return str(content.get("owner", "")), known

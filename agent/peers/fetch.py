@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor, ThreadPoolExecutor
 
-    from agent.peers.blocks import Held
-    from agent.peers.copies import Copies
+    from agent.peers.blocks import SnapshotInfo
+    from agent.peers.copies import KeptCopies
     from controlplane.access.own import Access
     from holdfast.ipc.arena import Arena, SlotWriter
 
@@ -44,7 +44,7 @@ class Fetches:
     def __init__(
         self,
         *,
-        copies: Copies,
+        copies: KeptCopies,
         room: Callable[[str, int], Arena],
         pool: ThreadPoolExecutor,
         timeout_s: float,
@@ -106,7 +106,7 @@ class Fetches:
             await in_thread(self._pool, self._copy, order)
             return
         async with wire.channel(order.address, self._access) as channel:
-            calls = wire.Calls(channel)
+            calls = wire.PeerCalls(channel)
             reply = await calls.have(
                 pb.HaveRequest(member=order.source, job=order.job), timeout=self._timeout_s
             )
@@ -121,7 +121,7 @@ class Fetches:
                 raise
             self._pool.submit(target.close)  # unmapping takes a while, and nothing waits for it
 
-    async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
+    async def _receive(self, calls: wire.PeerCalls, order: effects.Fetch, target: _Target) -> None:
         call = calls.get(
             pb.GetRequest(member=order.source, step=order.step, generation=order.generation, job=order.job)
         )
@@ -155,7 +155,7 @@ class Fetches:
             finally:
                 target.close()
 
-    def _begin(self, order: effects.Fetch, held: Held) -> _Target | None:
+    def _begin(self, order: effects.Fetch, held: SnapshotInfo) -> _Target | None:
         """Take a slot of the member's arena, which is created when there is none that is large enough.
 
         None when the snapshot is in the arena already."""
@@ -182,7 +182,7 @@ class _Target:
         self._sealing: Sealing | None = None
         self._open = True
 
-    def fill(self, order: effects.Fetch, held: Held, pool: Executor | None = None) -> Filling:
+    def fill(self, order: effects.Fetch, held: SnapshotInfo, pool: Executor | None = None) -> Filling:
         """Begin to fill the slot with the snapshot's blocks, whose digests are taken in `pool`, or here.
 
         Raises PeerError when the snapshot is not the one ordered, ArenaError when the slot is too small."""
@@ -198,7 +198,7 @@ class _Target:
         came = self._sealing.add if self._sealing is not None else None
         return Filling(self._writer.memory, held, every, came)
 
-    def ready(self, order: effects.Fetch, held: Held) -> None:
+    def ready(self, order: effects.Fetch, held: SnapshotInfo) -> None:
         """Declare the slot READY. Raises Altered, before any rank can see it, when its digest is not the
         vouched one."""
         if self._sealing is not None and self._sealing.digest != order.digest:
@@ -219,7 +219,7 @@ class _Target:
         self._arena.close()
 
 
-def _chosen(order: effects.Fetch, copies: list[Held]) -> Held:
+def _chosen(order: effects.Fetch, copies: list[SnapshotInfo]) -> SnapshotInfo:
     """The copy that was ordered. Raises PeerError when it is not among these."""
     for held in copies:
         if (held.member, held.job, held.step, held.generation) == (

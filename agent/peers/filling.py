@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from agent.peers.blocks import Held, PeerError, Place, digest, places
+from agent.peers.blocks import PeerError, Place, SnapshotInfo, digest, places
 from holdfast import removal
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 
@@ -23,7 +23,7 @@ class Filling:
     def __init__(
         self,
         memory: memoryview,
-        held: Held,
+        held: SnapshotInfo,
         missing: Sequence[int],
         came: Callable[[memoryview], None] | None = None,
     ) -> None:
@@ -58,20 +58,20 @@ class Filling:
             self._next, self._at = self._next + 1, 0
 
 
-def verify(memory: memoryview, held: Held, chunk: int, place: Place) -> None:
+def verify(memory: memoryview, held: SnapshotInfo, chunk: int, place: Place) -> None:
     """Raise PeerError unless a chunk of this slot has the digest that was declared for it."""
     start, nbytes = place
     if digest(memory[start : start + nbytes]) != held.digest(chunk):
         raise PeerError(f"{held}: chunk {chunk} ({nbytes} bytes at {start}) is corrupted")
 
 
-def header_of(memory: memoryview, held: Held) -> bytes:
+def header_of(memory: memoryview, held: SnapshotInfo) -> bytes:
     """The header behind the data of a filled slot."""
     start = align(held.data_bytes, HEADER_ALIGN_BYTES)
     return bytes(memory[start : start + held.header_bytes])
 
 
-class Kept:
+class SharedArena:
     """An arena that is closed when its last user releases it. Thread-safe."""
 
     def __init__(self, arena: Arena) -> None:
@@ -96,7 +96,7 @@ class Kept:
 class Receiving:
     """One incoming copy: let `filling` take its blocks, then `Copies.commit` it; `close` it in any case."""
 
-    def __init__(self, held: Held, kept: Kept, writer: SlotWriter, *, fresh: bool) -> None:
+    def __init__(self, held: SnapshotInfo, kept: SharedArena, writer: SlotWriter, *, fresh: bool) -> None:
         self.held, self.kept, self.writer = held, kept, writer
         self.fresh = fresh  # its arena was made for it, and is removed when the copy fails
         self.expect([])
@@ -120,7 +120,10 @@ class Receiving:
 
 
 def fill_in(
-    memory: memoryview, held: Held, own: Held | None, others: list[tuple[SlotView, Held]]
+    memory: memoryview,
+    held: SnapshotInfo,
+    own: SnapshotInfo | None,
+    others: list[tuple[SlotView, SnapshotInfo]],
 ) -> list[int]:
     """Fill in every chunk that one of our slots holds, verified; return the numbers of the others.
 

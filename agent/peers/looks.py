@@ -28,7 +28,7 @@ PEERS_MAX = 256
 log = logging.getLogger("holdfast.agent.peers")
 
 
-class Looks:
+class PeerDialler:
     """Carries out LookAtPeers. A newer order of the same job replaces one that is under way."""
 
     def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from agent.peers.blocks import Held, digests_of
+from agent.peers.blocks import SnapshotInfo, digests_of
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotState
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Offer:
     """A pinned slot: it is not overwritten until this is closed."""
 
-    def __init__(self, held: Held, slot: SlotView) -> None:
+    def __init__(self, held: SnapshotInfo, slot: SlotView) -> None:
         self.held, self._slot = held, slot
 
     @property
@@ -68,9 +68,9 @@ def offered(path: Path, status: MemberStatus, choose: Callable[[Arena], SlotView
         return offer
 
 
-def held_in(slot: SlotView, status: MemberStatus, *, digests: bool = True) -> Held:
+def held_in(slot: SlotView, status: MemberStatus, *, digests: bool = True) -> SnapshotInfo:
     """What a slot of this member's arena holds. With `digests` every byte of it is read."""
-    return Held(
+    return SnapshotInfo(
         job=status.job,
         member=status.member,
         rank=status.rank,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.host.paths import Paths
-    from agent.peers.blocks import Held
+    from agent.peers.blocks import SnapshotInfo
     from agent.peers.offer import Offer
     from controlplane.core.records.model import MemberStatus
 
@@ -22,7 +22,7 @@ class Own:
     def __init__(self, paths: Paths, status: Callable[[str], MemberStatus | None]) -> None:
         self._paths, self._status = paths, status
 
-    def listing(self, member: str) -> list[Held]:
+    def listing(self, member: str) -> list[SnapshotInfo]:
         """What this member's READY slots hold, without digests. Raises ArenaError."""
         status, path = self._status(member), self._paths.arena(member)
         if status is None or not path.exists():

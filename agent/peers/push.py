@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
-    from agent.peers.blocks import Held
+    from agent.peers.blocks import SnapshotInfo
     from agent.peers.offer import Offer
     from controlplane.access.own import Access
     from controlplane.core.records.model import Partner
@@ -68,14 +68,14 @@ class Pushes:
         bytes_per_s: float,
         count: Callable[[str, int], None],
         *,
-        vouch: Callable[[Held], None],
+        vouch: Callable[[SnapshotInfo], None],
         linger_s: float = LINGER_S,
         access: Access | None = None,
     ) -> None:
         self._access = access
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
         self._vouch = vouch
-        self._pace, self._linger_s = Pace(bytes_per_s), linger_s
+        self._pace, self._linger_s = CopyPace(bytes_per_s), linger_s
         self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job -> {(member, address)}
         self._left: dict[str, dict[tuple[str, str], None]] = {}  # job -> copies to drop later
@@ -203,7 +203,7 @@ class Pushes:
             return
         async with wire.channel(line.address, self._access) as channel:
             request = pb.DropRequest(member=member, job=job_of(member))
-            await wire.Calls(channel).drop(request, timeout=self._timeout_s)
+            await wire.PeerCalls(channel).drop(request, timeout=self._timeout_s)
         line.drops.pop(member, None)
 
     async def _push(self, job: str, member: str, address: str) -> None:
@@ -217,7 +217,7 @@ class Pushes:
                 return
             self._vouch(offer.held)
             async with wire.channel(address, self._access) as channel:
-                await self._converse(wire.Calls(channel).put(), offer, address)
+                await self._converse(wire.PeerCalls(channel).put(), offer, address)
             self._stored[member, address] = offer.held.age
             self._count("peer_copies_sent", 1)
         finally:
@@ -259,7 +259,7 @@ class Pushes:
                 return answer
 
 
-class Pace:
+class CopyPace:
     """Limits the bytes per second; 0: no limit."""
 
     def __init__(self, bytes_per_s: float) -> None:
@@ -276,7 +276,7 @@ class Pace:
         await asyncio.sleep(turn - now)
 
 
-def _wanted_places(held: Held, chunks: Any) -> list[tuple[int, int]]:
+def _wanted_places(held: SnapshotInfo, chunks: Any) -> list[tuple[int, int]]:
     every = places(held.data_bytes, held.header_bytes)
     wanted = list(chunks)
     if wanted != sorted(set(wanted)) or (wanted and not 0 <= wanted[0] <= wanted[-1] < len(every)):

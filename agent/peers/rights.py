@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent.peers.blocks import PeerError
 
 if TYPE_CHECKING:
-    from agent.peers.blocks import Held
+    from agent.peers.blocks import SnapshotInfo
     from controlplane.access.callers import Caller
 
 
@@ -46,7 +46,7 @@ class Rights:
 
     jobs: tuple[str, ...] = ()
 
-    def leave(self, caller: Caller, held: Held) -> None:
+    def leave(self, caller: Caller, held: SnapshotInfo) -> None:
         """Raise NotYours unless the caller may leave this copy here."""
         may_read(caller, held.job, held.member)
         if self.jobs and held.job not in self.jobs:

@@ -19,7 +19,7 @@ from agent.peers import wire
 from agent.peers.blocks import PeerError, blocks, check, check_member, digest, places
 from agent.peers.rights import NotYours, Rights, may_change, may_read, owner_of
 from agent.peers.threads import in_thread, undo
-from controlplane.access.guard import Guard, Sparing, calling
+from controlplane.access.guard import AccessGuard, Sparing, calling
 from controlplane.access.tls import LIMITS, listen
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from concurrent.futures import ThreadPoolExecutor
 
-    from agent.peers.blocks import Held
-    from agent.peers.copies import Copies
+    from agent.peers.blocks import SnapshotInfo
+    from agent.peers.copies import KeptCopies
     from agent.peers.filling import Receiving
     from agent.peers.own import Own
     from controlplane.access.asking import Asks
@@ -80,7 +80,7 @@ class PeerServer:
 
     def __init__(
         self,
-        copies: Copies,
+        copies: KeptCopies,
         own: Own,
         pool: ThreadPoolExecutor,
         timeout_s: float,
@@ -101,7 +101,7 @@ class PeerServer:
 
     async def start(self, address: str) -> None:
         """Listen at host:port. Raises SettingsError when that is impossible."""
-        guard = Guard(self._asks, self._denied)
+        guard = AccessGuard(self._asks, self._denied)
         self._server = grpc.aio.server(options=(*wire.OPTIONS, *LIMITS), interceptors=(guard,))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         try:
@@ -227,7 +227,7 @@ class PeerServer:
         finally:
             await in_thread(self._pool, own.close)
 
-    async def _send(self, context: Any, held: Held, memory: memoryview) -> None:
+    async def _send(self, context: Any, held: SnapshotInfo, memory: memoryview) -> None:
         who = "the one who fetches"
         await wire.write(context, pb.GetMessage(snapshot=wire.message_of(held)), self._timeout_s, who)
         for block in blocks(memory, places(held.data_bytes, held.header_bytes)):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.peers.copies import Copies
+from agent.peers.copies import KeptCopies
 from agent.peers.fetch import Fetches
 from agent.peers.offer import Offer, newest
 from agent.peers.own import Own
@@ -57,7 +57,7 @@ class Peers:
         access = Access.of(settings).to(settings.tls_peer_name)
         timeout_s = settings.peer_timeout_s
         self._pool, self._fetching = nice_pool(2, "peers"), ThreadPoolExecutor(1, "fetch")
-        self._kept = Copies(paths.copies)
+        self._kept = KeptCopies(paths.copies)
         self._server = PeerServer(
             self._kept,
             Own(paths, status),

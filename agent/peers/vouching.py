@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from agent.peers.blocks import Held
+    from agent.peers.blocks import SnapshotInfo
     from agent.peers.offer import Offer
 
 _FORM = "holdfast snapshot 1"
@@ -37,7 +37,7 @@ class Sealing:
     With a `pool`, each chunk's digest is taken in the pool's threads while the next chunk arrives. Then ask
     for the whole digest in that pool too, behind the chunks."""
 
-    def __init__(self, held: Held, pool: Executor | None = None) -> None:
+    def __init__(self, held: SnapshotInfo, pool: Executor | None = None) -> None:
         self._pool, self._taken = pool, list[Future[bytes]]()
         sizes = held.step, held.generation, held.data_bytes, held.header_bytes
         words = (_FORM, held.job, held.member, held.shard, *map(str, sizes))
@@ -64,7 +64,7 @@ def _digest(chunk: Any) -> bytes:
     return digest
 
 
-def seal(held: Held, memory: memoryview) -> str:
+def seal(held: SnapshotInfo, memory: memoryview) -> str:
     """The digest of the snapshot in a slot's memory. Keep the slot pinned meanwhile."""
     sealing = Sealing(held)
     for start, nbytes in places(held.data_bytes, held.header_bytes):
@@ -91,7 +91,7 @@ class Vouches:
         self._sealed[held.member] = what, digest
         return digest
 
-    def say(self, held: Held) -> None:
+    def say(self, held: SnapshotInfo) -> None:
         """Vouch for a snapshot to the leader, unless that is done.
 
         This must come before a copy leaves: if this node dies then, the copy may be all that is left, and

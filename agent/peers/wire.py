@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from agent.peers.blocks import Held, PeerError
+from agent.peers.blocks import PeerError, SnapshotInfo
 from controlplane.access.own import plain
 from controlplane.wire import bounds
 from controlplane.wire import peer_pb2 as pb
@@ -91,7 +91,7 @@ def _block_start(data: bytes) -> int:
     return 0
 
 
-def message_of(held: Held, *, digests: bool = True) -> pb.Snapshot:
+def message_of(held: SnapshotInfo, *, digests: bool = True) -> pb.Snapshot:
     """The message that describes a snapshot."""
     return pb.Snapshot(
         job=held.job,
@@ -116,11 +116,11 @@ def check_numbers(message: Any) -> None:
                 raise PeerError(reason)
 
 
-def held_from(message: Any) -> Held:
+def held_from(message: Any) -> SnapshotInfo:
     """The snapshot that a message describes; `blocks.check` tells whether it is possible. Raises
     PeerError."""
     check_numbers(message)
-    return Held(
+    return SnapshotInfo(
         job=message.job,
         member=message.member,
         rank=message.rank,
@@ -157,7 +157,7 @@ async def write(call: Any, message: Any, timeout_s: float, who: str) -> None:
         raise TimeoutError(f"{who} took nothing for {timeout_s:g} s") from None
 
 
-class Calls:
+class PeerCalls:
     """The methods of the service at one address, as a client calls them."""
 
     def __init__(self, channel: Any) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from agent.deciding.events import Room
+from agent.deciding.events import ArenaAnswer
 from agent.host.arena_files import ArenaFiles
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding import events as ev
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
 
@@ -46,7 +46,7 @@ class Arenas:
         self.files = ArenaFiles(paths, self._gone_on)
         self._making: dict[str, asyncio.Task[None]] = {}
 
-    def ask(self, member: Member, slot_bytes: int) -> None:
+    def ask(self, member: LocalMember, slot_bytes: int) -> None:
         """Answer with an arena that has slots of this size, or with the reason why there is none."""
         if member.arena is not None and member.arena.slot_bytes >= slot_bytes:
             self._answer(member)
@@ -55,7 +55,7 @@ class Arenas:
             self._making[member.name] = task
             task.add_done_callback(lambda _: self._making.pop(member.name, None))
 
-    def changed(self, member: Member) -> None:
+    def changed(self, member: LocalMember) -> None:
         """Send the rank its new arena, if bringing a state into it has replaced the old file by a larger
         one."""
         if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
@@ -75,26 +75,26 @@ class Arenas:
         """Wait for the arenas that are being created."""
         await asyncio.gather(*self._making.values())
 
-    async def _make(self, member: Member, slot_bytes: int) -> None:
+    async def _make(self, member: LocalMember, slot_bytes: int) -> None:
         path = self._paths.arena(member.name)
         try:
             fresh = await asyncio.to_thread(self.files.ensure, member.name, slot_bytes)
         except (ArenaError, OSError) as error:
             log.error("%s gets no arena: %s", member.name, error)
             self._push(member.name, ArenaFailed(str(error)))
-            self._decide(Room(member.name, str(error)[:2000]))
+            self._decide(ArenaAnswer(member.name, str(error)[:2000]))
             return
         if self._members.get(member.name) is not member:  # it was dismissed meanwhile
             removal.file(path)
             await asyncio.to_thread(fresh.close)
             return
         older, member.arena = member.arena, fresh
-        self._decide(Room(member.name))
+        self._decide(ArenaAnswer(member.name))
         self._answer(member)
         if older is not None:
             asyncio.get_running_loop().run_in_executor(None, older.close)
 
-    def _answer(self, member: Member) -> None:
+    def _answer(self, member: LocalMember) -> None:
         assert member.arena is not None
         answer = ArenaMade(str(member.arena.path), member.arena.slot_bytes)
         self._push(member.name, answer)

@@ -9,7 +9,7 @@ from controlplane.core.records.model import Source, Tier
 from holdfast.ipc.messages.agent import Form
 
 if TYPE_CHECKING:
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.host.paths import Paths
     from controlplane.core.records.model import Generation, Placement, Resume
     from holdfast.ipc.frames import Message
@@ -18,7 +18,7 @@ _IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)
 """Tiers whose source rank reads the state from an arena on its own node."""
 
 
-def form_message(member: Member, generation: Generation, incident: str, paths: Paths) -> Form:
+def form_message(member: LocalMember, generation: Generation, incident: str, paths: Paths) -> Form:
     """The message for one member. Raises ValueError when it has no place in the generation."""
     seat = seat_of(member.name, generation)
     seats = [
@@ -42,7 +42,7 @@ def form_message(member: Member, generation: Generation, incident: str, paths: P
     return Form(frame, incident)
 
 
-def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> Message:
+def _restore(member: LocalMember, seat: Placement, resume: Resume, paths: Paths) -> Message:
     restore: Message = {
         "tier": resume.tier.value,
         "step": resume.step,
@@ -64,7 +64,7 @@ def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> M
     return restore
 
 
-def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Message:
+def _source(source: Source, member: LocalMember, seat: Placement, paths: Paths) -> Message:
     frame: Message = {
         "shard": source.shard,
         "tier": source.tier.value,
@@ -78,7 +78,7 @@ def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Me
     return frame
 
 
-def _reshard(member: Member, resume: Resume) -> Message:
+def _reshard(member: LocalMember, resume: Resume) -> Message:
     """Have the rank read its part of the checkpoint from storage: no arena holds it in the new layout."""
     spec = member.spec
     storage = spec.storage if spec else ""

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from agent.host.paths import Paths
 
 log = logging.getLogger("holdfast.agent")
 
 
-class Memory:
+class MemberMemory:
     """The files of one node's members."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._freeing = ThreadPoolExecutor(1, "free")
 
-    def make(self, member: Member) -> None:
+    def make(self, member: LocalMember) -> None:
         """Create a member's progress page, and store the job that it was launched for.
 
         Raises OSError when shared memory is full."""
@@ -55,7 +55,7 @@ class Memory:
         except OSError as error:
             log.warning("the status of %s is not kept for another agent: %s", status.member, error)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: LocalMember) -> None:
         """Remove a member's shared memory. Its arena goes in a thread: unmapping gigabytes takes time."""
         arena, member.arena = member.arena, None
         self.close([member])
@@ -69,7 +69,7 @@ class Memory:
         """Wait until what was removed is freed. Blocks."""
         self._freeing.shutdown(wait=True)
 
-    def close(self, members: Iterable[Member]) -> None:
+    def close(self, members: Iterable[LocalMember]) -> None:
         """Unmap the memory of these members. The files stay."""
         for member in members:
             for memory in (member.page, member.arena):
@@ -77,11 +77,11 @@ class Memory:
                     memory.close()
             member.page = member.arena = None
 
-    def recall(self) -> list[Member]:
+    def recall(self) -> list[LocalMember]:
         """Take over what an earlier agent left.
 
         Unreadable files, and files of unknown members, are removed; files that no agent makes stay."""
-        members: list[Member] = []
+        members: list[LocalMember] = []
         for path in sorted(self._paths.memory.glob("*.json")):
             try:
                 status = records.unpack(MemberStatus, path.read_bytes())
@@ -129,13 +129,13 @@ def _free(arena: Arena | None, path: Path) -> None:
         arena.close()
 
 
-def step_of(member: Member) -> int:
+def step_of(member: LocalMember) -> int:
     """The step on a member's progress page; NO_STEP without a page."""
     page: ProgressPage | None = member.page
     return page.step if page is not None else NO_STEP
 
 
-def held_by(member: Member) -> list[tuple[int, int]]:
+def held_by(member: LocalMember) -> list[tuple[int, int]]:
     """Generation and step of each READY snapshot in a member's arena, ascending."""
     arena: Arena | None = member.arena
     try:

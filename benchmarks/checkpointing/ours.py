@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.checkpointing.state import Holder
 from holdfast.snapshots import snapshot
-from holdfast.snapshots.snapshot import Snapshots
-from holdfast.state.tracked import Tracked
+from holdfast.snapshots.snapshot import SnapshotWriter
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,9 @@ class Holdfast:
     """One rank and its agent."""
 
     def __init__(self, state: State, memory: Path) -> None:
-        self._tracked = Tracked()
+        self._tracked = TrackedState()
         self._tracked.add("state", Holder(state))
-        self._snapshots = Snapshots(self._tracked)
+        self._snapshots = SnapshotWriter(self._tracked)
         self._arena, self._spare = memory / "ours.arena", memory / "spare.arena"
         self.storage = ""
         self._saver = subprocess.Popen(

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import UnreachableError
 from controlplane.core.records.model import JobSpec
 
@@ -22,7 +22,7 @@ async def ask(address: str, job: str, script: str) -> None:
     """Ask until the job is taken. Raises CliError when it is refused for good."""
     spec = JobSpec(job, (script,), "/", nproc_per_node=RANKS)
     refused = False
-    async with Admin(address) as admin:
+    async with AdminClient(address) as admin:
         while True:
             try:
                 await admin.submit(spec)

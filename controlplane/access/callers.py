@@ -26,7 +26,7 @@ ANY = "*"
 """At the end of an agent's name: any node whose name begins with the rest."""
 
 
-class Role(StrEnum):
+class CallerRole(StrEnum):
     """The kinds of callers. access/roles.py lists what each may do."""
 
     OPERATOR = "operator"
@@ -43,7 +43,7 @@ class Caller:
     """Someone who may call. `role` None: the port authenticates nobody (loopback, or --insecure) and allows
     everything."""
 
-    role: Role | None
+    role: CallerRole | None
     name: str
     jobs: tuple[str, ...] = ()  # empty: every job
     by: str = "nothing"  # the credential, in words
@@ -56,7 +56,7 @@ class Caller:
     def may_be(self, node: str) -> bool:
         """Return whether the caller may speak for this node: it is the node's agent, or nobody is
         authenticated."""
-        if self.role is not Role.AGENT:
+        if self.role is not CallerRole.AGENT:
             return self.role is None
         return node == self.name or (self.name.endswith(ANY) and node.startswith(self.name[: -len(ANY)]))
 
@@ -88,7 +88,7 @@ def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subje
 
 
 def _from_uri(cluster: str, uri: str) -> Caller:
-    mend = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(Role)}"
+    mend = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(CallerRole)}"
     bare, asks, query = uri.partition("?")
     try:
         of, path = _parts(bare)
@@ -133,20 +133,20 @@ def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
     if len(units) != 1 or len(names) != 1:
         raise Unknown(
             f"the certificate {subject!r:.200} says no role: give it the URI {SCHEME}://CLUSTER/ROLE/NAME, "
-            f"or one OU that is its role ({', '.join(Role)}) and one CN that is its name"
+            f"or one OU that is its role ({', '.join(CallerRole)}) and one CN that is its name"
         )
     return caller(units[0], names[0], [], f"certificate {names[0]}")
 
 
 def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
     """Return a caller made of these words. Raises Unknown when one of them is invalid."""
-    if role not in tuple(Role):
-        raise Unknown(f"{role!r:.80} is no role: there are {', '.join(Role)}")
-    begins = name.removesuffix(ANY) if role == Role.AGENT and name != ANY else name
-    named = [] if (role, name) == (Role.AGENT, ANY) else [("name", begins)]
+    if role not in tuple(CallerRole):
+        raise Unknown(f"{role!r:.80} is no role: there are {', '.join(CallerRole)}")
+    begins = name.removesuffix(ANY) if role == CallerRole.AGENT and name != ANY else name
+    named = [] if (role, name) == (CallerRole.AGENT, ANY) else [("name", begins)]
     for kind, word in (*named, *(("job", job) for job in jobs)):
         if not NAME.fullmatch(word):
             raise Unknown(
                 f"the {kind} {word!r:.80} will not do: letters, digits, '.', '_' and '-', 63 at most"
             )
-    return Caller(Role(role), name, tuple(jobs), by)
+    return Caller(CallerRole(role), name, tuple(jobs), by)

@@ -12,19 +12,19 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CertificateFacts:
     """`serial` as a number, `ends_s`: when it expires, Unix time."""
 
     serial: int
     ends_s: float
 
 
-def facts(pem: bytes) -> Facts:
+def facts(pem: bytes) -> CertificateFacts:
     """Return the facts of the first certificate in these PEM bytes. Raises Unreadable."""
     from cryptography import x509  # imported only where callers have certificates
 
     try:
         found = x509.load_pem_x509_certificate(pem)
-        return Facts(found.serial_number, found.not_valid_after_utc.timestamp())
+        return CertificateFacts(found.serial_number, found.not_valid_after_utc.timestamp())
     except ValueError as error:
         raise Unreadable(f"no certificate in PEM: {error}") from error

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.access.callers import ANY, Role
+from controlplane.access.callers import ANY, CallerRole
 from controlplane.access.rereading import Reread
 from controlplane.settings import NAME, SettingsError
 
@@ -91,9 +91,9 @@ def _serial(where: str, word: str) -> int:
 
 def _caller(where: str, word: str) -> tuple[str, str]:
     role, _, name = word.partition("/")
-    if role not in tuple(Role) or not _NAME.fullmatch(name):
+    if role not in tuple(CallerRole) or not _NAME.fullmatch(name):
         raise SettingsError(
-            f"{where}: {word!r:.80} is no caller: give ROLE/NAME, ROLE one of {', '.join(Role)}, NAME as its "
-            f"certificate or token has it; {ANY} at its end stands for all that begin so"
+            f"{where}: {word!r:.80} is no caller: give ROLE/NAME, ROLE one of {', '.join(CallerRole)}, "
+            f"NAME as its certificate or token has it; {ANY} at its end stands for all that begin so"
         )
     return role, name

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from controlplane.access.asking import NOBODY_ASKED
 from controlplane.access.callers import ANYONE, Caller, Unknown
 from controlplane.access.roles import RULES, Rule
-from controlplane.access.streams import Streams
+from controlplane.access.streams import OpenStreams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -74,7 +74,7 @@ class Denied(Exception):
         self.code, self.counted, self.reason = code, counted, reason
 
 
-class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+class AccessGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """The interceptor of one server, which demands of callers what its port asks.
 
     `denied(counted, peer, reason)` is called for every refusal; it never gets a token. `clock` is Unix time
@@ -87,7 +87,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no ty
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._asks, self._denied, self._clock = asks, denied, clock
-        self.streams = Streams(asks, clock)
+        self.streams = OpenStreams(asks, clock)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -112,7 +112,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no ty
 class _Door:
     """One call on its way through a guard."""
 
-    guard: Guard
+    guard: AccessGuard
     method: str
     metadata: Sequence[tuple[str, Any]]
 

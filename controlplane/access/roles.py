@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.access.callers import Role
+from controlplane.access.callers import CallerRole
 
 CONTROL = "holdfast.control.v1.Control"
 ADMIN = "holdfast.control.v1.Admin"
@@ -58,20 +58,20 @@ class Rule:
     `job` reads from a request the job that it is about; None: the method itself limits what callers of some
     jobs may touch. `trim` removes from the reply what such callers may not see."""
 
-    roles: frozenset[Role]
+    roles: frozenset[CallerRole]
     job: JobOf | None = _whole
     trim: Callable[[Any, tuple[str, ...]], None] | None = None
     public: bool = False  # callers are not authenticated
 
 
-def _rule(*roles: Role, **more: Any) -> Rule:
+def _rule(*roles: CallerRole, **more: Any) -> Rule:
     return Rule(frozenset(roles), **more)
 
 
-_OPERATOR = Role.OPERATOR
-_SEES = (Role.OPERATOR, Role.VIEWER)
+_OPERATOR = CallerRole.OPERATOR
+_SEES = (CallerRole.OPERATOR, CallerRole.VIEWER)
 RULES: dict[str, Rule] = {
-    f"/{CONTROL}/Link": _rule(Role.AGENT, job=None),
+    f"/{CONTROL}/Link": _rule(CallerRole.AGENT, job=None),
     f"/{ADMIN}/Status": _rule(*_SEES, job=None, trim=_kept),
     f"/{ADMIN}/Events": _rule(*_SEES, job=_named),
     f"/{ADMIN}/Submit": _rule(_OPERATOR, job=_of_spec),
@@ -82,10 +82,10 @@ RULES: dict[str, Rule] = {
     f"/{ADMIN}/Release": _rule(_OPERATOR),
     f"/{ADMIN}/Drain": _rule(_OPERATOR),
     f"/{ADMIN}/Cordon": _rule(_OPERATOR),
-    f"/{PEER}/Put": _rule(Role.AGENT, job=None),
-    f"/{PEER}/Get": _rule(Role.AGENT, job=None),
-    f"/{PEER}/Have": _rule(Role.AGENT, job=None),
-    f"/{PEER}/Drop": _rule(Role.AGENT, job=None),
+    f"/{PEER}/Put": _rule(CallerRole.AGENT, job=None),
+    f"/{PEER}/Get": _rule(CallerRole.AGENT, job=None),
+    f"/{PEER}/Have": _rule(CallerRole.AGENT, job=None),
+    f"/{PEER}/Drop": _rule(CallerRole.AGENT, job=None),
     f"/{HEALTH}/Check": _rule(public=True),
     f"/{HEALTH}/Watch": _rule(public=True),
 }

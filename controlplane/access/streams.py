@@ -22,7 +22,7 @@ AT_ONCE = 500
 """Streams that are checked before other tasks get their turn."""
 
 
-class Stream:
+class OpenStream:
     """One open stream. `lost`: why its caller may not stay; "" while it may."""
 
     def __init__(self, shown: Shown, task: asyncio.Task[object] | None) -> None:
@@ -36,19 +36,19 @@ class Stream:
             self._task.cancel()
 
 
-class Streams:
+class OpenStreams:
     """Watches the open streams of one port, while there are any. `clock` is Unix time in s."""
 
     def __init__(self, asks: Asks, clock: Callable[[], float] = time.time) -> None:
         self._asks, self._clock = asks, clock
-        self._open: set[Stream] = set()
+        self._open: set[OpenStream] = set()
         self._next_s = math.inf  # when the next certificate expires, Unix time
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def opened(self, shown: Shown) -> Iterator[Stream]:
+    def opened(self, shown: Shown) -> Iterator[OpenStream]:
         """Watch a stream of this caller, which runs in the current task, until the context ends."""
-        stream = Stream(shown, asyncio.current_task())
+        stream = OpenStream(shown, asyncio.current_task())
         self._open.add(stream)
         self._next_s = min(self._next_s, shown.ends_s)
         if self._task is None or self._task.done():

@@ -33,7 +33,7 @@ CAUSES = {
 
 
 @dataclass(slots=True)
-class Ledger:
+class NodeTimeLedger:
     """Node-seconds by cause."""
 
     bin_s: float  # width of a bin of time

@@ -40,7 +40,7 @@ class OtherSettings(CliError):
     """A job of this name runs with other settings. The message names the settings."""
 
 
-class Admin:
+class AdminClient:
     """Calls whichever of several coordinators answers. Use as an async context.
 
     `access`: the credentials to show; None: those from the environment. `timeout_s` holds for each call."""
@@ -51,7 +51,7 @@ class Admin:
         self._access = access or access_of()
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    async def __aenter__(self) -> Admin:
+    async def __aenter__(self) -> AdminClient:
         return self
 
     async def __aexit__(

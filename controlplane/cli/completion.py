@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import OK
-from controlplane.cli.flags.parser import Command, OneOf, Parser, one_of
+from controlplane.cli.flags.parser import CommandSpec, OneOf, Parser, one_of
 
 if TYPE_CHECKING:
     import argparse
@@ -69,7 +69,7 @@ def flags(*words: str) -> set[str]:
 
 
 COMMANDS = {
-    "completion": Command(
+    "completion": CommandSpec(
         "Print a script that completes commands, flags and their values. "
         "For bash: source <(holdfast completion bash)",
         completion,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import USAGE, CliError
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.flags.settings import add_groups, read_settings
 from controlplane.decision_settings import DecisionSettings
 from controlplane.kube_settings import KubeSettings
@@ -81,14 +81,14 @@ def _served(serve: Callable[[], int]) -> int:
 
 
 COMMANDS = {
-    "coordinator": Command(
+    "coordinator": CommandSpec(
         "Run a coordinator, the process that decides. Start one, or several for high availability: etcd "
         "elects one leader, and the others take over when it fails.",
         coordinator,
         _coordinator_flags,
         "holdfast coordinator [flags]",
     ),
-    "agent": Command(
+    "agent": CommandSpec(
         "Run the agent of one node. It connects to the coordinator, starts and watches the ranks of the "
         "node, keeps their snapshots in memory and writes checkpoints.",
         agent,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controlplane.cli.errors import OK, CliError, UsageError
-from controlplane.cli.flags.parser import Command, Parser, one_of, seconds
+from controlplane.cli.flags.parser import CommandSpec, Parser, one_of, seconds
 from controlplane.settings import LOG_FORMATS, AgentSettings, SettingsError, check_name
 from holdfast import removal
 
@@ -184,7 +184,7 @@ def _wanted(path: Path) -> bool:
 
 
 COMMANDS = {
-    "exec": Command(
+    "exec": CommandSpec(
         "Run the launcher of a node in the training container, when its agent is in another container. It "
         "starts the ranks with this container's Python.",
         exec_,

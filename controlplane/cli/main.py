@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError
-from controlplane.cli.flags.parser import Command, Entry, Parser
+from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser
 from holdfast.neutral import Neutral
 from holdfast.version import __version__
 
@@ -18,41 +18,51 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "run training": {
-        "demo": Entry("demo.command", "train a small model, kill a rank, recover, compare the weights"),
-        "run": Entry("run", "run a training script on this machine, with torchrun's flags"),
-        "submit": Entry("orders.submit", "give a job to a running coordinator"),
-        "stop": Entry("questions.queries", "end a job; its checkpoints stay"),
-        "pause": Entry("orders.pause", "stop a job at the end of a step; its processes keep their state"),
-        "resume": Entry("orders.pause", "let a paused job go on"),
+        "demo": CommandEntry(
+            "demo.command", "train a small model, kill a rank, recover, compare the weights"
+        ),
+        "run": CommandEntry("run", "run a training script on this machine, with torchrun's flags"),
+        "submit": CommandEntry("orders.submit", "give a job to a running coordinator"),
+        "stop": CommandEntry("questions.queries", "end a job; its checkpoints stay"),
+        "pause": CommandEntry(
+            "orders.pause", "stop a job at the end of a step; its processes keep their state"
+        ),
+        "resume": CommandEntry("orders.pause", "let a paused job go on"),
     },
     "look": {
-        "status": Entry("questions.queries", "show jobs, nodes and ranks"),
-        "top": Entry("questions.top", "show speed and problems of every job, again each second"),
-        "get": Entry("questions.queries", "show one table: jobs, nodes, ranks or checkpoints"),
-        "describe": Entry("questions.describe", "show everything about one job, node or checkpoint"),
-        "why": Entry("questions.why", "explain one failure: evidence, decision, duration, lost steps"),
-        "events": Entry("questions.events", "show events and decisions with their reasons, line by line"),
-        "replay": Entry("questions.replay", "repeat the decisions of a coordinator from its recording"),
+        "status": CommandEntry("questions.queries", "show jobs, nodes and ranks"),
+        "top": CommandEntry("questions.top", "show speed and problems of every job, again each second"),
+        "get": CommandEntry("questions.queries", "show one table: jobs, nodes, ranks or checkpoints"),
+        "describe": CommandEntry("questions.describe", "show everything about one job, node or checkpoint"),
+        "why": CommandEntry("questions.why", "explain one failure: evidence, decision, duration, lost steps"),
+        "events": CommandEntry(
+            "questions.events", "show events and decisions with their reasons, line by line"
+        ),
+        "replay": CommandEntry(
+            "questions.replay", "repeat the decisions of a coordinator from its recording"
+        ),
     },
     "checkpoints and nodes": {
-        "checkpoint": Entry(
+        "checkpoint": CommandEntry(
             "checkpoint.command", "save now; list, verify, compare, export, delete checkpoints"
         ),
-        "drain": Entry("orders.drain", "move all ranks off a node, at the end of a step"),
-        "cordon": Entry("orders.drain", "give a node no new ranks"),
-        "uncordon": Entry("orders.drain", "let a node take ranks again"),
-        "quarantine": Entry("orders.quarantine", "list nodes that fail often; release one"),
+        "drain": CommandEntry("orders.drain", "move all ranks off a node, at the end of a step"),
+        "cordon": CommandEntry("orders.drain", "give a node no new ranks"),
+        "uncordon": CommandEntry("orders.drain", "let a node take ranks again"),
+        "quarantine": CommandEntry("orders.quarantine", "list nodes that fail often; release one"),
     },
     "plan": {
-        "plan": Entry("plan", "rank the parallel layouts of a model on a cluster"),
-        "simulate": Entry("simulate", "estimate what failures cost: goodput, spares, checkpoint intervals"),
+        "plan": CommandEntry("plan", "rank the parallel layouts of a model on a cluster"),
+        "simulate": CommandEntry(
+            "simulate", "estimate what failures cost: goodput, spares, checkpoint intervals"
+        ),
     },
     "install": {
-        "coordinator": Entry("daemons", "run a coordinator, the process that decides"),
-        "agent": Entry("daemons", "run the agent of one node"),
-        "exec": Entry("exec", "run the launcher in a training container, beside its agent"),
-        "kubernetes": Entry("kubernetes.command", "print the Kubernetes manifests of a training job"),
-        "completion": Entry("completion", "print the completion script for bash or zsh"),
+        "coordinator": CommandEntry("daemons", "run a coordinator, the process that decides"),
+        "agent": CommandEntry("daemons", "run the agent of one node"),
+        "exec": CommandEntry("exec", "run the launcher in a training container, beside its agent"),
+        "kubernetes": CommandEntry("kubernetes.command", "print the Kubernetes manifests of a training job"),
+        "completion": CommandEntry("completion", "print the completion script for bash or zsh"),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -129,7 +139,7 @@ def tree() -> Parser:
     root = _Root(prog="holdfast")
     root.add_argument("-V", "--version", action="version", version=f"holdfast {__version__}")
     root.become(
-        Command(
+        CommandSpec(
             "Holdfast keeps PyTorch training going while ranks, nodes and its own processes fail.",
             _no_command,
             usage="usage: holdfast COMMAND [flags]   (`holdfast COMMAND --help` explains a command)\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.flags.layout import layout_text
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.tables import plain
 from controlplane.planner.ranking import Candidate, plan
 from controlplane.planner.shapes import ClusterShape, LayoutError, LinkShape, ModelShape
@@ -155,7 +155,7 @@ def _text(model: ModelShape, cluster: ClusterShape, found: Sequence[Candidate]) 
 
 
 COMMANDS = {
-    "plan": Command(
+    "plan": CommandSpec(
         "Rank the parallel layouts (tensor, pipeline, data, context) of a model on a cluster by the time of "
         "a step, with memory and communication. examples/models and examples/clusters hold files to start "
         "from.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.job import add_job_flags, check_command, job_name, read_job, said_in_vain
-from controlplane.cli.flags.parser import Command, Parser, one_of
+from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.flags.settings import add_settings, given
 from controlplane.settings import (
     LOG_FORMATS,
@@ -170,4 +170,4 @@ def _probe(url: str, mirror: str) -> None:
         print(f"holdfast: storage {url}: {limit}", file=sys.stderr)
 
 
-COMMANDS = {"run": Command(ABOUT, run, _flags, USAGE, EPILOG)}
+COMMANDS = {"run": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.goodput import CAUSES
 from controlplane.cli.errors import OK, UsageError
-from controlplane.cli.flags.parser import Command, Parser, number
+from controlplane.cli.flags.parser import CommandSpec, Parser, number
 from controlplane.cli.questions.outputs import add_output, data
 from controlplane.cli.questions.tables import plain
 from controlplane.simulation import mixes, picture, running, trace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.simulation.failures import Failures
-    from controlplane.simulation.outcome import Outcome
+    from controlplane.simulation.outcome import SimulationOutcome
 
 ABOUT = (
     "Simulate days of failures on a cluster, decided by the same code that a coordinator runs. Prints the "
@@ -168,21 +168,21 @@ def _failures(values: argparse.Namespace) -> Failures:
     if values.mix:
         return mixes.from_mix(values.mix, values.nodes, values.days, values.seed)
     mtbf_s = values.mtbf_s if values.mtbf_s is not None else values.node_mtbf_s / values.nodes
-    rates = mixes.Rates(
+    rates = mixes.FailureRates(
         mtbf_s, values.repair_s, values.repair_sigma, values.burst_ratio, values.burst_nodes,
         values.process_ratio,
     )  # fmt: skip
     return mixes.from_rates(rates, values.nodes, values.days, values.seed)
 
 
-def _draw(path: Path, found: Outcome) -> None:
+def _draw(path: Path, found: SimulationOutcome) -> None:
     try:
         path.write_text(picture.svg(found))
     except OSError as error:
         raise UsageError(f"--picture {path}: {error.strerror}") from error
 
 
-def _text(found: Outcome) -> str:
+def _text(found: SimulationOutcome) -> str:
     whole_s = found.nodes * found.days * 86_400.0
     rows = [("goodput", f"{found.goodput:.4f}", "node-time whose progress was kept")]
     rows += [
@@ -209,7 +209,7 @@ def _text(found: Outcome) -> str:
     return f"{head}{notes}\n\n{plain(('', '', ''), rows)}\n\n{plain(('lost to', 'of all', ''), losses)}"
 
 
-def _compared(field: str, setups: Sequence[Setup], found: Sequence[Outcome]) -> str:
+def _compared(field: str, setups: Sequence[Setup], found: Sequence[SimulationOutcome]) -> str:
     rows = [
         (f"{getattr(setup, field):g}", f"{each.goodput:.4f}", f"{each.goodput - found[0].goodput:+.4f}",
          f"{each.goodput * each.nodes * each.days - found[0].goodput * found[0].nodes * found[0].days:+,.0f}",
@@ -232,4 +232,4 @@ def _compared(field: str, setups: Sequence[Setup], found: Sequence[Outcome]) -> 
 
 
 USAGE = "holdfast simulate --nodes N [flags]"
-COMMANDS = {"simulate": Command(ABOUT, run, _flags, USAGE, EPILOG)}
+COMMANDS = {"simulate": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG)}

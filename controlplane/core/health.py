@@ -21,14 +21,14 @@ from controlplane.core.state.job import ENDED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controlplane.core.checkpoint.durability import Trouble
+    from controlplane.core.checkpoint.durability import DurabilityProblem
     from controlplane.core.records.model import Unread
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
 
-    Rule = Callable[["Facts", CoreSettings], Iterable["Finding"]]
+    Rule = Callable[["HealthFacts", CoreSettings], Iterable["Finding"]]
 
 HOUR_S = 3600.0
 
@@ -38,7 +38,7 @@ SEVERITIES = {Level.DEGRADED: "warning", Level.CRITICAL: "critical"}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HealthFacts:
     """What health is assessed from. Pairs are (subject, reason)."""
 
     nodes: int = 0  # all known ones but those that were drained and left
@@ -50,13 +50,13 @@ class Facts:
     dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
-    unkept: tuple[tuple[str, Trouble], ...] = ()  # (job, what is wrong with how its state is kept)
+    unkept: tuple[tuple[str, DurabilityProblem], ...] = ()  # (job, what is wrong with how its state is kept)
     incidents: int = 0  # begun within the last hour
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that should be replaced and were not
     unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
 
 
-def assess(facts: Facts, s: CoreSettings) -> tuple[Finding, ...]:
+def assess(facts: HealthFacts, s: CoreSettings) -> tuple[Finding, ...]:
     """Everything that is wrong, critical findings first; (): healthy."""
     found = [finding for rule in RULES for finding in rule(facts, s)]
     return tuple(sorted(found, key=lambda f: (f.level is not Level.CRITICAL, f.kind, f.subject)))
@@ -68,12 +68,12 @@ def level(findings: Iterable[Finding]) -> Level:
     return next((each for each in (Level.CRITICAL, Level.DEGRADED) if each in levels), Level.HEALTHY)
 
 
-def _mass_loss(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+def _mass_loss(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     if facts.brake:
         yield Finding("mass_loss", Level.CRITICAL, "", f"{facts.brake}: decisions are paused")
 
 
-def _lost(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     if not facts.lost:
         return
     critical = len(facts.lost) > s.lost_critical_ratio * facts.nodes
@@ -82,23 +82,25 @@ def _lost(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
     yield Finding("nodes_lost", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
 
 
-def _dcs(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+def _dcs(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     if facts.dcs:
         reason = f"etcd does not answer ({facts.dcs}): training goes on, decisions wait"
         yield Finding("dcs_unavailable", Level.CRITICAL, "", reason)
 
 
-def _incidents(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+def _incidents(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     if facts.incidents > s.incidents_degraded:
         critical = facts.incidents > s.incidents_critical
         reason = f"{facts.incidents} incidents within the last hour"
         yield Finding("incidents", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
 
 
-def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]], *, jobs: bool = False) -> Rule:
+def _each(
+    kind: str, pairs: Callable[[HealthFacts], tuple[tuple[str, str], ...]], *, jobs: bool = False
+) -> Rule:
     """A rule that makes one finding of each pair. `jobs`: the subjects are jobs."""
 
-    def rule(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+    def rule(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         return [
             Finding(kind, Level.DEGRADED, subject, reason, subject if jobs else "")
             for subject, reason in pairs(facts)
@@ -107,12 +109,12 @@ def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]], *, j
     return rule
 
 
-def _unkept(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+def _unkept(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for job, found in facts.unkept:
         yield Finding(found.kind, Level.DEGRADED, job, found.reason, job, loud=found.loud)
 
 
-def _unread(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for row in facts.unread:
         left = f"job {row.job} is left alone" if row.whole else "it is left out"
         reason = f"it lies in etcd and cannot be read, so {left}: {row.reason}; mend the row, or delete it"
@@ -197,7 +199,7 @@ def _pause(m: ClusterState, found: tuple[Finding, ...]) -> None:
     m.paused = paused
 
 
-def facts_of(m: ClusterState) -> Facts:
+def facts_of(m: ClusterState) -> HealthFacts:
     """The facts as the cluster state has them now."""
     quarantined, held, devices, lost = [], [], [], []
     for name, node in m.nodes.items():
@@ -210,7 +212,7 @@ def facts_of(m: ClusterState) -> Facts:
         if node.bad_devices:
             devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
     jobs = [job for job in m.jobs.values() if job.phase not in ENDED]
-    return Facts(
+    return HealthFacts(
         nodes=sum(node.shown != LEFT for node in m.nodes.values()),
         lost=tuple(lost),
         quarantined=tuple(quarantined),

@@ -27,7 +27,7 @@ from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.journal.recording import Bounds
-from controlplane.daemon.journal.rotation import Limits
+from controlplane.daemon.journal.rotation import FileLimits
 from controlplane.daemon.kube.platform import Platform
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.standby import Standby
@@ -163,7 +163,7 @@ def core_settings(settings: CoordinatorSettings) -> CoreSettings:
 
 
 def _open_journal(settings: CoordinatorSettings) -> Journal:
-    path, limits = settings.journal, Limits(settings.journal_bytes, settings.journal_files)
+    path, limits = settings.journal, FileLimits(settings.journal_bytes, settings.journal_files)
     bounds = Bounds(settings.recording_bytes, settings.recordings)
     try:
         return Journal(Path(path) if path else None, limits, bounds)

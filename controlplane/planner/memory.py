@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryNeed:
     """Bytes of the fullest device, by what they are for."""
 
     weights: float
@@ -30,7 +30,7 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
-def of_layout(model: ModelShape, cluster: ClusterShape, layout: Layout) -> Memory:
+def of_layout(model: ModelShape, cluster: ClusterShape, layout: Layout) -> MemoryNeed:
     """The memory of the fullest device. All stages are compared: the first holds the most activations, and
     the first and the last an embedding."""
     return max(
@@ -38,7 +38,7 @@ def of_layout(model: ModelShape, cluster: ClusterShape, layout: Layout) -> Memor
     )
 
 
-def _of_stage(model: ModelShape, cluster: ClusterShape, layout: Layout, stage: int) -> Memory:
+def _of_stage(model: ModelShape, cluster: ClusterShape, layout: Layout, stage: int) -> MemoryNeed:
     layers = layout.stages[stage]
     weights = layers * model.layer_parameters
     if stage in (0, layout.pp - 1):
@@ -56,7 +56,7 @@ def _of_stage(model: ModelShape, cluster: ClusterShape, layout: Layout, stage: i
         + (_logits(model, layout) if stage == layout.pp - 1 else 0.0),
     }
     lost = cluster.fragmentation * sum(held.values())
-    return Memory(**held, buffers=cluster.reserved_bytes + lost)
+    return MemoryNeed(**held, buffers=cluster.reserved_bytes + lost)
 
 
 def layer_activations(model: ModelShape, layout: Layout) -> float:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PlannedNode:
     """One node to place ranks on. `domain`: its failure domain (a rack, a power feed)."""
 
     node: str
@@ -23,7 +23,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DevicePlace:
     """One rank's coordinates in the layout, and its device."""
 
     rank: int
@@ -35,7 +35,7 @@ class Place:
     device: int
 
 
-def place(layout: Layout, sites: Sequence[Site]) -> list[Place]:
+def place(layout: Layout, sites: Sequence[PlannedNode]) -> list[DevicePlace]:
     """Every rank's place, by rank; tp runs fastest, then cp, dp, pp (Megatron's order).
 
     A tensor group takes neighbouring devices of one node. The dp copies of one (pp, cp) group go to one
@@ -52,17 +52,17 @@ def place(layout: Layout, sites: Sequence[Site]) -> list[Place]:
     groups = [(pp, cp) for pp in range(layout.pp) for cp in range(layout.cp)]
     copies = [(*group, dp) for group in groups for dp in range(layout.dp)]
     dealt = dict(zip(copies, blocks, strict=False))
-    places: list[Place] = []
+    places: list[DevicePlace] = []
     for pp in range(layout.pp):
         for dp in range(layout.dp):
             for cp in range(layout.cp):
                 node, first = dealt[pp, cp, dp]
                 for tp in range(layout.tp):
-                    places.append(Place(len(places), tp, cp, dp, pp, node, first + tp))
+                    places.append(DevicePlace(len(places), tp, cp, dp, pp, node, first + tp))
     return places
 
 
-def _blocks(tp: int, sites: Sequence[Site]) -> list[tuple[str, int]]:
+def _blocks(tp: int, sites: Sequence[PlannedNode]) -> list[tuple[str, int]]:
     """(node, first device) for each tensor group that fits.
 
     Neighbours in the list are in different failure domains as long as there are several, and each node
@@ -75,16 +75,16 @@ def _blocks(tp: int, sites: Sequence[Site]) -> list[tuple[str, int]]:
     return blocks
 
 
-def _by_turns(sites: Sequence[Site]) -> list[Site]:
+def _by_turns(sites: Sequence[PlannedNode]) -> list[PlannedNode]:
     """One site of each failure domain, then the next of each, in the order given."""
-    domains: dict[str, list[Site]] = {}
+    domains: dict[str, list[PlannedNode]] = {}
     for site in sites:
         domains.setdefault(site.domain, []).append(site)
     longest = max(map(len, domains.values()), default=0)
     return [group[turn] for turn in range(longest) for group in domains.values() if turn < len(group)]
 
 
-def shared_domains(places: Sequence[Place], sites: Sequence[Site]) -> int:
+def shared_domains(places: Sequence[DevicePlace], sites: Sequence[PlannedNode]) -> int:
     """How many copies of shards are in a failure domain that already holds a copy of the same shard: 0 is
     best."""
     domain = {site.node: site.domain for site in sites}

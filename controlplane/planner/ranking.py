@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controlplane.planner.cost import Cost
-    from controlplane.planner.memory import Memory
+    from controlplane.planner.memory import MemoryNeed
     from controlplane.planner.shapes import ClusterShape, ModelShape
 
 MICRO_BATCH_MAX = 16
@@ -30,7 +30,7 @@ class Candidate:
     """One layout, and what it would cost."""
 
     layout: Layout
-    memory: Memory
+    memory: MemoryNeed
     cost: Cost
     memory_ratio: float  # of one device's memory; over 1: it does not fit
     reasons: tuple[str, ...]
@@ -139,7 +139,7 @@ def _divisors(number: int, most: int) -> list[int]:
 
 
 def _reasons(
-    cluster: ClusterShape, layout: Layout, held: Memory, spent: Cost, ratio: float
+    cluster: ClusterShape, layout: Layout, held: MemoryNeed, spent: Cost, ratio: float
 ) -> tuple[str, ...]:
     """What this layout costs and why, in sentences for people."""
     gigabytes = " + ".join(

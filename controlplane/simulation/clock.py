@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Clock:
+class VirtualClock:
     """Virtual time `now` (s), and the calls scheduled for later."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ _SHARES = (("detect_s", 0.25), ("stop_s", 0.2), ("form_s", 0.2), ("restore_s", 0
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class RecoveryCosts:
     """The parts of a recovery, in s."""
 
     detect_s: float  # from the failure until the core notices it
@@ -31,7 +31,7 @@ class Costs:
         return self.detect_s + max(self.stop_s, self.spawn_s) + self.form_s + self.restore_s
 
 
-def split(recovery_s: float) -> Costs:
+def split(recovery_s: float) -> RecoveryCosts:
     """Divide a recovery of `recovery_s` in all into its parts, by the shares that published ones have.
 
     Raises FailureInputError when it is too short."""
@@ -40,7 +40,7 @@ def split(recovery_s: float) -> Costs:
     # Messages and etcd transactions take time of their own; only the rest is divided.
     rest = recovery_s - 2 * ETCD_S - 6 * NET_S
     parts = {name: share * rest for name, share in _SHARES}
-    return Costs(**parts, spawn_s=parts["stop_s"])
+    return RecoveryCosts(**parts, spawn_s=parts["stop_s"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Setup:
 
     nodes: int
     days: float  # simulated time
-    costs: Costs
+    costs: RecoveryCosts
     nproc: int = 1  # ranks per node
     nodes_per_replica: int = 1
     spares: int = 0  # nodes that the job leaves free while nothing fails

@@ -12,7 +12,7 @@ HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MixRow:
     """One kind of failure in a mix."""
 
     name: str
@@ -25,13 +25,13 @@ class Mix:
     """A published mix of failures."""
 
     name: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MixRow, ...]
     per_node_day: float  # failures of all kinds per node and day
     about: str  # the source, for people
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class FailureRates:
     """Failures by rate. Times in s."""
 
     mtbf_s: float  # mean time between events of the whole cluster; a burst is one event
@@ -43,19 +43,19 @@ class Rates:
 
 
 _LLAMA3 = (
-    Kind("faulty GPU", 148, 12.0), Kind("HBM3", 72, 12.0), Kind("software", 54, 0.0),
-    Kind("switch or cable", 35, 4.0), Kind("host maintenance", 32, 6.0), Kind("SRAM", 19, 12.0),
-    Kind("GPU system processor", 17, 12.0), Kind("NIC", 7, 12.0), Kind("NCCL watchdog", 7, 0.0),
-    Kind("silent data corruption", 6, 24.0), Kind("thermal", 6, 6.0), Kind("SSD", 3, 24.0),
-    Kind("PSU", 3, 24.0), Kind("chassis", 2, 24.0), Kind("IO board", 2, 24.0), Kind("dependency", 2, 0.0),
-    Kind("CPU", 2, 24.0), Kind("memory", 2, 24.0),
+    MixRow("faulty GPU", 148, 12.0), MixRow("HBM3", 72, 12.0), MixRow("software", 54, 0.0),
+    MixRow("switch or cable", 35, 4.0), MixRow("host maintenance", 32, 6.0), MixRow("SRAM", 19, 12.0),
+    MixRow("GPU system processor", 17, 12.0), MixRow("NIC", 7, 12.0), MixRow("NCCL watchdog", 7, 0.0),
+    MixRow("silent data corruption", 6, 24.0), MixRow("thermal", 6, 6.0), MixRow("SSD", 3, 24.0),
+    MixRow("PSU", 3, 24.0), MixRow("chassis", 2, 24.0), MixRow("IO board", 2, 24.0),
+    MixRow("dependency", 2, 0.0), MixRow("CPU", 2, 24.0), MixRow("memory", 2, 24.0),
 )  # fmt: skip
 _BYTEROBUST = (
-    Kind("CUDA", 19968, 1.0), Kind("CPU overload", 6095, 0.0), Kind("CPU out of memory", 5567, 0.0),
-    Kind("hang", 5506, 0.0), Kind("disk space", 2755, 0.0), Kind("InfiniBand", 1599, 4.0),
-    Kind("file system mount", 1176, 1.0), Kind("HDFS", 1104, 0.0), Kind("container", 781, 0.0),
-    Kind("MFU decline", 442, 4.0), Kind("kernel panic", 203, 2.0), Kind("GPU memory", 188, 12.0),
-    Kind("NaN", 148, 0.0), Kind("GPU unavailable", 76, 12.0), Kind("disk fault", 47, 24.0),
+    MixRow("CUDA", 19968, 1.0), MixRow("CPU overload", 6095, 0.0), MixRow("CPU out of memory", 5567, 0.0),
+    MixRow("hang", 5506, 0.0), MixRow("disk space", 2755, 0.0), MixRow("InfiniBand", 1599, 4.0),
+    MixRow("file system mount", 1176, 1.0), MixRow("HDFS", 1104, 0.0), MixRow("container", 781, 0.0),
+    MixRow("MFU decline", 442, 4.0), MixRow("kernel panic", 203, 2.0), MixRow("GPU memory", 188, 12.0),
+    MixRow("NaN", 148, 0.0), MixRow("GPU unavailable", 76, 12.0), MixRow("disk fault", 47, 24.0),
 )  # fmt: skip
 
 MIXES = {
@@ -91,7 +91,7 @@ def from_mix(name: str, nodes: int, days: float, seed: int) -> Failures:
     return Failures(mix.about, merged(outages)[0])
 
 
-def from_rates(rates: Rates, nodes: int, days: float, seed: int) -> Failures:
+def from_rates(rates: FailureRates, nodes: int, days: float, seed: int) -> Failures:
     """Make Poisson events on `nodes` nodes for `days`; some take neighbours along; repairs are lognormal.
 
     Raises FailureInputError when a rate is not possible."""
@@ -113,7 +113,7 @@ def from_rates(rates: Rates, nodes: int, days: float, seed: int) -> Failures:
     return Failures(f"one failure every {rates.mtbf_s:g} s", merged(outages)[0])
 
 
-def _possible(rates: Rates) -> None:
+def _possible(rates: FailureRates) -> None:
     checks = (
         (rates.mtbf_s > 0, f"--mtbf-s {rates.mtbf_s:g} is not possible: give more than 0"),
         (rates.repair_s > 0, f"--repair-s {rates.repair_s:g} is not possible: give more than 0"),

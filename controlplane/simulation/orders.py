@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from controlplane.core.records.events import Event
     from controlplane.core.records.model import Generation
     from controlplane.simulation.scene import Scene
-    from controlplane.simulation.situation import Situation
-    from controlplane.simulation.training import Stretch
+    from controlplane.simulation.situation import SimulatedSituation
+    from controlplane.simulation.training import TrainedStretch
 
 Batch = list[tuple[Agent, int]]
 """Nodes, each with its incarnation (`boots`) when it got the order."""
@@ -40,13 +40,13 @@ class Meeting:
         self.missing = dict.fromkeys(self.seats)
 
 
-class Orders:
+class SimulatedOrders:
     """Carries out each kind of order for all simulated nodes."""
 
     def __init__(
         self,
         scene: Scene,
-        situation: Situation,
+        situation: SimulatedSituation,
         feed: Callable[[Event], None],
         report: Callable[[Agent], None],
         at_once: Callable[[Callable[[], None]], None],
@@ -58,7 +58,7 @@ class Orders:
         self.meeting: Meeting | None = None
         setup = scene.setup
         self.ranks_per_replica = setup.nodes_per_replica * setup.nproc
-        self._left: tuple[float, Stretch | None, int, int] = (-1.0, None, 0, NO_STEP)
+        self._left: tuple[float, TrainedStretch | None, int, int] = (-1.0, None, 0, NO_STEP)
         # cache for thousands of nodes that leave together: (when (s), stretch, steps, copied step)
 
     def launch(self, orders: Sequence[fx.Launch]) -> None:
@@ -239,11 +239,11 @@ def _started(agent: Agent) -> bool:
     return bool(fresh)
 
 
-ORDERS: dict[type[Any], Callable[[Orders, Any], None]] = {
-    fx.Launch: Orders.launch,
-    fx.Interrupt: Orders.interrupt,
-    fx.Form: Orders.form,
-    fx.Kill: Orders.kill,
-    fx.Complete: Orders.complete,
-    fx.Probe: Orders.probe,
+ORDERS: dict[type[Any], Callable[[SimulatedOrders, Any], None]] = {
+    fx.Launch: SimulatedOrders.launch,
+    fx.Interrupt: SimulatedOrders.interrupt,
+    fx.Form: SimulatedOrders.form,
+    fx.Kill: SimulatedOrders.kill,
+    fx.Complete: SimulatedOrders.complete,
+    fx.Probe: SimulatedOrders.probe,
 }

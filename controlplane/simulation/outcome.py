@@ -25,7 +25,7 @@ class Formula:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """One simulated run. Ratios are from 0 to 1."""
 
     nodes: int
@@ -69,13 +69,13 @@ class Outcome:
         return found
 
 
-def of(world: World, cpu_s: float) -> Outcome:
+def of(world: World, cpu_s: float) -> SimulationOutcome:
     """Sum up a run that took `cpu_s` of processor time."""
     setup, ledger = world.setup, world.ledger
     steps = spans(world.failures.outages, world.end_s)
     whole_s = setup.nodes * world.end_s
     resizes = sum(1 for each in world.incidents if each.verdict.cause == "resized")
-    return Outcome(
+    return SimulationOutcome(
         nodes=setup.nodes, days=setup.days,
         goodput=ledger.total.get(KEPT, 0.0) / whole_s,
         ceiling=goodput.ceiling(steps, setup.nodes, world.end_s),

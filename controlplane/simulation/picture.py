@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.goodput import CAUSES, KEPT
 
 if TYPE_CHECKING:
-    from controlplane.simulation.outcome import Outcome
+    from controlplane.simulation.outcome import SimulationOutcome
 
 WIDTH, LEFT, TOP, CHART_H, ROW_H = 960, 64, 92, 220, 24
 CHART_W = WIDTH - LEFT - 24
@@ -32,7 +32,7 @@ STYLE = """
 """
 
 
-def svg(found: Outcome) -> str:
+def svg(found: SimulationOutcome) -> str:
     """Return the picture of a run as SVG text."""
     rows = sorted(found.lost_s.items(), key=lambda item: -item[1])
     height = TOP + CHART_H + 74 + ROW_H * max(1, len(rows)) + 24
@@ -50,11 +50,11 @@ def svg(found: Outcome) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _title(found: Outcome) -> str:
+def _title(found: SimulationOutcome) -> str:
     return f"{found.goodput:.2%} of {found.nodes} nodes' time made progress that was kept"
 
 
-def _subtitle(found: Outcome) -> str:
+def _subtitle(found: SimulationOutcome) -> str:
     return (
         f"{found.days:g} days, {found.failures} failures; nodes were up {found.ceiling:.2%} of the time; "
         f"the best fixed size would have made {found.fixed.goodput:.2%}"
@@ -65,14 +65,14 @@ def _text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> s
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def _floor(found: Outcome) -> float:
+def _floor(found: SimulationOutcome) -> float:
     """Return where the axis begins: a multiple of 10 % below the kept part of every bin."""
     kept = [bin_.get(KEPT, 0.0) / (found.nodes * found.bin_s) for bin_ in found.bins]
     low = min(kept, default=0.0)
     return max(0.0, int(low * 10 - 0.5) / 10) if low > 0 else 0.0
 
 
-def _chart(found: Outcome) -> list[str]:
+def _chart(found: SimulationOutcome) -> list[str]:
     floor = _floor(found)
     parts = []
     for tick in range(5):
@@ -93,7 +93,7 @@ def _chart(found: Outcome) -> list[str]:
     return parts
 
 
-def _share(found: Outcome, bin_: dict[str, float], cause: str) -> float:
+def _share(found: SimulationOutcome, bin_: dict[str, float], cause: str) -> float:
     return max(0.0, bin_.get(cause, 0.0) / (found.nodes * found.bin_s))
 
 
@@ -108,7 +108,7 @@ def _area(cause: str, low: list[float], top: list[float], floor: float) -> str:
     return f'<polygon fill="{HUES[cause]}" points="{" ".join([*there, *reversed(back)])}"/>'
 
 
-def _bars(found: Outcome, rows: list[tuple[str, float]], y: float) -> list[str]:
+def _bars(found: SimulationOutcome, rows: list[tuple[str, float]], y: float) -> list[str]:
     whole_s = found.nodes * found.days * 86_400.0
     most = max((spent for _, spent in rows), default=1.0)
     parts = [_text(LEFT, y, "Where the rest went, in part of all node-time", "ink")]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from controlplane.simulation.costs import Setup
     from controlplane.simulation.failures import Failures
-    from controlplane.simulation.outcome import Outcome
+    from controlplane.simulation.outcome import SimulationOutcome
 
 
-def simulate(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> Outcome:
+def simulate(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> SimulationOutcome:
     """Simulate these failures. `cpu` returns the processor time (s) spent so far.
 
     Raises FailureInputError when the setup is not possible, SimulationError when the core ends the job."""
@@ -27,7 +27,7 @@ def simulate(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> Outc
         return _lived(setup, failures, cpu)
 
 
-def _lived(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> Outcome:
+def _lived(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> SimulationOutcome:
     world = World(setup, failures)
     began = cpu()
     world.run()

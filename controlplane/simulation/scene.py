@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.analysis.goodput import Ledger
+from controlplane.analysis.goodput import NodeTimeLedger
 from controlplane.simulation.agents import Agent
-from controlplane.simulation.clock import Clock
-from controlplane.simulation.training import Training
+from controlplane.simulation.clock import VirtualClock
+from controlplane.simulation.training import SimulatedTraining
 
 if TYPE_CHECKING:
     from controlplane.simulation.costs import Setup
@@ -25,10 +25,10 @@ class Scene:
     def __init__(self, setup: Setup) -> None:
         setup.check()
         self.setup = setup
-        self.clock = Clock()
+        self.clock = VirtualClock()
         self.end_s = setup.days * 86_400.0
-        self.ledger = Ledger(self.end_s / BINS)
-        self.training = Training(setup, self.ledger)
+        self.ledger = NodeTimeLedger(self.end_s / BINS)
+        self.training = SimulatedTraining(setup, self.ledger)
         width = len(str(setup.nodes - 1))
         self.agents = [Agent(f"n{number:0{width}}") for number in range(setup.nodes)]
         self.by_name = {agent.name: agent for agent in self.agents}

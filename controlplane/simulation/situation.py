@@ -22,7 +22,7 @@ _PHASES = {
 """What time is lost to in each phase of the job; phases that are not here change nothing."""
 
 
-class Situation:
+class SimulatedSituation:
     """The present cause of lost time, which counts while no rank trains.
 
     The cause is `start` until training begins for the first time."""

@@ -23,7 +23,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TraceEvent:
     """One event of a trace."""
 
     index: int  # in the list
@@ -91,7 +91,7 @@ def _missing(where: str, name: str, row: dict[str, Any]) -> FailureInputError:
     return FailureInputError(f"{where} has no {name}: {mend}")
 
 
-def _entry(index: int, where: str, row: Any) -> Entry:
+def _entry(index: int, where: str, row: Any) -> TraceEvent:
     if not isinstance(row, dict):
         raise FailureInputError(f"{where} is a {type(row).__name__}: give an object with {', '.join(NEEDED)}")
     for name in NEEDED:
@@ -104,7 +104,7 @@ def _entry(index: int, where: str, row: Any) -> Entry:
         near = difflib.get_close_matches(str(kind), KINDS, n=1)
         hint = f"did you mean {near[0]}" if near else f"known are {' and '.join(KINDS)}"
         raise FailureInputError(f"{where}: event_type {kind!r} is unknown: {hint}")
-    return Entry(index, where, str(node), _time(where, row["event_time"]), kind == KINDS[0], _cause(row))
+    return TraceEvent(index, where, str(node), _time(where, row["event_time"]), kind == KINDS[0], _cause(row))
 
 
 def _time(where: str, value: Any) -> float:
@@ -124,12 +124,12 @@ def _cause(row: dict[str, Any]) -> str:
     return str(fault.get("Class") or fault.get("Level") or "unknown")
 
 
-def _unsorted(entries: list[Entry]) -> tuple[str, ...]:
+def _unsorted(entries: list[TraceEvent]) -> tuple[str, ...]:
     back = sum(1 for a, b in itertools.pairwise(entries) if b.at_s < a.at_s)
     return (f"{back} entries were not in the order of time: sorted",) if back else ()
 
 
-def _numbers(entries: list[Entry], nodes: int) -> dict[str, int]:
+def _numbers(entries: list[TraceEvent], nodes: int) -> dict[str, int]:
     """Number the trace's nodes in the order in which they are first named."""
     names: dict[str, int] = {}
     for entry in entries:
@@ -141,8 +141,8 @@ def _numbers(entries: list[Entry], nodes: int) -> dict[str, int]:
     return names
 
 
-def _paired(entries: list[Entry], names: dict[str, int]) -> tuple[tuple[Outage, ...], tuple[str, ...]]:
-    open_: dict[str, list[Entry]] = {}
+def _paired(entries: list[TraceEvent], names: dict[str, int]) -> tuple[tuple[Outage, ...], tuple[str, ...]]:
+    open_: dict[str, list[TraceEvent]] = {}
     outages: list[Outage] = []
     orphans = 0
     for entry in entries:
@@ -165,6 +165,6 @@ def _paired(entries: list[Entry], names: dict[str, int]) -> tuple[tuple[Outage, 
     return joined, tuple(f"{count} {what}" for count, what in told if count)
 
 
-def _outage(names: dict[str, int], first: Entry, end_s: float) -> Outage:
+def _outage(names: dict[str, int], first: TraceEvent, end_s: float) -> Outage:
     # At least a second: an outage that ends when it starts would count as the death of a process only.
     return Outage(names[first.node], first.at_s, max(end_s, first.at_s + 1.0), first.cause)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.goodput import KEPT
 
 if TYPE_CHECKING:
-    from controlplane.analysis.goodput import Ledger
+    from controlplane.analysis.goodput import NodeTimeLedger
     from controlplane.simulation.costs import Setup
 
 
 @dataclass(slots=True)
-class Stretch:
+class TrainedStretch:
     """The training of one generation. Times in s."""
 
     generation: int
@@ -29,14 +29,14 @@ class Stretch:
     ended_at: float = -1.0  # when it was halted; negative: it goes on
 
 
-class Training:
+class SimulatedTraining:
     """The one job's progress."""
 
-    def __init__(self, setup: Setup, ledger: Ledger) -> None:
+    def __init__(self, setup: Setup, ledger: NodeTimeLedger) -> None:
         self.setup = setup
         self.ledger = ledger
         self.kept_s = 0.0  # time (s) of training that was kept, on however many nodes
-        self.stretch: Stretch | None = None
+        self.stretch: TrainedStretch | None = None
 
     @property
     def on(self) -> bool:
@@ -51,7 +51,7 @@ class Training:
     def begin(self, generation: int, nodes: int, first: int, now: float) -> None:
         """Begin a stretch: all ranks of a generation train from step `first` on. Settles the one before."""
         self.settle(first, now)
-        self.stretch = Stretch(generation, nodes, first, now)
+        self.stretch = TrainedStretch(generation, nodes, first, now)
 
     def halt(self, now: float) -> None:
         """End the stretch's training: no rank gets any further."""

@@ -18,9 +18,9 @@ from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.state.job import ENDED
 from controlplane.simulation.costs import ETCD_S, NET_S
-from controlplane.simulation.orders import ORDERS, Orders
+from controlplane.simulation.orders import ORDERS, SimulatedOrders
 from controlplane.simulation.scene import Scene
-from controlplane.simulation.situation import Situation
+from controlplane.simulation.situation import SimulatedSituation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,8 +73,8 @@ class World(Scene):
         super().__init__(setup)
         self.failures = failures
         self.settings = settings or settings_of(setup)
-        self.situation = Situation(self)
-        self.orders = Orders(self, self.situation, self.feed, self.report, self.at_once)
+        self.situation = SimulatedSituation(self)
+        self.orders = SimulatedOrders(self, self.situation, self.feed, self.report, self.at_once)
         self.cluster = Cluster(self.settings)
         self.events = 0  # steps of the core
         self.heard_at = 0.0  # when (s) the core last heard of all nodes that are up

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 
-class Level(IntEnum):
+class EventLevel(IntEnum):
     """How important a line is; the lower, the more."""
 
     HEADLINE = 1  # failures, recoveries, checkpoints, the job's end
@@ -29,7 +29,7 @@ class Level(IntEnum):
 class Sentence:
     """One line of the journal in words."""
 
-    level: Level
+    level: EventLevel
     text: str
 
 
@@ -37,7 +37,7 @@ def tell(line: dict[str, Any]) -> Sentence:
     """Return a line as a sentence. A type without words of its own is shown as JSON, as a detail."""
     words = _WORDS.get(line["type"])
     sentence = words(line["body"]) if words is not None else None
-    return sentence or Sentence(Level.DETAIL, f"{line['type']} {json.dumps(line['body'])[:300]}")
+    return sentence or Sentence(EventLevel.DETAIL, f"{line['type']} {json.dumps(line['body'])[:300]}")
 
 
 def stamped(line: dict[str, Any]) -> str:
@@ -93,14 +93,14 @@ def _judged(body: Body) -> Sentence:
         f"{_head(verdict, body['incident'])}: {what}; "
         f"{plan['strategy'].replace('_', ' ')}: {headline(plan['reason'])}"
     )
-    return Sentence(Level.HEADLINE, text)
+    return Sentence(EventLevel.HEADLINE, text)
 
 
 def _incident(body: Body) -> Sentence:
     incident = body["incident"]
     head = _head(incident["verdict"], incident["id"])
     if incident["outcome"] == "open":
-        return Sentence(Level.DECISION, f"{head}: {phases(incident) or 'begins'}")
+        return Sentence(EventLevel.DECISION, f"{head}: {phases(incident) or 'begins'}")
     total = duration(sum(span for _, span in incident["phases_s"]))
     text = f"{head} {_outcome(incident, total)} ({phases(incident)})"
     restored = incident.get("restored", "")
@@ -108,7 +108,7 @@ def _incident(body: Body) -> Sentence:
         text += f"; state from {restored}"
     if incident.get("inexact"):
         text += f"; not exact: {incident['inexact']}"
-    return Sentence(Level.HEADLINE, text)
+    return Sentence(EventLevel.HEADLINE, text)
 
 
 def _outcome(incident: Body, total: str) -> str:
@@ -128,7 +128,7 @@ def _job(body: Body) -> Sentence:
     reason = f": {state['reason']}" if state["reason"] else ""
     loud = state["phase"] in ("finished", "failed", "stopped", "parked", "paused", "leaving")
     return Sentence(
-        Level.HEADLINE if loud else Level.DECISION, f"job {state['job']} {state['phase']}{reason}"
+        EventLevel.HEADLINE if loud else EventLevel.DECISION, f"job {state['job']} {state['phase']}{reason}"
     )
 
 
@@ -136,7 +136,7 @@ def _checkpoint(body: Body) -> Sentence:
     record, outcome = body["record"], body["outcome"]
     extent = f", {record['kind']}, {size(record['bytes_written'])} written" if record else ""
     reason = f": {body['reason']}" if body["reason"] else ""
-    level = Level.DECISION if outcome in _QUIET else Level.HEADLINE
+    level = EventLevel.DECISION if outcome in _QUIET else EventLevel.HEADLINE
     return Sentence(
         level, f"checkpoint {body['checkpoint']} {outcome}{extent if outcome == 'committed' else ''}{reason}"
     )
@@ -151,77 +151,80 @@ def _report(body: Body) -> Sentence | None:
     failure = status["failure"]
     rank = f" (rank {status['rank']})" if status["rank"] >= 0 else ""
     if failure is None:
-        return Sentence(Level.DETAIL, f"{body['node']}: {status['member']}{rank} {status['phase']}")
-    return Sentence(Level.DECISION, f"{body['node']}: {status['member']}{rank} {failure['message']}")
+        return Sentence(EventLevel.DETAIL, f"{body['node']}: {status['member']}{rank} {status['phase']}")
+    return Sentence(EventLevel.DECISION, f"{body['node']}: {status['member']}{rank} {failure['message']}")
 
 
 def _order_failed(body: Body) -> Sentence:
-    return Sentence(Level.DECISION, f"{body['node']}: {body['member']}: {body['failure']['message']}")
+    return Sentence(EventLevel.DECISION, f"{body['node']}: {body['member']}: {body['failure']['message']}")
 
 
 def _device(body: Body) -> Sentence:
     state = "healthy" if body["healthy"] else f"bad: {body['reason']}"
-    return Sentence(Level.DECISION, f"{body['node']}: device {body['device']} {state}")
+    return Sentence(EventLevel.DECISION, f"{body['node']}: device {body['device']} {state}")
 
 
 def _joined(body: Body) -> Sentence:
     return Sentence(
-        Level.DECISION, f"node {body['node']} joined from {body['address']}, room for {body['slots']} ranks"
+        EventLevel.DECISION,
+        f"node {body['node']} joined from {body['address']}, room for {body['slots']} ranks",
     )
 
 
-def _phrase(level: Level, pattern: str) -> Callable[[Body], Sentence]:
+def _phrase(level: EventLevel, pattern: str) -> Callable[[Body], Sentence]:
     return lambda body: Sentence(level, pattern.format_map(body))
 
 
 def _loaded(body: Body) -> Sentence:
     if body["reason"]:
         return Sentence(
-            Level.DECISION, f"checkpoint {body['checkpoint']} could not be loaded: {body['reason']}"
+            EventLevel.DECISION, f"checkpoint {body['checkpoint']} could not be loaded: {body['reason']}"
         )
-    return Sentence(Level.HEADLINE, f"checkpoint {body['checkpoint']} loaded: training goes on from it")
+    return Sentence(EventLevel.HEADLINE, f"checkpoint {body['checkpoint']} loaded: training goes on from it")
 
 
 def _troubled(pattern: str) -> Callable[[Body], Sentence | None]:
     """Return a function that makes a DECISION of a line with a reason; a line without one is a detail."""
-    return lambda body: Sentence(Level.DECISION, pattern.format_map(body)) if body["reason"] else None
+    return lambda body: Sentence(EventLevel.DECISION, pattern.format_map(body)) if body["reason"] else None
 
 
 _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
-    "Elected": _phrase(Level.DECISION, "this coordinator leads, term {term}"),
+    "Elected": _phrase(EventLevel.DECISION, "this coordinator leads, term {term}"),
     "NodeJoined": _joined,
-    "NodeBroken": _phrase(Level.DECISION, "node {node}: connection broken: {reason}"),
+    "NodeBroken": _phrase(EventLevel.DECISION, "node {node}: connection broken: {reason}"),
     "DeviceReport": _device,
     "MemberReport": _report,
     "OrderFailed": _order_failed,
-    "PersistFailed": _phrase(Level.DECISION, "checkpoint {checkpoint} could not be made durable: {reason}"),
+    "PersistFailed": _phrase(
+        EventLevel.DECISION, "checkpoint {checkpoint} could not be made durable: {reason}"
+    ),
     "Loaded": _loaded,
     "Mirrored": _troubled("checkpoint {checkpoint} is not on the second storage: {reason}"),
     "Collected": _troubled("old checkpoints of {job} are still on storage: {reason}"),
     "Scrubbed": _troubled("checkpoint {checkpoint} was read again: {reason}"),
-    "CheckpointAsked": _phrase(Level.DECISION, "{member} asks for a checkpoint of step {step}"),
+    "CheckpointAsked": _phrase(EventLevel.DECISION, "{member} asks for a checkpoint of step {step}"),
     "CheckpointTold": _phrase(
-        Level.DECISION, "{member} is told: checkpoint {checkpoint} {outcome}: {reason}"
+        EventLevel.DECISION, "{member} is told: checkpoint {checkpoint} {outcome}: {reason}"
     ),
     "Collect": lambda body: Sentence(
-        Level.DECISION, f"{body['node']}: delete checkpoints {', '.join(body['remove'])} from storage"
+        EventLevel.DECISION, f"{body['node']}: delete checkpoints {', '.join(body['remove'])} from storage"
     ),
     "Scrub": lambda body: Sentence(
-        Level.DECISION, f"{body['node']}: read checkpoint {body['record']['id']} again"
+        EventLevel.DECISION, f"{body['node']}: read checkpoint {body['record']['id']} again"
     ),
     "Published": _troubled("checkpoint {checkpoint} could not be published: {reason}"),
-    "StoreFailed": _phrase(Level.DECISION, "etcd did not take it: {reason}"),
-    "JobStopRequested": _phrase(Level.HEADLINE, "job {job} shall stop: {reason}"),
-    "JobSubmitted": lambda body: Sentence(Level.DECISION, f"job {body['spec']['job']} submitted"),
-    "Refuse": _phrase(Level.DECISION, "node {node} refused: {reason}"),
-    "Kill": _phrase(Level.DECISION, "{member} on {node} is killed: {reason}"),
-    "Interrupt": _phrase(Level.DECISION, "generation {generation} stops on {node}: {reason}"),
+    "StoreFailed": _phrase(EventLevel.DECISION, "etcd did not take it: {reason}"),
+    "JobStopRequested": _phrase(EventLevel.HEADLINE, "job {job} shall stop: {reason}"),
+    "JobSubmitted": lambda body: Sentence(EventLevel.DECISION, f"job {body['spec']['job']} submitted"),
+    "Refuse": _phrase(EventLevel.DECISION, "node {node} refused: {reason}"),
+    "Kill": _phrase(EventLevel.DECISION, "{member} on {node} is killed: {reason}"),
+    "Interrupt": _phrase(EventLevel.DECISION, "generation {generation} stops on {node}: {reason}"),
     "Judged": _judged,
     "IncidentChanged": _incident,
     "JobChanged": _job,
     "CheckpointChanged": _checkpoint,
     "Note": lambda body: Sentence(
-        Level.HEADLINE if body["kind"] in _LOUD_NOTES else Level.DECISION,
+        EventLevel.HEADLINE if body["kind"] in _LOUD_NOTES else EventLevel.DECISION,
         f"{body['kind']}: {body['subject']}: {body['reason']}",
     ),
 }

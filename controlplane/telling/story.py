@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from controlplane.telling import repeating
-from controlplane.telling.event_text import Level, headline, tell, whom
+from controlplane.telling.event_text import EventLevel, headline, tell, whom
 from controlplane.telling.lines import Line, job_of
 from controlplane.telling.quantities import duration
 
@@ -120,7 +120,7 @@ class Teller:
         story = self._open.get(job)
         if story is not None and len(story.lines) < TIMELINE_MAX:
             sentence = tell(line)
-            if sentence.level <= Level.DECISION:
+            if sentence.level <= EventLevel.DECISION:
                 story.lines.append((line["wall_s"], headline(sentence.text)))
         if line["type"] == "JobChanged" and body["state"]["phase"] in ENDED:
             self._open.pop(job, None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.rank_state import RankState
-    from holdfast.snapshots.plan import Plan
+    from holdfast.snapshots.plan import SnapshotPlan
 
 LOOK_EVERY = 100
 """Steps between two comparisons if no snapshots are taken."""
@@ -105,7 +105,7 @@ class Equality:
             )
         self._silent = ranks
 
-    def _plan(self) -> Plan | None:
+    def _plan(self) -> SnapshotPlan | None:
         state = self._state
         if not state.tracked.objects:
             return None

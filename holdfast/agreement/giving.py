@@ -11,7 +11,7 @@ from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.snapshots import plan
 from holdfast.state import digest
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from holdfast.rank_state import RankState
@@ -43,9 +43,9 @@ def give(state: RankState, names: list[str], columns: int) -> None:
             transfer.take(route, sizes[source][key], alone)
 
 
-def _alone(tracked: Tracked, name: str) -> Tracked:
+def _alone(tracked: TrackedState, name: str) -> TrackedState:
     """A Tracked that holds only this object."""
-    alone = Tracked()
+    alone = TrackedState()
     alone.objects, alone.claims = {name: tracked.objects[name]}, {name: tracked.claims[name]}
     alone.at = tracked.at
     return alone

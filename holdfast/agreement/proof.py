@@ -23,8 +23,8 @@ from holdfast.state import tracked as state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.snapshots.plan import Part, Plan
-    from holdfast.state.tracked import Tracked
+    from holdfast.snapshots.plan import ObjectPlan, SnapshotPlan
+    from holdfast.state.tracked import TrackedState
 
 SLICE_BYTES = 1 << 20
 """Bytes of one object that one look covers: less than half a millisecond of one core."""
@@ -53,19 +53,19 @@ class _Known:
 class Proof:
     """Computes the numbers of the tracked objects."""
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
-        self._plan: weakref.ref[Plan] | None = None  # weak: it must not keep a model alive
+        self._plan: weakref.ref[SnapshotPlan] | None = None  # weak: it must not keep a model alive
         self._known: dict[str, _Known] = {}
 
-    def rows(self, plan: Plan, look: int | None) -> list[int]:
+    def rows(self, plan: SnapshotPlan, look: int | None) -> list[int]:
         """The numbers of each object, NUMBERS of them. `look`: the number of the slice; None: everything."""
         if self._plan is None or plan is not self._plan():
             known: dict[str, _Known] = {}
             self._plan, self._known = weakref.ref(plan, lambda _: known.clear()), known
         return [number for part in plan.parts for number in self._row(plan, part, look)]
 
-    def _row(self, plan: Plan, part: Part, look: int | None) -> list[int]:
+    def _row(self, plan: SnapshotPlan, part: ObjectPlan, look: int | None) -> list[int]:
         if self._tracked.claims[part.name].per_rank:
             return [0] * NUMBERS
         known, found = self._know(part), []
@@ -80,7 +80,7 @@ class Proof:
             found.append(digest.number(forms + text + seen.to_bytes(7, "big")))
         return found
 
-    def _know(self, part: Part) -> _Known:
+    def _know(self, part: ObjectPlan) -> _Known:
         known = self._known.get(part.name)
         if known is None or not part.kept:
             kinds: dict[str, list[int]] = {STATE: [], PARTS: [], BUFFERS: []}
@@ -96,7 +96,7 @@ class Proof:
             known = self._known[part.name] = _Known(formed, text)
         return known
 
-    def details(self, plan: Plan, wanted: set[int]) -> dict[str, dict[str, list[str]]]:
+    def details(self, plan: SnapshotPlan, wanted: set[int]) -> dict[str, dict[str, list[str]]]:
         """For the objects with these keys: by key, each thing's form (dtype and shape) and digest."""
         found: dict[str, dict[str, list[str]]] = {}
         for part in plan.parts:
@@ -106,7 +106,7 @@ class Proof:
                     found[str(key)] = dict(self._detail(plan, part, kind))
         return found
 
-    def _detail(self, plan: Plan, part: Part, kind: str) -> Iterator[tuple[str, list[str]]]:
+    def _detail(self, plan: SnapshotPlan, part: ObjectPlan, kind: str) -> Iterator[tuple[str, list[str]]]:
         for index in self._know(part).kinds[kind][0]:
             tensor = plan.tensors[part.base + index]
             form = " ".join(str(word) for word in _form(part, index))
@@ -118,7 +118,7 @@ class Proof:
                 yield from ((path, ["", repr(value)]) for path, value in _leaves(tree, part.name))
 
 
-def group(tracked: Tracked, part: Part, kind: str = "state") -> str:
+def group(tracked: TrackedState, part: ObjectPlan, kind: str = "state") -> str:
     """A key for the ranks that hold the same content of this object.
 
     Those are the ranks of one stage that give the same shard name, and for DTensors the ranks that hold the
@@ -132,16 +132,16 @@ def group(tracked: Tracked, part: Part, kind: str = "state") -> str:
     return repr((kind, part.name, placed, place, tracked.claims[part.name].shard))
 
 
-def _key(tracked: Tracked, part: Part, kind: str) -> int:
+def _key(tracked: TrackedState, part: ObjectPlan, kind: str) -> int:
     return digest.number(group(tracked, part, kind).encode())
 
 
-def _form(part: Part, index: int) -> tuple[str, list[int]]:
+def _form(part: ObjectPlan, index: int) -> tuple[str, list[int]]:
     tensor = part.tensors[index]
     return str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
 
 
-def _buffers(part: Part) -> set[int]:
+def _buffers(part: ObjectPlan) -> set[int]:
     """The indices of a module's tensors that are its buffers."""
     if not isinstance(part.thing, torch.nn.Module):
         return set()
@@ -180,14 +180,14 @@ def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, tree
 
 
-def _canonical(part: Part, text: str) -> bytes:
+def _canonical(part: ObjectPlan, text: str) -> bytes:
     """The text without the order of keys and the numbers of tensors, which may differ between ranks."""
     if not text:
         return b""
     return json.dumps(_sorted(json.loads(text), part), separators=(",", ":")).encode()
 
 
-def _sorted(data: Any, part: Part) -> Any:
+def _sorted(data: Any, part: ObjectPlan) -> Any:
     if isinstance(data, list):
         return [_sorted(item, part) for item in data]
     if not isinstance(data, dict):

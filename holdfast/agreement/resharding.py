@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from holdfast.ipc.formation import Resume
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 
-def load(tracked: Tracked, resume: Resume) -> str:
+def load(tracked: TrackedState, resume: Resume) -> str:
     """Fill the tracked objects with this rank's part of the checkpoint.
 
     Returns what is taken from another rank instead ("buffers"); "" if nothing is. Raises RestoreError;
@@ -68,7 +68,7 @@ def _reading(resume: Resume) -> Iterator[None]:
         raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
 
 
-def _own_shard(tracked: Tracked, saved: dict[str, Any]) -> str:
+def _own_shard(tracked: TrackedState, saved: dict[str, Any]) -> str:
     """The id of the saved shard that is exactly this rank's; "" if its part must be cut from all shards.
 
     Raises SessionError if that is impossible."""
@@ -102,7 +102,7 @@ def _says(state_: Any, key: str) -> Any:
     return state_.get(key) if isinstance(state_, dict) else None
 
 
-def _plain_parameters(tracked: Tracked) -> list[str]:
+def _plain_parameters(tracked: TrackedState) -> list[str]:
     return [
         f"{name}.{path}"
         for name, thing in tracked.objects.items()
@@ -112,7 +112,7 @@ def _plain_parameters(tracked: Tracked) -> list[str]:
     ]
 
 
-def _prepare(tracked: Tracked, saved: Any) -> dict[str, set[int]]:
+def _prepare(tracked: TrackedState, saved: Any) -> dict[str, set[int]]:
     """Give the objects the modes and parameter groups of the saved state, before they are filled.
 
     Returns for each optimizer which of its parameters have saved state. Raises RestoreError."""
@@ -133,7 +133,7 @@ def _prepare(tracked: Tracked, saved: Any) -> dict[str, set[int]]:
     return held
 
 
-def _load_cut(tracked: Tracked, resume: Resume, held: dict[str, set[int]]) -> None:
+def _load_cut(tracked: TrackedState, resume: Resume, held: dict[str, set[int]]) -> None:
     for name, thing in tracked.objects.items():
         if isinstance(thing, torch.optim.Optimizer):
             materialise(thing, held.get(name))
@@ -148,7 +148,7 @@ def _load_cut(tracked: Tracked, resume: Resume, held: dict[str, set[int]]) -> No
     tracked.adopt_plain(names, plain, tensors)
 
 
-def _check_taken(tracked: Tracked, names: list[str], mine: Collection[str]) -> None:
+def _check_taken(tracked: TrackedState, names: list[str], mine: Collection[str]) -> None:
     """Raise RestoreError if the state has tensors of a module that this script's module does not have."""
     for name, thing in tracked.objects.items():
         if isinstance(thing, torch.nn.Module) and modes.is_live(thing, thing.state_dict()):

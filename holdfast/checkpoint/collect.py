@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from holdfast.checkpoint.format.manifest_records import Manifest
-    from holdfast.checkpoint.format.names import Entry
+    from holdfast.checkpoint.format.names import StoredFile
     from holdfast.checkpoint.storage.store import Store
 
 GRACE_S = 3600.0
@@ -39,7 +39,7 @@ class Doomed:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CollectionPlan:
     """What would be deleted, in the order of the stages.
 
     - `removed`: ids of checkpoints that are not wanted any more.
@@ -63,7 +63,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CollectionOutcome:
     """What was deleted.
 
     - `removed`: ids of checkpoints that were removed.
@@ -84,10 +84,10 @@ class Outcome:
 class _Found:
     """What is in a job's folder, by kind."""
 
-    manifests: dict[str, Entry] = field(default_factory=dict)  # by id
-    pending: dict[str, Entry] = field(default_factory=dict)  # by file
-    parts: dict[str, Entry] = field(default_factory=dict)  # by file
-    bases: dict[str, list[Entry]] = field(default_factory=dict)  # chunks by base
+    manifests: dict[str, StoredFile] = field(default_factory=dict)  # by id
+    pending: dict[str, StoredFile] = field(default_factory=dict)  # by file
+    parts: dict[str, StoredFile] = field(default_factory=dict)  # by file
+    bases: dict[str, list[StoredFile]] = field(default_factory=dict)  # chunks by base
 
     @property
     def words(self) -> frozenset[str]:
@@ -104,7 +104,7 @@ def plan(
     *,
     now_s: float,
     grace_s: float = GRACE_S,
-) -> Plan:
+) -> CollectionPlan:
     """What would be deleted if the checkpoints `remove` are not wanted any more. Touches nothing.
 
     `keep`: ids that the coordinator knows. `busy`: bases that running saves write to. `now_s`: Unix time by
@@ -121,7 +121,7 @@ def plan(
     bases, chunks = ((), []) if blocked else _garbage(found, living, busy, old)
     gone = [checkpoint for checkpoint in found.manifests if checkpoint in set(remove)]
     folder = names.job_folder(job)
-    return Plan(
+    return CollectionPlan(
         job=job,
         removed=tuple(remove),
         manifests=_doomed(folder, (found.manifests[checkpoint] for checkpoint in gone)),
@@ -143,7 +143,7 @@ def run(
     *,
     now_s: float,
     grace_s: float = GRACE_S,
-) -> Outcome:
+) -> CollectionOutcome:
     """Delete it, under a lease on the storage. If it is killed at any moment, it can be run again.
 
     Raises LeaseHeldError if another collector runs, StorageError if the storage fails."""
@@ -167,7 +167,7 @@ def run(
             break
         store.sweep()
         store.flush()
-        return Outcome(tuple(remove), freed, files, reason, made.kept, bases)
+        return CollectionOutcome(tuple(remove), freed, files, reason, made.kept, bases)
 
 
 class _Old:
@@ -176,7 +176,7 @@ class _Old:
     def __init__(self, before_s: float) -> None:
         self._before_s = before_s
 
-    def __call__(self, entry: Entry) -> bool:
+    def __call__(self, entry: StoredFile) -> bool:
         return entry.modified_s is not None and entry.modified_s < self._before_s
 
 
@@ -190,30 +190,30 @@ def _find(store: Store, job: str, *, chunks: bool = True) -> _Found:
     return found
 
 
-def _sort_manifest(found: _Found, entry: Entry, file: str) -> None:
+def _sort_manifest(found: _Found, entry: StoredFile, file: str) -> None:
     checkpoint = file.removesuffix(".json")
     if _is_id(checkpoint) and file.endswith(".json"):
         found.manifests[checkpoint] = entry
 
 
-def _sort_pending(found: _Found, entry: Entry, file: str) -> None:
+def _sort_pending(found: _Found, entry: StoredFile, file: str) -> None:
     if names.split_draft(file):
         found.pending[file] = entry
 
 
-def _sort_part(found: _Found, entry: Entry, file: str) -> None:
+def _sort_part(found: _Found, entry: StoredFile, file: str) -> None:
     if names.split_draft(file):
         found.parts[file] = entry
 
 
-def _sort_chunk(found: _Found, entry: Entry, file: str) -> None:
+def _sort_chunk(found: _Found, entry: StoredFile, file: str) -> None:
     base, _, rest = file.partition("/")
     folder, _, chunk = rest.partition("/")
     if _is_id(base) and folder == "chunks" and names.split_chunk(chunk):
         found.bases.setdefault(base, []).append(entry)
 
 
-_SORTERS: dict[str, Callable[[_Found, Entry, str], None]] = {
+_SORTERS: dict[str, Callable[[_Found, StoredFile, str], None]] = {
     "manifests": _sort_manifest,
     "pending": _sort_pending,
     "parts": _sort_part,
@@ -231,7 +231,7 @@ def _is_id(checkpoint: str) -> bool:
 
 def _drafts(
     found: _Found, remove: Collection[str], keep: Collection[str], busy: Collection[str], old: _Old
-) -> list[Entry]:
+) -> list[StoredFile]:
     """What saves have left behind: of checkpoints that are removed, published, or were given up."""
     gone = []
     for file, entry in (*found.pending.items(), *found.parts.items()):
@@ -268,17 +268,17 @@ def _living(
     return named, ""
 
 
-def _read(store: Store, job: str, entry: Entry, checkpoint: str) -> Manifest:
+def _read(store: Store, job: str, entry: StoredFile, checkpoint: str) -> Manifest:
     content = store.read(f"{names.job_folder(job)}/{entry.name}", MANIFEST_BYTES_MAX)
     return unseal(content, job, checkpoint)
 
 
 def _garbage(
     found: _Found, living: dict[str, set[tuple[str, str]]], busy: Collection[str], old: _Old
-) -> tuple[list[str], list[Entry]]:
+) -> tuple[list[str], list[StoredFile]]:
     """The bases to be deleted as a whole, and all chunks to be deleted."""
     whole: list[str] = []
-    gone: list[Entry] = []
+    gone: list[StoredFile] = []
     for base, entries in found.bases.items():
         if base in busy:
             continue
@@ -290,15 +290,15 @@ def _garbage(
     return whole, gone
 
 
-def _chunk(entry: Entry) -> tuple[str, str] | None:
+def _chunk(entry: StoredFile) -> tuple[str, str] | None:
     return names.split_chunk("/".join(entry.name.split("/")[-2:]))
 
 
-def _doomed(folder: str, entries: Iterable[Entry]) -> tuple[Doomed, ...]:
+def _doomed(folder: str, entries: Iterable[StoredFile]) -> tuple[Doomed, ...]:
     return tuple(Doomed(f"{folder}/{entry.name}", entry.size) for entry in entries)
 
 
-def _delete(store: Store, doomed: Sequence[Doomed], held: lease.Lease) -> int:
+def _delete(store: Store, doomed: Sequence[Doomed], held: lease.CollectorLease) -> int:
     """Delete these files. Returns the bytes they had."""
     with ThreadPoolExecutor(_DELETERS, "collect") as pool:
         for start in range(0, len(doomed), _RENEW_EVERY):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.checkpoint.format.chunks import Chunk
-    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
     from holdfast.checkpoint.storage.store import Store
     from holdfast.ipc.arena import Arena
 
@@ -168,7 +168,7 @@ def verify(
     return manifest
 
 
-def shard_of(manifest: Manifest, word: str) -> Shard:
+def shard_of(manifest: Manifest, word: str) -> ManifestShard:
     """One shard of a checkpoint. Raises CheckpointRefused if it has none of that id."""
     for shard in manifest.shards:
         if shard.shard == word:
@@ -198,7 +198,7 @@ def _fetch(
     _each(store, manifest, [number for number, wanted in enumerate(targets) if wanted], one)
 
 
-def _targets(manifest: Manifest, shard: Shard, area: tuple[int, int]) -> list[list[_Target]]:
+def _targets(manifest: Manifest, shard: ManifestShard, area: tuple[int, int]) -> list[list[_Target]]:
     """For each chunk, what of it lies in this area of the slot."""
     targets: list[list[_Target]] = [[] for _ in manifest.chunks]
     for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):

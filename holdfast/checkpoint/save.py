@@ -21,9 +21,9 @@ from holdfast.checkpoint.format import cutting, names
 from holdfast.checkpoint.format import parts as parting
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 from holdfast.checkpoint.format.manifest import seal as seal_manifest
-from holdfast.checkpoint.format.parts import Part
+from holdfast.checkpoint.format.parts import ManifestPart
 from holdfast.checkpoint.format.records import CheckpointPart
-from holdfast.checkpoint.writing import Target, Writing
+from holdfast.checkpoint.writing import ChunkTarget, Writing
 from holdfast.ipc import layout
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ def persist_part(
     _check_words(order, codec, share, shares)
     tensors, state = _content(slot)
     index = bases.index(store, job, base)
-    writing = Writing(store, Target(job, base, checkpoint, shard, codec), index, tensors, slot.memory)
+    writing = Writing(store, ChunkTarget(job, base, checkpoint, shard, codec), index, tensors, slot.memory)
     writing.stop = stop or writing.stop
     cuts = cutting.plan(tensors, shares)[share]
     found = writing.run(cuts)
     if not slot.current():
         raise CheckpointError(f"checkpoint {checkpoint}: its snapshot was overwritten while it was read")
-    part = Part(
+    part = ManifestPart(
         **asdict(order),
         shard=shard,
         share=share,
@@ -117,7 +117,7 @@ def persist_part(
     return told(part, member, digest, sum(cut.nbytes for cut in cuts), writing.written)
 
 
-def told(part: Part, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
+def told(part: ManifestPart, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
     """The record of a durable part that is sent to the coordinator."""
     return CheckpointPart(
         job=part.job,
@@ -135,7 +135,7 @@ def told(part: Part, member: str, digest: str, nbytes: int, written: int) -> Che
     )
 
 
-def keep(store: Store, part: Part) -> str:
+def keep(store: Store, part: ManifestPart) -> str:
     """Make the chunks durable, then the part that names them. Returns its digest."""
     content, digest = parting.seal(part)
     store.flush()
@@ -245,7 +245,7 @@ def _check_slot(slot: SlotView, order: _Order, shard: str) -> None:
         )
     try:
         held = layout.shard(slot.header)
-    except layout.LayoutError as error:
+    except layout.SlotLayoutError as error:
         raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
     if held != shard:
         raise CheckpointError(f"checkpoint {order.id}: the slot holds shard {held}, not {shard}")
@@ -254,7 +254,7 @@ def _check_slot(slot: SlotView, order: _Order, shard: str) -> None:
 def _content(slot: SlotView) -> tuple[tuple[Tensor, ...], object]:
     try:
         return layout.decode(slot.header, slot.data_bytes)
-    except layout.LayoutError as error:
+    except layout.SlotLayoutError as error:
         raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
 
 
@@ -278,7 +278,7 @@ def placed(
     return tuple(tuple(pieces) for pieces in places)
 
 
-def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Part:
+def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> ManifestPart:
     try:
         content = store.read(names.part(job, checkpoint, told.digest), MANIFEST_BYTES_MAX)
     except FileNotFoundError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubResult:
     """What was found. `failed`: what is wrong with each chunk that could not be repaired."""
 
     chunks: int
@@ -42,7 +42,7 @@ def scrub(
     mirror: Store | None = None,
     memory: Memory | None = None,
     stop: threading.Event | None = None,
-) -> Scrubbed:
+) -> ScrubResult:
     """Read every chunk of a checkpoint, one after the other, and repair what is not as it was written.
 
     Blocks; setting `stop` ends it at the next chunk, with a CheckpointError. Raises StorageError if the
@@ -60,7 +60,7 @@ def scrub(
             else:
                 failed.append(str(error))
     store.flush()
-    return Scrubbed(len(manifest.chunks), read, tuple(repaired), tuple(failed))
+    return ScrubResult(len(manifest.chunks), read, tuple(repaired), tuple(failed))
 
 
 def _repair(

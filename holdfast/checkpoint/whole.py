@@ -19,7 +19,7 @@ from holdfast.checkpoint.format import typed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.checkpoint.format.manifest_records import Manifest, Piece, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
     from holdfast.ipc.layout import Tensor
 
 DCP = "dcp"
@@ -92,11 +92,11 @@ def encode_dcp(plain: dict[str, Any], paths: dict[str, Path]) -> Any:
     return {DCP: {"entries": entries, "paths": [[name, list(path)] for name, path in paths.items()]}}
 
 
-def _kind(shard: Shard) -> str:
+def _kind(shard: ManifestShard) -> str:
     return DCP if isinstance(shard.state, dict) and DCP in shard.state else "objects"
 
 
-def _add_dcp(whole: Whole, manifest: Manifest, shard: Shard) -> None:
+def _add_dcp(whole: Whole, manifest: Manifest, shard: ManifestShard) -> None:
     for name, data in shard.state[DCP]["entries"]:
         whole.plain.setdefault(name, typed.decode(data, path=name))
     for name, path in shard.state[DCP]["paths"]:
@@ -114,7 +114,7 @@ class _Leaf:
     number: int
 
 
-def _add_objects(whole: Whole, manifest: Manifest, shard: Shard) -> None:
+def _add_objects(whole: Whole, manifest: Manifest, shard: ManifestShard) -> None:
     """Add a session's slot: {"objects": {name: {"state": ..., "rest": ...}}}.
 
     A tensor that no object names keeps the slot's name for it, so that nothing is left out."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint import priority
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from holdfast.checkpoint.format import chunks, codec, names, rows
-from holdfast.checkpoint.format.chunks import BaseIndex, Chunk, Claims, Place, Ref, Seen
+from holdfast.checkpoint.format.chunks import BaseIndex, Chunk, ChunkClaims, Place, Ref, Seen
 from holdfast.checkpoint.format.names import PLAIN
 from holdfast.checkpoint.reading import read_chunk
 
@@ -36,7 +36,7 @@ storage, which is thus always busy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChunkTarget:
     """Where the chunks belong."""
 
     job: str
@@ -52,14 +52,19 @@ class Writing:
     `written`: bytes stored so far. Set `stop` to end it at the next chunk."""
 
     def __init__(
-        self, store: Store, target: Target, index: BaseIndex, tensors: tuple[Tensor, ...], memory: memoryview
+        self,
+        store: Store,
+        target: ChunkTarget,
+        index: BaseIndex,
+        tensors: tuple[Tensor, ...],
+        memory: memoryview,
     ) -> None:
         self.written = 0
         self.stop = threading.Event()
         self._store, self._target, self._index = store, target, index
         self._tensors, self._memory = tensors, memory
         self._seen: dict[Place, Seen] = {}
-        self._claims = Claims()
+        self._claims = ChunkClaims()
         self._lock = threading.Lock()
         self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
 

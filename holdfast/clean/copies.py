@@ -17,7 +17,7 @@ SMALL_BYTES = 1 << 20
 """Plain tensors up to this size are copied together."""
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """Where a module keeps a tensor: the dict of its buffers or parameters, and the key in it."""
 
     container: dict[str, torch.Tensor | None]
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 class _Pack:
     """Small plain tensors of one dtype on one device, copied together."""
 
-    places: list[Place]
+    places: list[TensorPlace]
     tensors: list[torch.Tensor]
     live: list[torch.Tensor]  # the same memory, detached
     flat: list[torch.Tensor]  # the same memory, each as one dimension
@@ -52,7 +52,7 @@ class _Pack:
 class _Single:
     """A tensor that is copied by itself: large, not contiguous, or a DTensor."""
 
-    place: Place
+    place: TensorPlace
     tensor: torch.Tensor
     live: torch.Tensor  # this rank's memory, detached
     form: built.Forms
@@ -64,14 +64,14 @@ class _Single:
         return self.place.tensor is self.tensor and self.form.same()
 
 
-class Copies:
+class TensorCopies:
     """The tensors at these places, copied again at every step and put back on demand."""
 
-    def __init__(self, places: Iterable[Place] = ()) -> None:
+    def __init__(self, places: Iterable[TensorPlace] = ()) -> None:
         self._places = list(places)
         self._packs: list[_Pack] = []
         self._singles: list[_Single] = []
-        self._absent: list[Place] = []
+        self._absent: list[TensorPlace] = []
         self._planned = False
 
     def keep(self) -> None:
@@ -128,7 +128,7 @@ class Copies:
     def _plan(self) -> None:
         """Sort the places' present tensors into packs and singles, and copy them."""
         self._planned, self._packs, self._singles, self._absent = True, [], [], []
-        packs: dict[tuple[torch.dtype, torch.device], list[tuple[Place, torch.Tensor]]] = {}
+        packs: dict[tuple[torch.dtype, torch.device], list[tuple[TensorPlace, torch.Tensor]]] = {}
         for place in self._places:
             tensor = place.tensor
             if tensor is None:
@@ -141,7 +141,7 @@ class Copies:
         self._packs = [_pack(members) for members in packs.values()]
 
 
-def _pack(members: Sequence[tuple[Place, torch.Tensor]]) -> _Pack:
+def _pack(members: Sequence[tuple[TensorPlace, torch.Tensor]]) -> _Pack:
     tensors = [tensor for _, tensor in members]
     live = [tensor.detach() for tensor in tensors]
     flat = [tensor.view(-1) for tensor in live]
@@ -156,7 +156,7 @@ def _plain(tensor: torch.Tensor) -> bool:
     return simple and tensor.is_contiguous() and tensor.nbytes <= SMALL_BYTES
 
 
-def _put(place: Place, tensor: torch.Tensor, live: torch.Tensor) -> None:
+def _put(place: TensorPlace, tensor: torch.Tensor, live: torch.Tensor) -> None:
     """Put the same tensor back in its place, with the memory and form that it had."""
     if place.tensor is not tensor:
         place.container[place.key] = tensor

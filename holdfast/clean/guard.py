@@ -30,7 +30,7 @@ from holdfast.state import tracked as state
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 DIRTY = -1
 """The answer of `settle` if the state is not clean."""
@@ -40,7 +40,7 @@ log = logging.getLogger("holdfast.sdk")
 class Guard:
     """Watches the tracked objects through each step."""
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
         self._hooks: list[Any] = []
         self._unowned = Unowned(tracked)
@@ -50,9 +50,9 @@ class Guard:
         # State of the small objects at the anchor; None: one did not give its state.
         self._small: dict[str, Any] | None = {}
         self._complained = False
-        self._modes = modes.Kept()
+        self._modes = modes.ModesAtStart()
         self._groups: list[list[dict[str, Any]]] = []
-        self._random: randomness.Kept | None = None
+        self._random: randomness.GeneratorsAtStart | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
         self._begun: list[int] = []
         self._ended: list[int] = []
@@ -90,7 +90,7 @@ class Guard:
         """Release the objects and what was kept of them."""
         self.arm()
         self._small, self._groups, self._random = {}, [], None
-        self._modes = modes.Kept()
+        self._modes = modes.ModesAtStart()
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """Begin a step. `whole`: keep a copy of everything until it is complete."""
@@ -230,10 +230,10 @@ class Guard:
         self._unowned.begin(counted=self.skippable)
         self._small, self._modes = (
             self._copy_small(),
-            modes.Kept(self._tracked.modules, self._tracked.optimizers),
+            modes.ModesAtStart(self._tracked.modules, self._tracked.optimizers),
         )
         self._groups = [_options(optimizer) for optimizer in self._tracked.optimizers]
-        self._random = randomness.Kept() if keep_random else None
+        self._random = randomness.GeneratorsAtStart() if keep_random else None
 
     def _copy_small(self) -> dict[str, Any] | None:
         """Copies of the small objects' state. None if one raises: that costs retries, not the training."""

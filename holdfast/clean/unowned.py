@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.clean.copies import SMALL_BYTES, Copies, Place
+from holdfast.clean.copies import SMALL_BYTES, TensorCopies, TensorPlace
 from holdfast.state import built, digest, shards
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 ROOM_BYTES = 64 << 20
 """The largest total size of the tensors that are copied because they were seen to move; or the size of all
@@ -38,7 +38,7 @@ log = logging.getLogger("holdfast.sdk")
 class _Still:
     """A tensor that has not been seen to move."""
 
-    place: Place
+    place: TensorPlace
     tensor: torch.Tensor
     version: int
     bits: int
@@ -55,7 +55,7 @@ class _Still:
 class Unowned:
     """The tensors of tracked modules that no tracked optimizer owns."""
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
         self._movers: set[str] = set()  # names of tensors that were seen to move
         self._strays: set[int] = set()  # ids of owned parameters that move outside of their optimizer
@@ -66,10 +66,12 @@ class Unowned:
         self._told: set[str] = set()  # names that were logged as too large
         self._entries = built.Entries((), ())
         self._submodules = built.Submodules(())
-        self._owned: list[tuple[Place, torch.Tensor]] = []  # the places of parameters that optimizers own
-        self._by_hand: list[Place] = []
+        self._owned: list[
+            tuple[TensorPlace, torch.Tensor]
+        ] = []  # the places of parameters that optimizers own
+        self._by_hand: list[TensorPlace] = []
         self._stale = True  # the plan must be made again
-        self._copies = Copies()
+        self._copies = TensorCopies()
         self._begun = 0
 
     def arm(self) -> None:
@@ -148,8 +150,8 @@ class Unowned:
         """Decide which tensors are copied at each step and which are watched by their digests."""
         self._stills, self._too_large, self._stale = [], {}, False
         self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
-        small: list[Place] = []
-        moving: list[Place] = []
+        small: list[TensorPlace] = []
+        moving: list[TensorPlace] = []
         for place in self._places():
             tensor = place.tensor
             if tensor is None or (_is_buffer(tensor) and tensor.nbytes <= SMALL_BYTES):
@@ -162,9 +164,9 @@ class Unowned:
         self._by_hand = [place for place in own if id(place.tensor) not in self._strays]
         kept = self._within_room(moving)
         self._kept_strays = {id(place.tensor) for place in kept} & self._strays
-        self._copies = Copies([*small, *kept])
+        self._copies = TensorCopies([*small, *kept])
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[TensorPlace]:
         """The place of each tensor that no optimizer owns, each tensor once."""
         owned = {id(parameter) for parameter in owned_parameters(self._tracked)} - self._strays
         modules, seen = list(_named_modules(self._tracked)), set()
@@ -175,14 +177,14 @@ class Unowned:
                 for key, tensor in container.items():
                     if tensor is None and container is module._parameters:
                         continue
-                    place = Place(container, key, f"{root}.{key}")  # type: ignore[arg-type]
+                    place = TensorPlace(container, key, f"{root}.{key}")  # type: ignore[arg-type]
                     if tensor is not None and id(tensor) in owned:
                         self._owned.append((place, tensor))
                     elif tensor is None or id(tensor) not in seen:
                         seen.add(id(tensor))
                         yield place
 
-    def _still(self, place: Place, tensor: torch.Tensor) -> _Still:
+    def _still(self, place: TensorPlace, tensor: torch.Tensor) -> _Still:
         known = self._known.get(id(tensor))
         version = tensor._version
         if known is None or known[0]() is not tensor or known[1] != version:
@@ -190,7 +192,7 @@ class Unowned:
             self._known[id(tensor)] = known
         return _Still(place, tensor, version, known[2])
 
-    def _within_room(self, moving: list[Place]) -> list[Place]:
+    def _within_room(self, moving: list[TensorPlace]) -> list[TensorPlace]:
         owned_bytes = sum(shards.local(p).nbytes for p in owned_parameters(self._tracked))
         room, taken = max(ROOM_BYTES, owned_bytes), []
         for place in moving:
@@ -227,12 +229,12 @@ class Unowned:
         return bool(moved)
 
 
-def owned_parameters(tracked: Tracked) -> Iterator[torch.Tensor]:
+def owned_parameters(tracked: TrackedState) -> Iterator[torch.Tensor]:
     """The parameters that tracked optimizers step."""
     return chain.from_iterable(map(parameters_of, tracked.optimizers))
 
 
-def _named_modules(tracked: Tracked) -> Iterator[tuple[str, torch.nn.Module]]:
+def _named_modules(tracked: TrackedState) -> Iterator[tuple[str, torch.nn.Module]]:
     for name, thing in tracked.objects.items():
         if isinstance(thing, torch.nn.Module):
             for path, module in thing.named_modules():

@@ -9,7 +9,7 @@ from holdfast.data import contract
 from holdfast.errors import SessionError
 
 
-class Claims:
+class SeedClaims:
     """The data sets that seeds stand for in one generation."""
 
     def __init__(self, generation: int) -> None:

@@ -30,7 +30,7 @@ Windows = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OrderStretch:
     """A piece of the order.
 
     From position `first` on, the samples are those of the endless order over `n` samples with `seed`, as if
@@ -43,7 +43,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SampleOrder:
     """Which samples each batch of one stream has, from batch `batch` on, which begins at `position`."""
 
     n: int
@@ -51,12 +51,12 @@ class Order:
     seed: int
     batch: int = 0
     position: int = 0
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[OrderStretch, ...] = ()
 
     @classmethod
-    def new(cls, n: int, global_batch: int, seed: int) -> Order:
+    def new(cls, n: int, global_batch: int, seed: int) -> SampleOrder:
         """An order that has never changed."""
-        return cls(n, global_batch, seed, stretches=(Stretch(0, n, seed, 0),))
+        return cls(n, global_batch, seed, stretches=(OrderStretch(0, n, seed, 0),))
 
     @property
     def plain(self) -> bool:
@@ -85,7 +85,7 @@ class Order:
                 begin = until
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
-    def changed(self, batch: int, n: int, global_batch: int, seed: int) -> Order:
+    def changed(self, batch: int, n: int, global_batch: int, seed: int) -> SampleOrder:
         """The order that goes on with other sizes from this batch on."""
         position, stretches = self.start(batch), self.stretches
         current = next((s for s in reversed(stretches) if s.first <= position), stretches[0])
@@ -94,27 +94,27 @@ class Order:
             first = current.base + begun * current.n
             if n < current.n:
                 first = position
-            new = Stretch(first, n, seed, first - begun * n)
+            new = OrderStretch(first, n, seed, first - begun * n)
             stretches = (current, new) if first > position else (new,)
-        return Order(n, global_batch, seed, batch, position, stretches)
+        return SampleOrder(n, global_batch, seed, batch, position, stretches)
 
 
 @dataclass(slots=True)
-class Stream:
+class SampleStream:
     """One stream in use.
 
     - `orders`: its orders, oldest first, as far back as training may return.
     - `last`: the newest step that asked for samples of it."""
 
-    orders: list[Order]
+    orders: list[SampleOrder]
     last: int
 
     @property
-    def order(self) -> Order:
+    def order(self) -> SampleOrder:
         """The newest order."""
         return self.orders[-1]
 
-    def at(self, batch: int) -> Order:
+    def at(self, batch: int) -> SampleOrder:
         """The order that this batch belongs to. Raises SessionError if it is no longer known."""
         for order in reversed(self.orders):
             if order.batch <= batch:
@@ -125,7 +125,7 @@ class Stream:
             "checkpoint (run the same command again)"
         )
 
-    def change(self, order: Order) -> None:
+    def change(self, order: SampleOrder) -> None:
         """Go on with this order from its first batch on."""
         while self.orders and self.orders[-1].batch >= order.batch:
             self.orders.pop()
@@ -165,14 +165,14 @@ def lost(counted: int, batch: int, step: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StreamPosition:
     """The position of an iterable stream after a step: one encoded state per data-parallel replica."""
 
     global_batch: int
     states: tuple[bytes, ...]
 
 
-def tell(stream: Stream, batch: int, step: int) -> dict[str, Any]:
+def tell(stream: SampleStream, batch: int, step: int) -> dict[str, Any]:
     """A stream as plain data, for a state of `step` completed steps whose next batch is `batch`."""
     order = stream.at(batch)
     return {
@@ -186,15 +186,15 @@ def tell(stream: Stream, batch: int, step: int) -> dict[str, Any]:
     }
 
 
-def hear(entry: dict[str, Any]) -> Stream:
+def hear(entry: dict[str, Any]) -> SampleStream:
     """The stream that a state's header describes. Raises RestoreError."""
     try:
-        stretches = tuple(Stretch(*map(int, numbers)) for numbers in entry["stretches"])
+        stretches = tuple(OrderStretch(*map(int, numbers)) for numbers in entry["stretches"])
         n, global_batch, seed = (int(entry[name]) for name in ("n", "global_batch", "seed"))
-        order = Order(n, global_batch, seed, int(entry["batch"]), int(entry["position"]), stretches)
+        order = SampleOrder(n, global_batch, seed, int(entry["batch"]), int(entry["position"]), stretches)
         if not stretches or min(order.n, order.global_batch, *(s.n for s in stretches)) < 1:
             raise ValueError("no samples")
-        return Stream([order], int(entry["last"]))
+        return SampleStream([order], int(entry["last"]))
     except (LookupError, TypeError, ValueError) as error:
         raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from holdfast.data import sampler, sampling
-from holdfast.data.seeding import Aside, Collated, Fetched, Seeded, Started, Tag, Wanted
+from holdfast.data.seeding import Aside, Collated, FetchedBatch, Seeded, Tag, Wanted, WorkerInit
 from holdfast.data.stateful import StateLoader, end_workers, is_maker
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.data.sampler import Course
-    from holdfast.data.streams import Streams
+    from holdfast.data.streams import SampleStreams
     from holdfast.data.taking import Batch
 
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "in_order")
 """Options of DataLoader that follow from global_batch, micro and seed."""
 
 
-def make(streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) -> Loader | StateLoader:
+def make(streams: SampleStreams, dataset: Any, batch: Batch, options: dict[str, Any]) -> Loader | StateLoader:
     """The loader for this kind of data set. Raises SessionError."""
     for name in _OURS:
         if name in options:
@@ -53,7 +53,7 @@ class Loader(Taking):
 
     With `micro` it gives an iterator with a length over the step's micro-batches."""
 
-    def __init__(self, streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
+    def __init__(self, streams: SampleStreams, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
         sampler.check(len(dataset), batch.size, batch.micro, "session.loader")
         super().__init__(streams)
         self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
@@ -63,12 +63,12 @@ class Loader(Taking):
             Seeded(dataset),
             batch_sampler=self._feed,  # type: ignore[arg-type]  # what it gives is for Seeded alone
             collate_fn=Collated(collate),  # type: ignore[arg-type]
-            worker_init_fn=Started(options.pop("worker_init_fn", None)),
+            worker_init_fn=WorkerInit(options.pop("worker_init_fn", None)),
             generator=torch.Generator(),  # else each pass would draw from the script's generators
             **options,
         )
         self._course: Course | None = None
-        self._batches: Iterator[Fetched] | None = None
+        self._batches: Iterator[FetchedBatch] | None = None
         self._next = -1  # the step of the workers' next batch
 
     def __iter__(self) -> Loader:

@@ -13,25 +13,25 @@ from holdfast.errors import SessionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.data.contract import Held
+    from holdfast.data.contract import StreamPosition
 
 
-class Places:
+class StreamPositions:
     """The states of all iterable streams, by seed and completed steps."""
 
     def __init__(self) -> None:
         # By seed, then completed steps. None: consumed, and forgotten.
-        self._states: dict[int, dict[int, Held | None]] = {}
+        self._states: dict[int, dict[int, StreamPosition | None]] = {}
 
-    def hold(self, seed: int, step: int, held: Held) -> None:
+    def hold(self, seed: int, step: int, held: StreamPosition) -> None:
         """Keep the position of a stream after `step` completed steps."""
         self._states.setdefault(seed, {})[step] = held
 
-    def hear(self, seed: int, step: int, held: Held) -> None:
+    def hear(self, seed: int, step: int, held: StreamPosition) -> None:
         """Take over a position from a state's header, which knows of no earlier one."""
         self._states[seed] = {0: None, step: held}
 
-    def at(self, seed: int, step: int) -> tuple[int, Held] | None:
+    def at(self, seed: int, step: int) -> tuple[int, StreamPosition] | None:
         """The newest state of a stream up to `step`, and the step it belongs to; None: the stream had not
         begun.
 
@@ -48,7 +48,7 @@ class Places:
             )
         return found, held
 
-    def told(self, step: int) -> Iterator[tuple[int, int, Held]]:
+    def told(self, step: int) -> Iterator[tuple[int, int, StreamPosition]]:
         """For each stream that has begun by `step`: seed, step and state, as in `at`. Raises SessionError."""
         for seed in self._states:
             found = self.at(seed, step)

@@ -15,8 +15,8 @@ from holdfast.state import functions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.data.contract import Order
-    from holdfast.data.streams import Streams
+    from holdfast.data.contract import SampleOrder
+    from holdfast.data.streams import SampleStreams
     from holdfast.rank_state import RankState
 
 
@@ -32,7 +32,7 @@ class Course:
     - `windows`: batches that are left out, ascending."""
 
     generation: int
-    order: Order
+    order: SampleOrder
     share: range
     parts: int
     windows: tuple[tuple[int, int], ...]
@@ -50,7 +50,7 @@ class Course:
             step += 1
 
 
-def course(streams: Streams, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
+def course(streams: SampleStreams, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
     """This rank's course from the present step on. Raises SessionError."""
     state = streams.state
     order = streams.use(*sizes, caller=caller)
@@ -85,7 +85,9 @@ def check(n: int, global_batch: int, micro: int | None, caller: str) -> None:
 class Sampler(torch.utils.data.Sampler[list[int]]):
     """A batch sampler for a DataLoader of the script's own: yields lists of sample indices."""
 
-    def __init__(self, streams: Streams, n: int, global_batch: int, micro: int | None, seed: int) -> None:
+    def __init__(
+        self, streams: SampleStreams, n: int, global_batch: int, micro: int | None, seed: int
+    ) -> None:
         check(n, global_batch, micro, _NAME)
         self._streams, self._sizes, self._micro = streams, (n, global_batch, seed), micro
 
@@ -110,7 +112,7 @@ class _Drawing:
 
     It cannot see what a step takes. So while the pass lives, each step counts as consuming its share."""
 
-    def __init__(self, streams: Streams, course: Course) -> None:
+    def __init__(self, streams: SampleStreams, course: Course) -> None:
         self._streams, self._state, self._course = streams, streams.state, course
         self._batches = course.batches(self._state.step)
         self._steps = self._state.step  # steps before this one have been drawn completely

@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     share: list[int]
 
 
-class Fetched(NamedTuple):
+class FetchedBatch(NamedTuple):
     """What a worker has fetched. `data`: the samples, or what they were collated to."""
 
     tag: Tag
@@ -59,19 +59,19 @@ class Seeded(torch.utils.data.Dataset[Any]):
     def __getitem__(self, wanted: Wanted) -> Any:
         return self.__getitems__(wanted)
 
-    def __getitems__(self, wanted: Wanted) -> Fetched:
+    def __getitems__(self, wanted: Wanted) -> FetchedBatch:
         """The samples of a micro-batch, each with its own random numbers.
 
         If the data set fetches many samples at once, all use those of the first one."""
         tag, seed, indices, share = wanted
         if self._whole:
             seed_all(seed, tag.batch, indices[0])
-            return Fetched(tag, share, self._dataset.__getitems__(indices))
+            return FetchedBatch(tag, share, self._dataset.__getitems__(indices))
         found = []
         for index in indices:
             seed_all(seed, tag.batch, index)
             found.append(self._dataset[index])
-        return Fetched(tag, share, found)
+        return FetchedBatch(tag, share, found)
 
 
 class Collated:
@@ -80,12 +80,12 @@ class Collated:
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
 
-    def __call__(self, fetched: Fetched) -> Fetched:
+    def __call__(self, fetched: FetchedBatch) -> FetchedBatch:
         """The same micro-batch, collated."""
         return fetched._replace(data=self._collate(fetched.data))
 
 
-class Started:
+class WorkerInit:
     """What a worker does first: watch its rank, then run the script's `worker_init_fn`.
 
     Workers of a forkserver would outlive a killed rank: the server lives as long as its workers, and they as

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, default_collate
 from holdfast import coordinates
 from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
-from holdfast.data.contract import Held
+from holdfast.data.contract import StreamPosition
 from holdfast.data.seeding import Aside, seed_all
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
@@ -27,14 +27,14 @@ from holdfast.groups.groups import carrier, gather_numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.data.streams import Streams
+    from holdfast.data.streams import SampleStreams
     from holdfast.data.taking import Batch
 
 
 class StateLoader(Taking):
     """Gives the batch of the current step, or with `micro` an iterator over its micro-batches."""
 
-    def __init__(self, streams: Streams, source: Any, batch: Batch, options: dict[str, Any]) -> None:
+    def __init__(self, streams: SampleStreams, source: Any, batch: Batch, options: dict[str, Any]) -> None:
         sampler.check(1, batch.size, batch.micro, "session.loader")
         self._collate = options.pop("collate_fn", None) or default_collate
         if options:
@@ -103,7 +103,7 @@ class StateLoader(Taking):
             if not hasattr(self._source, name):
                 raise SessionError(f"session.loader: {type(self._source).__name__} has no {name}")
 
-    def _check_contract(self, held: Held) -> None:
+    def _check_contract(self, held: StreamPosition) -> None:
         if held.global_batch != self._global_batch and not self._streams.goes_on:
             raise SessionError(
                 f"the state of step {self._state.step} was trained with global_batch={held.global_batch}, "
@@ -152,7 +152,7 @@ class StateLoader(Taking):
                 "give it that batch_size (one for all: choose global_batch and micro so) and drop_last=True"
             )
 
-    def _agree(self, state: bytes, *, drawn: bool) -> Held | None:
+    def _agree(self, state: bytes, *, drawn: bool) -> StreamPosition | None:
         """The states of all replicas; None if some rank has reached the end of its data."""
         rank_state = self._state
         device, world = carrier(rank_state.backend, rank_state.device), rank_state.world_size
@@ -169,7 +169,7 @@ class StateLoader(Taking):
                     f"session.loader: rank {rank} and others of replica {place} read the same data and stand "
                     "at different places: have the data set go by dp_rank, not by rank"
                 )
-        return Held(self._global_batch, tuple(found[place] for place in range(at.dp)))
+        return StreamPosition(self._global_batch, tuple(found[place] for place in range(at.dp)))
 
     def leave(self) -> None:
         """Leave the elastic function: what the source gave after its state will be drawn again."""

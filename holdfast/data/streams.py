@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
-from holdfast.data.claims import Claims
-from holdfast.data.contract import Held, Order, Stream
+from holdfast.data.claims import SeedClaims
+from holdfast.data.contract import SampleOrder, SampleStream, StreamPosition
 from holdfast.data.ledger import Ledger
-from holdfast.data.places import Places
+from holdfast.data.places import StreamPositions
 from holdfast.data.weighting import Weighting
 from holdfast.errors import RestoreError, SessionError
 
@@ -43,7 +43,7 @@ class Consumer(Protocol):
         """Leave the elastic function: drop what was taken ahead."""
 
 
-class Streams:
+class SampleStreams:
     """The streams of one rank, with the weighting of uneven shares and the sample ledger."""
 
     def __init__(self, state: RankState, change: str) -> None:
@@ -51,11 +51,11 @@ class Streams:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
         self.state, self.goes_on = state, change == "continue"
         self.ledger, self.weighting = Ledger.of(state.environment), Weighting()
-        self._known: dict[int, Stream] = {}  # map data sets, by seed
-        self._places = Places()  # positions of iterable streams
+        self._known: dict[int, SampleStream] = {}  # map data sets, by seed
+        self._places = StreamPositions()  # positions of iterable streams
         self._made = (contract.script(), 0)  # hash of the script that made the state, and the state's step
         self._ahead: dict[int, sampling.Ahead] = {}
-        self._claimed = Claims(0)
+        self._claimed = SeedClaims(0)
         # In this step, by sizes: the number of parts, and the parts given.
         self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}
         self.running = False  # a step is running
@@ -92,7 +92,7 @@ class Streams:
         given.add(part)
         return len(given) == 1
 
-    def use(self, n: int, global_batch: int, seed: int, *, caller: str) -> Order:
+    def use(self, n: int, global_batch: int, seed: int, *, caller: str) -> SampleOrder:
         """The order of a stream at the current step.
 
         Raises SessionError if it is not the order that the state was trained with, unless the session goes on
@@ -103,7 +103,7 @@ class Streams:
         known = self._known.get(seed) or self._replaced()
         if self.running:
             self._claims().once(sizes, caller)
-        order = known.at(batch) if known is not None else Order.new(*sizes)
+        order = known.at(batch) if known is not None else SampleOrder.new(*sizes)
         if order.sizes != sizes:
             self._check_change(order.sizes, sizes, claimed.get(seed), caller)
             told = "step %d: the data goes on with %s instead of %s, after %d samples"
@@ -118,17 +118,17 @@ class Streams:
             order = changed
         claimed[seed] = n
         if known is None:
-            known = self._known[seed] = Stream([order], state.step)
+            known = self._known[seed] = SampleStream([order], state.step)
         known.last = state.step
         return order
 
-    def _claims(self) -> Claims:
+    def _claims(self) -> SeedClaims:
         """The data sets asked for in this generation."""
         if self._claimed.generation != self.state.generation:
-            self._claimed = Claims(self.state.generation)
+            self._claimed = SeedClaims(self.state.generation)
         return self._claimed
 
-    def _replaced(self) -> Stream | None:
+    def _replaced(self) -> SampleStream | None:
         """The stream that an unknown seed replaces, if it does.
 
         That is a stream that the state's newest step consumed and that nobody has asked for since, in a state
@@ -235,7 +235,7 @@ class Streams:
 
     # ------------------------------------------------------------------ iterable streams
 
-    def hold(self, seed: int, held: Held) -> None:
+    def hold(self, seed: int, held: StreamPosition) -> None:
         """Keep the position of an iterable stream after the current step's batch."""
         self._places.hold(seed, self.state.step + 1, held)
 
@@ -243,7 +243,7 @@ class Streams:
         """Note that this loader gives the step its batch. Raises SessionError if its seed is another's."""
         self._claims().iterable(seed, loader)
 
-    def held(self, seed: int) -> Held | None:
+    def held(self, seed: int) -> StreamPosition | None:
         """The position of an iterable stream at this step; None: it has not begun.
 
         Raises SessionError if it is no longer known."""
@@ -276,7 +276,7 @@ class Streams:
         `tracked.data` is False if this rank held that state itself, and None if the state has no contract.
         Raises RestoreError, and SessionError if batches that were left out are no longer known as such."""
         data, self.state.tracked.data = self.state.tracked.data, False
-        self._claimed = Claims(self.state.generation)
+        self._claimed = SeedClaims(self.state.generation)
         if resume.tier == "fresh":
             data = None
         windows: contract.Windows | None = self.state.skipped
@@ -288,7 +288,7 @@ class Streams:
 
     def _hear(self, data: Any, step: int) -> contract.Windows | None:
         """Take over the contract in a header. Returns the batches left out; None if it does not say which."""
-        self._known, self._places, self._made = {}, Places(), (contract.script(), step)
+        self._known, self._places, self._made = {}, StreamPositions(), (contract.script(), step)
         if data is None:
             return None
         try:
@@ -296,7 +296,7 @@ class Streams:
             self._made = (str(told["script"]), step)
             self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
             for entry in told["iterables"]:
-                held = Held(int(entry["global_batch"]), tuple(entry["states"]))
+                held = StreamPosition(int(entry["global_batch"]), tuple(entry["states"]))
                 self._places.hear(entry["seed"], int(entry["step"]), held)
             windows = told.get("windows")
             return None if windows is None else tuple((int(first), int(end)) for first, end in windows)
@@ -319,7 +319,7 @@ class Streams:
             stream.renumber(counted, batch)
 
 
-def samples(order: Order, batch: int, places: range, ahead: sampling.Ahead) -> torch.Tensor:
+def samples(order: SampleOrder, batch: int, places: range, ahead: sampling.Ahead) -> torch.Tensor:
     """The samples at these places of a batch; if the order is plain, computed for several batches at once."""
     if order.plain:
         return ahead.take(order.n, batch, order.global_batch, places, order.seed)

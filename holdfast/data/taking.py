@@ -10,7 +10,7 @@ from holdfast.errors import SessionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.data.streams import Streams
+    from holdfast.data.streams import SampleStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Parts:
 class Taking:
     """What a loader has given to the current step."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: SampleStreams) -> None:
         self._streams, self._state = streams, streams.state
         self._taken: Parts | None = None
         streams.watch(self)

@@ -17,7 +17,7 @@ from holdfast.state.tracked import dtype_of
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Saved:
         return shard.header, tensors
 
 
-def _regions(shard: Shard, tensors: list[torch.Tensor]) -> list[Region]:
+def _regions(shard: ManifestShard, tensors: list[torch.Tensor]) -> list[Region]:
     regions = []
     for entry, pieces, target in zip(shard.tensors, shard.pieces, tensors, strict=True):
         if entry.nbytes:

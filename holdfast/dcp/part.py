@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.planner import WriteItemType
 
 from holdfast.checkpoint import bases, save, whole
 from holdfast.checkpoint.format import cutting, names, parts, typed
-from holdfast.checkpoint.writing import Target, Writing
+from holdfast.checkpoint.writing import ChunkTarget, Writing
 from holdfast.dcp import plan as dcp_plan
 from holdfast.dcp.memory import Scattered
 from holdfast.dcp.plan import Assignment
@@ -64,7 +64,7 @@ class PartWriter:
         placed, data_bytes = _place(portions)
         memory = Scattered(placed, [self._asking(portion) for portion in portions])
         shard = f"{whole.DCP}.{one.rank}"
-        target = Target(one.job, one.base, one.checkpoint, shard, one.codec)
+        target = ChunkTarget(one.job, one.base, one.checkpoint, shard, one.codec)
         index = bases.index(store, one.job, one.base)
         writing = Writing(store, target, index, placed, cast("memoryview", memory))
         (cuts,) = cutting.plan(placed, 1)
@@ -76,10 +76,10 @@ class PartWriter:
 
     def _part(
         self, shard: str, tensors: tuple[Tensor, ...], data_bytes: int, placed: Any, state: Any
-    ) -> parts.Part:
+    ) -> parts.ManifestPart:
         one = self._save
         step, generation = names.split_id(one.checkpoint)
-        return parts.Part(
+        return parts.ManifestPart(
             job=one.job,
             id=one.checkpoint,
             step=step,

@@ -21,7 +21,7 @@ import torch
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.tensor import DTensor
 
-from holdfast.dcp.staged import Box, Staged, box_of, place_of
+from holdfast.dcp.staged import LocalBox, Staged, box_of, place_of
 from holdfast.errors import AwayError, SessionError
 from holdfast.ipc import layout
 from holdfast.ipc.shm import ArenaError, populate
@@ -38,7 +38,7 @@ _GRACE_S = 0.05
 _POLL_S = 0.002
 
 
-class Lease:
+class ArenaUse:
     """The use of an arena by one save. It ends with `end`, or when its tensors are no longer referenced."""
 
     def __init__(self, over: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class HoldfastStager(AsyncStager):
             plan.place()
         self._plan = plan
         arena = self._take(plan.nbytes)
-        lease = Lease(arena.free.set)
+        lease = ArenaUse(arena.free.set)
         try:
             views = arena.views(plan.placed, [tensor.dtype for tensor in plan.tensors])
             self._copy(arena, views, plan.tensors)
@@ -188,7 +188,7 @@ class _Plan:
 
     def __init__(self, state_dict: StateDict) -> None:
         self.tensors: list[torch.Tensor] = []
-        self.boxes: list[Box | None] = []
+        self.boxes: list[LocalBox | None] = []
         self.placed: tuple[layout.Tensor, ...] = ()
         self.nbytes = 0
         self._seen: dict[Any, int] = {}

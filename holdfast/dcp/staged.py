@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class LocalBox:
     """Which part of a global tensor a local one is. `present`: False on a rank outside its mesh."""
 
     size: tuple[int, ...]
@@ -28,13 +28,13 @@ class Box:
     present: bool = True
 
 
-def box_of(tensor: DTensor) -> Box:
+def box_of(tensor: DTensor) -> LocalBox:
     """The part of a DTensor that this rank holds. Raises RuntimeError if a sum is still pending."""
     tensor._raise_if_contains_partial_placements()
     if tensor.device_mesh.get_coordinate() is None:
-        return Box(tuple(tensor.shape), (0,) * tensor.dim(), present=False)
+        return LocalBox(tuple(tensor.shape), (0,) * tensor.dim(), present=False)
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return Box(tuple(tensor.shape), tuple(offset))
+    return LocalBox(tuple(tensor.shape), tuple(offset))
 
 
 def place_of(memory: torch.Tensor, at: layout.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -49,11 +49,11 @@ class Staged(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     place: tuple[str, int]
-    box: Box | None
+    box: LocalBox | None
     lease: Any
 
     @classmethod
-    def make(cls, view: torch.Tensor, path: str, offset: int, box: Box | None, lease: Any) -> Staged:
+    def make(cls, view: torch.Tensor, path: str, offset: int, box: LocalBox | None, lease: Any) -> Staged:
         """`view` as a staged tensor that keeps `lease` alive."""
         staged = view.as_subclass(cls)
         staged.place, staged.box, staged.lease = (path, offset), box, lease
@@ -97,7 +97,7 @@ class _Mapping:
 _mapped: weakref.WeakValueDictionary[tuple[int, int], _Mapping] = weakref.WeakValueDictionary()
 
 
-def _reopen(path: str, offset: int, dtype_name: str, shape: tuple[int, ...], box: Box | None) -> Staged:
+def _reopen(path: str, offset: int, dtype_name: str, shape: tuple[int, ...], box: LocalBox | None) -> Staged:
     dtype: torch.dtype = getattr(torch, dtype_name)
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -18,7 +18,7 @@ from holdfast.state.tracked import dtype_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 BUCKET_BYTES = 32 << 20
 """The largest size of a message that joins several tensors."""
@@ -98,11 +98,11 @@ def read(header: bytes, giver: str, data_bytes: int = 1 << 62) -> tuple[tuple[la
     """Decode a header that came from elsewhere (`giver`, for the message). Raises RestoreError."""
     try:
         return layout.decode(header, data_bytes)
-    except layout.LayoutError as error:
+    except layout.SlotLayoutError as error:
         raise RestoreError(f"{giver} gave a header that is none: {error}") from error
 
 
-def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
+def take(route: Route, header_bytes: int, tracked: TrackedState) -> None:
     """Receive the state, and restore it if this rank is a taker. Raises RestoreError."""
     entries, plain = read(take_header(route, header_bytes), f"rank {route.source}")
     values: list[torch.Tensor] = [torch.empty(0)] * len(entries)

@@ -31,7 +31,7 @@ _SWEEP_S = 0.02  # seconds between attempts to break a generation's groups
 _BACKLOG_BYTES = 1 << 20  # with more unsent bytes the connection is closed and made again
 
 
-class Orders:
+class AgentOrders:
     """What the agent wants, as levels: the newest of each kind. Guarded by the client's condition."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class AgentClient:
         beat: Callable[[], said.Beat],
         sever: Callable[[int], bool],
     ) -> None:
-        self.orders = Orders()
+        self.orders = AgentOrders()
         self.dropped = 0
         self.arena_taken: told.ArenaMade | None = None  # the answer whose arena is attached
         self.describe: Callable[[], list[dict[str, Any]]] = list  # returns how far the groups are, for Stand
@@ -123,7 +123,7 @@ class AgentClient:
             self._kept.pop(f"checkpoint {request}", None)
             self._changed.notify_all()
 
-    def wait(self, ready: Callable[[Orders], Any], timeout_s: float | None = None) -> Any:
+    def wait(self, ready: Callable[[AgentOrders], Any], timeout_s: float | None = None) -> Any:
         """Block until `ready(orders)` is true or `timeout_s` seconds are over. Returns its last value."""
         with self._changed:
             return self._changed.wait_for(lambda: ready(self.orders), timeout_s)

@@ -76,7 +76,7 @@ class SlotView:
         """The id of the shard in the slot; "" if its header names none."""
         try:
             return layout.shard(self.header)
-        except layout.LayoutError:
+        except layout.SlotLayoutError:
             return ""
 
     def current(self) -> bool:

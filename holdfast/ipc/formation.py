@@ -14,7 +14,7 @@ class FormationError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankPlace:
     """The place of one rank: which member on which node is rank `rank`, with index `local_rank` there."""
 
     rank: int
@@ -84,7 +84,7 @@ class Formation:
     local_rank: int
     world_size: int
     local_world_size: int
-    seats: tuple[Seat, ...]
+    seats: tuple[RankPlace, ...]
     store: str
     master: str
     restarts: int
@@ -169,10 +169,10 @@ def _source(entry: Any, world_size: int) -> Source:
     return source
 
 
-def _seat(entry: Any, index: int) -> Seat:
+def _seat(entry: Any, index: int) -> RankPlace:
     if not isinstance(entry, dict):
         raise FormationError(f"seat {index} is no object")
-    seat = Seat(
+    seat = RankPlace(
         _integer(entry, "rank"), _text(entry, "member"), _text(entry, "node"), _integer(entry, "local_rank")
     )
     if seat.rank != index:

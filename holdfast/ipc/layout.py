@@ -30,7 +30,7 @@ _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEYS = {"name", "dtype", "shape", "offset", "nbytes"}
 
 
-class LayoutError(ValueError):
+class SlotLayoutError(ValueError):
     """A header that does not describe a slot. The message names the tensor and what is wrong."""
 
 
@@ -73,7 +73,7 @@ def share_range(data_bytes: int, share: int, shares: int) -> tuple[int, int]:
 
     Shares are consecutive ranges of whole pages. Together they are all bytes, each once."""
     if not 0 <= share < shares:
-        raise LayoutError(f"there is no share {share} of {shares}")
+        raise SlotLayoutError(f"there is no share {share} of {shares}")
     pages = -(-data_bytes // PAGE_BYTES)
     start, end = pages * share // shares * PAGE_BYTES, pages * (share + 1) // shares * PAGE_BYTES
     return min(start, data_bytes), min(end, data_bytes)
@@ -117,7 +117,7 @@ def shard(header: bytes) -> str:
 def check_shard(word: Any) -> str:
     """Return the argument if it is a shard id. Raises LayoutError."""
     if not isinstance(word, str) or not _SHARD.fullmatch(word):
-        raise LayoutError(f"{word!r:.80} names no shard: letters, digits, '.', '_', '-', 64 at most")
+        raise SlotLayoutError(f"{word!r:.80} names no shard: letters, digits, '.', '_', '-', 64 at most")
     return word
 
 
@@ -129,10 +129,14 @@ def check(entries: list[Any], data_bytes: int) -> tuple[Tensor, ...]:
     for index, fields in enumerate(entries):
         tensor = _tensor(index, fields)
         if tensor.offset < end or tensor.offset % HEADER_ALIGN_BYTES:
-            raise LayoutError(f"tensor {tensor.name!r} starts at {tensor.offset}: overlapping or unaligned")
+            raise SlotLayoutError(
+                f"tensor {tensor.name!r} starts at {tensor.offset}: overlapping or unaligned"
+            )
         end = tensor.offset + tensor.nbytes
         if end > data_bytes:
-            raise LayoutError(f"tensor {tensor.name!r} ends at {end}, beyond the slot's {data_bytes} bytes")
+            raise SlotLayoutError(
+                f"tensor {tensor.name!r} ends at {end}, beyond the slot's {data_bytes} bytes"
+            )
         tensors.append(tensor)
     return tuple(tensors)
 
@@ -141,29 +145,29 @@ def _parse(header: bytes) -> dict[str, Any]:
     try:
         content = json.loads(header)
     except (ValueError, RecursionError) as error:
-        raise LayoutError(f"the slot's header is no JSON: {error}") from error
+        raise SlotLayoutError(f"the slot's header is no JSON: {error}") from error
     if (
         not isinstance(content, dict)
         or "state" not in content
         or not isinstance(content.get("tensors"), list)
     ):
-        raise LayoutError("the slot's header has no list of tensors and no state")
+        raise SlotLayoutError("the slot's header has no list of tensors and no state")
     return content
 
 
 def _tensor(index: int, fields: Any) -> Tensor:
     if not isinstance(fields, dict) or not fields.keys() >= _KEYS or not isinstance(fields["name"], str):
-        raise LayoutError(f"tensor {index} is not described by {sorted(_KEYS)}")
+        raise SlotLayoutError(f"tensor {index} is not described by {sorted(_KEYS)}")
     name, dtype, shape, nbytes = fields["name"], fields["dtype"], fields["shape"], fields["nbytes"]
     if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
-        raise LayoutError(f"tensor {name!r} has no usable dtype: {dtype!r}")
+        raise SlotLayoutError(f"tensor {name!r} has no usable dtype: {dtype!r}")
     if not _is_shape(shape):
-        raise LayoutError(f"tensor {name!r} has no usable shape: {shape!r}")
+        raise SlotLayoutError(f"tensor {name!r} has no usable shape: {shape!r}")
     if not _is_count(nbytes) or not _is_count(fields["offset"]):
-        raise LayoutError(f"tensor {name!r} has no usable offset and size")
+        raise SlotLayoutError(f"tensor {name!r} has no usable offset and size")
     elements = math.prod(shape)
     if (elements == 0) != (nbytes == 0) or (elements and nbytes % elements):
-        raise LayoutError(f"tensor {name!r} of shape {shape} cannot have {nbytes} bytes")
+        raise SlotLayoutError(f"tensor {name!r} of shape {shape} cannot have {nbytes} bytes")
     return Tensor(name, dtype, tuple(shape), fields["offset"], nbytes, *_global(name, shape, fields))
 
 
@@ -175,11 +179,11 @@ def _global(
     whole: Any = fields.get("global_shape")
     offset: Any = fields.get("global_offset")
     if not _is_shape(whole) or not _is_shape(offset) or not len(whole) == len(offset) == len(shape):
-        raise LayoutError(
+        raise SlotLayoutError(
             f"tensor {name!r} has no usable place in a larger one: {whole!r:.80}, {offset!r:.80}"
         )
     if any(at + size > all_ for at, size, all_ in zip(offset, shape, whole, strict=True)):
-        raise LayoutError(f"tensor {name!r} of shape {shape} at {offset} lies outside of {whole}")
+        raise SlotLayoutError(f"tensor {name!r} of shape {shape} at {offset} lies outside of {whole}")
     return tuple(whole), tuple(offset)
 
 

@@ -28,7 +28,7 @@ _PHASE = {name: code for code, name in enumerate(PHASES)}
 _NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
 
 
-class Progress:
+class ProgressMarks:
     """Marks the page of one rank; without a page it does nothing."""
 
     def __init__(self, page: ProgressPage | None) -> None:

@@ -30,7 +30,7 @@ _read: dict[str, str | None] = {}  # variables that they read, with the values t
 _OF_A_RANK = ("MASTER_", "GROUP_", "ROLE_", "LOCAL_", "HOLDFAST_", "TORCHELASTIC_")
 
 
-class Watch:
+class ImportWatch:
     """An import finder that finds nothing and notes which libraries are looked for.
 
     `tell` is called with the names and files of those imported since its last call, and with the variables

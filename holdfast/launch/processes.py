@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.launch import linux
-from holdfast.launch.zygote import Request
+from holdfast.launch.zygote import ForkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class MemberProcess:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def open(self, log: str) -> Request:
+    async def open(self, log: str) -> ForkRequest:
         """Open its log and its control socket. Returns what the zygote needs to fork it.
 
         Raises OSError when the log cannot be opened."""
@@ -44,7 +44,7 @@ class MemberProcess:
         ours, theirs = socket.socketpair()
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._task = asyncio.create_task(self._listen(reader))
-        return Request(self.member, theirs, descriptor)
+        return ForkRequest(self.member, theirs, descriptor)
 
     def run(self, order: Message) -> None:
         """Make it become a script, now or once it is warm; a second order does nothing.

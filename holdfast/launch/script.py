@@ -53,7 +53,7 @@ _TEXT_MAX = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunOrder:
     """What to become.
 
     - `argv`: the script or module, and its arguments.
@@ -68,7 +68,7 @@ class Order:
     no_python: bool = False
 
     @classmethod
-    def of(cls, message: Mapping[str, Any]) -> Order:
+    def of(cls, message: Mapping[str, Any]) -> RunOrder:
         """The order in a `run` frame. Raises ValueError if it is malformed."""
         argv, env, cwd = message.get("argv"), message.get("env"), message.get("cwd")
         if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
@@ -103,7 +103,7 @@ def _unbuffered(descriptor: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)
 
 
-def become(order: Order) -> None:
+def become(order: RunOrder) -> None:
     """Run the script to its end. Ends by SystemExit, as the script would."""
     inherited = dict(os.environ)
     os.environ.clear()
@@ -140,7 +140,7 @@ def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def _execute_to_its_end(order: Order) -> None:
+def _execute_to_its_end(order: RunOrder) -> None:
     """Run the script. Raises SessionError if it ended well but never used its session."""
     try:
         _execute(order)
@@ -152,7 +152,7 @@ def _execute_to_its_end(order: Order) -> None:
         misuse.check_begun()
 
 
-def _execute(order: Order) -> None:
+def _execute(order: RunOrder) -> None:
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
@@ -256,7 +256,7 @@ def _words(error: BaseException) -> str:
         return f"(its words cannot be had: {type(trouble).__name__})"
 
 
-def exec_program(order: Order) -> None:
+def exec_program(order: RunOrder) -> None:
     """Become a program that is not a Python script. Raises OSError when it cannot be started."""
     os.chdir(order.cwd)
     os.execvpe(order.argv[0], list(order.argv), order.env)
@@ -272,7 +272,7 @@ def exec_fresh(message: Mapping[str, Any], env: dict[str, str]) -> None:
     os.execve(sys.executable, argv, env)
 
 
-def read_fresh(descriptor: int) -> Order:
+def read_fresh(descriptor: int) -> RunOrder:
     """The order that `exec_fresh` left for its successor."""
     with open(descriptor, "rb") as file:
-        return Order.of(json.loads(file.read()))
+        return RunOrder.of(json.loads(file.read()))

@@ -60,7 +60,7 @@ def _wanted(env: Mapping[str, str]) -> tuple[str, ...]:
     return PRELOAD if wanted is None else tuple(name for name in wanted.split(",") if name)
 
 
-def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
+def serve(control: socket.socket, launcher: int, bare: bool) -> ForkedMember:
     """Run the zygote. Returns only in the members that it forks. `bare`: preload nothing."""
     linux.die_with_parent(launcher)
     before = dict(os.environ)
@@ -84,7 +84,7 @@ def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
         name = packet["member"]
         if _fork(control, name):
             control.close()
-            return Member(socket.socket(fileno=descriptors[0]), descriptors[1], launcher, before)
+            return ForkedMember(socket.socket(fileno=descriptors[0]), descriptors[1], launcher, before)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -119,7 +119,7 @@ def _fork_again(control: socket.socket, name: str) -> None:
     os._exit(0)
 
 
-class Member:
+class ForkedMember:
     """A forked interpreter that waits for its script."""
 
     def __init__(self, control: socket.socket, log: int, launcher: int, before: dict[str, str]) -> None:
@@ -130,7 +130,7 @@ class Member:
         self._settle()
         self._tell(op="warm", pid=os.getpid())
         message = self._receive()
-        order = script.Order.of(message)
+        order = script.RunOrder.of(message)
         if order.no_python:
             self._run_program(order)
         causes = script.fresh_causes(self._before, order.env)
@@ -140,7 +140,7 @@ class Member:
         os.environ.clear()
         os.environ.update(self._before)
         if "HOLDFAST_PRELOAD" not in self._before:
-            imports.Watch(self._report).start()
+            imports.ImportWatch(self._report).start()
             reads.watch_writes(imports.frozen(), self._complain)
         script.become(order)
         raise SystemExit(0)
@@ -187,7 +187,7 @@ class Member:
                 return message
         os._exit(0)
 
-    def _run_program(self, order: script.Order) -> NoReturn:
+    def _run_program(self, order: script.RunOrder) -> NoReturn:
         self._tell(op="running", pid=os.getpid(), fresh_for=[])
         try:
             script.exec_program(order)

@@ -36,7 +36,7 @@ _QUICK_DEATHS_MAX = 3
 
 
 @dataclass(slots=True)
-class Request:
+class ForkRequest:
     """A member to be forked, with its end of the control socket and its log, both passed to the zygote."""
 
     member: str
@@ -57,7 +57,7 @@ class Zygote:
 
     def __init__(self, told: Callable[[dict[str, Any]], None]) -> None:
         self._told = told
-        self._waiting: dict[str, Request] = {}
+        self._waiting: dict[str, ForkRequest] = {}
         self._control: socket.socket | None = None
         self._ready = False
         self._quick_deaths = 0
@@ -164,7 +164,7 @@ class Zygote:
         for name in names:
             self._learned.pop(name, None)
 
-    def fork(self, request: Request) -> None:
+    def fork(self, request: ForkRequest) -> None:
         """Have a member forked, now or once the zygote is ready."""
         self._waiting[request.member] = request
         if self._ready:
@@ -213,7 +213,7 @@ class Zygote:
             self._control.close()
         self._control, self._ready = None, False
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: ForkRequest) -> None:
         assert self._control is not None
         packet = json.dumps({"member": request.member}).encode()
         descriptors = [request.control.fileno(), request.log]

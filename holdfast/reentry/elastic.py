@@ -38,7 +38,7 @@ from holdfast.state.functions import Joined
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.ipc.agent_client import AgentClient, Orders
+    from holdfast.ipc.agent_client import AgentClient, AgentOrders
     from holdfast.ipc.formation import Formation, Resume
     from holdfast.ipc.messages.agent import Complete
     from holdfast.reentry.runtime import Runtime
@@ -184,7 +184,7 @@ class _Loop:
             step=state.completed,
         )
 
-    def _await(self) -> Orders:
+    def _await(self) -> AgentOrders:
         state, agent = self._state, self._agent
         agent.wait(self._moved)
         if self._finished and not self._over(agent.orders):
@@ -201,7 +201,7 @@ class _Loop:
             agent.wait(self._moved)
         return agent.orders
 
-    def _moved(self, orders: Orders) -> bool:
+    def _moved(self, orders: AgentOrders) -> bool:
         state = self._state
         if self._over(orders):
             return True
@@ -210,7 +210,7 @@ class _Loop:
         form = orders.form
         return form is not None and form.number > max(state.generation, orders.interrupted)
 
-    def _over(self, orders: Orders) -> bool:
+    def _over(self, orders: AgentOrders) -> bool:
         """Whether the wait is over: the job is, or the agent refuses this process, or all may return."""
         if orders.complete is not None or orders.refused:
             return True

@@ -13,7 +13,7 @@ from holdfast.reentry import snapshotting
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.rank_state import RankState
-    from holdfast.snapshots.snapshot import Kept
+    from holdfast.snapshots.snapshot import KeptState
 
 _ROOM_WAIT_S = 2.0  # seconds that the end of a generation waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")
@@ -41,7 +41,7 @@ def stow(state: RankState) -> None:
     state.guard.disarm()
 
 
-def _keep(state: RankState) -> Kept | None:
+def _keep(state: RankState) -> KeptState | None:
     try:
         return state.snapshots.keep(state.clean.step)
     except StateError as error:  # without the objects, what `state_dict` hides is lost

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from holdfast.agreement.equality import Equality
 from holdfast.agreement.generators import Generators
 from holdfast.clean.guard import Guard
-from holdfast.data.streams import Streams
+from holdfast.data.streams import SampleStreams
 from holdfast.groups import flight_recorder
 from holdfast.groups.groups import Groups, choose_backend
 from holdfast.ipc import traces
-from holdfast.ipc.progress_marks import Progress
+from holdfast.ipc.progress_marks import ProgressMarks
 from holdfast.rank_state import RankState
 from holdfast.reentry import snapshotting
 from holdfast.reentry.after_step import AfterStep
 from holdfast.reentry.checkpoint_requests import CheckpointRequests
 from holdfast.reentry.collectives import CollectiveProof
 from holdfast.reentry.misuse import Mistakes
-from holdfast.snapshots.snapshot import Snapshots
+from holdfast.snapshots.snapshot import SnapshotWriter
 from holdfast.state import functions
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 from holdfast.telemetry.numeric_anomalies import NumericAnomalies
 from holdfast.telemetry.reporting import Reports
 
@@ -45,7 +45,7 @@ class Runtime:
             state.snapshots.random = self.generators.found
         ask_for_room = functools.partial(snapshotting.ask_for_room, state)
         self.equality = Equality(state, ask_for_room)
-        self.streams = Streams(state, data_change)
+        self.streams = SampleStreams(state, data_change)
         state.tracked.contract = self.streams.text
         self.anomalies = NumericAnomalies(state)
         self.reports = Reports()
@@ -71,7 +71,7 @@ def _groups_of(environment: Environment, backend: str, done: Functions) -> Group
 
 def _state(environment: Environment, seed: int | None, backend: str) -> RankState:
     """The state of a rank that has just made its Session."""
-    tracked, page = Tracked(), environment.open_page()
+    tracked, page = TrackedState(), environment.open_page()
     done = functions.of(environment.member if environment.agent_socket else "")
     phase, generation = done.place()
     traces.register(environment.page_path)
@@ -83,10 +83,10 @@ def _state(environment: Environment, seed: int | None, backend: str) -> RankStat
         functions=done,
         tracked=tracked,
         guard=Guard(tracked),
-        snapshots=Snapshots(tracked),
+        snapshots=SnapshotWriter(tracked),
         groups=_groups_of(environment, backend, done),
         page=page,
-        progress=Progress(page),
+        progress=ProgressMarks(page),
         rank=max(environment.rank, 0),
         world_size=environment.world_size,
         generation=generation,

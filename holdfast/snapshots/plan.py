@@ -20,11 +20,11 @@ from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 
 @dataclass(slots=True)
-class Part:
+class ObjectPlan:
     """One tracked object's tensors and header text.
 
     - `base`: index of its first tensor in the header.
@@ -58,14 +58,14 @@ class Part:
         return self.entries.same() and self.forms.same()
 
 
-class Plan:
+class SnapshotPlan:
     """The tracked objects' state, ready to be copied."""
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
         self._objects, self._identity = dict(tracked.objects), tracked.identity
         self._names = tracked.names()
-        self.parts: list[Part] = []
+        self.parts: list[ObjectPlan] = []
         base = 0
         for name, thing in self._objects.items():
             part = _part(name, thing, base, self._names)
@@ -104,7 +104,7 @@ class Plan:
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shard_ids.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
-    def _text(self, part: Part) -> str | None:
+    def _text(self, part: ObjectPlan) -> str | None:
         """The header text of one object; None if the plan no longer fits it."""
         if not part.kept:
             fresh = _part(part.name, part.thing, part.base, self._names)
@@ -124,21 +124,21 @@ class Plan:
 
 
 def current(
-    plan: Plan | None, tracked: Tracked, random: Any = None, functions: str = ""
-) -> tuple[Plan, bytes]:
+    plan: SnapshotPlan | None, tracked: TrackedState, random: Any = None, functions: str = ""
+) -> tuple[SnapshotPlan, bytes]:
     """This plan with its header if it still fits, else a new one."""
     header = plan.header(random, functions) if plan is not None else None
     if plan is not None and header is not None:
         return plan, header
-    plan = Plan(tracked)
+    plan = SnapshotPlan(tracked)
     header = plan.header(random, functions)
     if header is None:
         raise SessionError("the tracked state changes its tensors while it is read: stop the other thread")
     return plan, header
 
 
-def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
-    part = Part(name, thing, base)
+def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> ObjectPlan:
+    part = ObjectPlan(name, thing, base)
     tree = state.capture(thing, names)
     indices = _collect(part, tree)
     part.text, _ = _dump(tree, name, indices)
@@ -154,7 +154,7 @@ def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
     return part
 
 
-def _collect(part: Part, tree: Any) -> list[int]:
+def _collect(part: ObjectPlan, tree: Any) -> list[int]:
     """Fill the part's tensors, each memory once. Returns the index in the header of each tensor in the
     tree."""
     names: list[str] = []
@@ -174,7 +174,7 @@ def _collect(part: Part, tree: Any) -> list[int]:
     return indices
 
 
-def _placed(parts: list[Part]) -> tuple[tuple[layout.Tensor, ...], int]:
+def _placed(parts: list[ObjectPlan]) -> tuple[tuple[layout.Tensor, ...], int]:
     """Every tensor's place in a slot, and the bytes they take together."""
     placed, data_bytes = layout.place(
         (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
@@ -188,7 +188,7 @@ def _placed(parts: list[Part]) -> tuple[tuple[layout.Tensor, ...], int]:
     ), data_bytes
 
 
-def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
+def _keep_optimizer(part: ObjectPlan, tree: Any, indices: list[int]) -> None:
     """Keep the text of an optimizer's state if that consists of tensors only and its options hold none."""
     inner, only_tensors = _dump(tree["state"], part.name, indices)
     options = any(
@@ -257,6 +257,6 @@ def _forms(entries: built.Entries) -> built.Forms:
     return built.Forms(thing for thing in entries.objects if isinstance(thing, torch.Tensor))
 
 
-def _read(part: Part) -> tuple[list[Any], ...]:
+def _read(part: ObjectPlan) -> tuple[list[Any], ...]:
     """What the header says of the part's tensors; if it differs, the list of tensors is another."""
     return part.names, part.wholes, [(tensor.dtype, tensor.shape) for tensor in part.tensors]

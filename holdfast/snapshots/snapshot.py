@@ -23,7 +23,7 @@ from holdfast.state.tracked import dtype_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 _Places = tuple[layout.Tensor, ...]
 
@@ -42,7 +42,7 @@ def view(memory: memoryview, entry: layout.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """A state that has outlived its objects, with its header: clean with `step` completed steps."""
 
     step: int
@@ -50,7 +50,7 @@ class Kept:
     tensors: tuple[torch.Tensor, ...]
     versions: tuple[int, ...]  # of the tensors, when they were kept
 
-    def adopt(self, tracked: Tracked) -> None:
+    def adopt(self, tracked: TrackedState) -> None:
         """Restore these objects from it. Raises RestoreError."""
         if tuple(tensor._version for tensor in self.tensors) != self.versions:
             raise RestoreError(
@@ -59,20 +59,20 @@ class Kept:
             )
         try:
             entries, plain = layout.decode(self.header, 1 << 62)
-        except layout.LayoutError as error:
+        except layout.SlotLayoutError as error:
             raise RestoreError(f"the state that was kept has no usable header: {error}") from error
         tracked.adopt(entries, plain, list(self.tensors))
 
 
-class Snapshots:
+class SnapshotWriter:
     """This rank's snapshots, in its arena."""
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
         self.random: Callable[[], Any] | None = None  # returns generator states, if they are kept
         self.functions: Callable[[], str] = str  # returns the finished functions, for the header
         self._arena: Arena | None = None
-        self._plan: plan.Plan | None = None
+        self._plan: plan.SnapshotPlan | None = None
         self._header = b""
         self._lane = gpu.Lane()
         self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
@@ -99,13 +99,13 @@ class Snapshots:
             raise StateError(str(error) if known else f"the state cannot be had: {error!r}") from error
         return self._plan.tensors, self._header
 
-    def plan(self) -> plan.Plan:
+    def plan(self) -> plan.SnapshotPlan:
         """The plan of the present state. Raises StateError."""
         self.look()
         assert self._plan is not None
         return self._plan
 
-    def keep(self, step: int) -> Kept:
+    def keep(self, step: int) -> KeptState:
         """Keep the present state apart from its objects, which may go. Raises StateError.
 
         From a GPU it is copied to host memory, because the next objects need the room; else the memory itself
@@ -113,7 +113,7 @@ class Snapshots:
         tensors, header = self.look()
         self._plan = None
         kept = tuple(tensor.cpu() for tensor in tensors)
-        return Kept(step, header, kept, tuple(tensor._version for tensor in kept))
+        return KeptState(step, header, kept, tuple(tensor._version for tensor in kept))
 
     @property
     def shard(self) -> str:
@@ -175,7 +175,7 @@ def find(arena: Arena, step: int, born: int, shard: str = "") -> SlotView | None
     return arena.find(step, generation=born, shard=shard) or arena.find(step, shard=shard)
 
 
-def load(path: str, step: int, tracked: Tracked, born: int = 0, shard: str = "") -> None:
+def load(path: str, step: int, tracked: TrackedState, born: int = 0, shard: str = "") -> None:
     """Restore the snapshot of `step`, and of this shard if one is named, from this arena file.
 
     The arena's owner waits at the barrier, so the slot is not pinned: the pin of a reader that is killed
@@ -190,9 +190,9 @@ def load(path: str, step: int, tracked: Tracked, born: int = 0, shard: str = "")
             raise RestoreError(f"the snapshot of step {step} in {path} was overwritten while it was read")
 
 
-def _adopt(slot: SlotView, tracked: Tracked) -> None:
+def _adopt(slot: SlotView, tracked: TrackedState) -> None:
     try:
         entries, plain = layout.decode(slot.header, slot.data_bytes)
-    except layout.LayoutError as error:
+    except layout.SlotLayoutError as error:
         raise RestoreError(f"{slot.arena.path}: {error}") from error
     tracked.adopt(entries, plain, [view(slot.memory, entry) for entry in entries])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedFunction:
     """A function that is over on all ranks.
 
     - `base`, `end`: the job's steps when it began and when it was over.
@@ -56,7 +56,7 @@ class Functions:
     """The elastic functions of one process, over all its sessions."""
 
     def __init__(self) -> None:
-        self.finished: list[Finished] = []
+        self.finished: list[FinishedFunction] = []
         self.called = 0  # functions that this process has called, including one that runs
         self.joined: Joined | None = None
         self.behind = False  # it has passed functions that it did not run: it holds no state
@@ -142,13 +142,13 @@ class Functions:
         if self.over(self.called - 1):
             return completed
         end = completed + int(kept)
-        self.finished.append(Finished(name, self.base, end, completed - self.base, value, refused))
+        self.finished.append(FinishedFunction(name, self.base, end, completed - self.base, value, refused))
         return end
 
     def leave(self, name: str, completed: int) -> None:
         """Record that the ranks return from the function; one without a result is over only now."""
         if not self.over(self.called - 1):
-            self.finished.append(Finished(name, self.base, completed, completed - self.base))
+            self.finished.append(FinishedFunction(name, self.base, completed, completed - self.base))
 
     def text(self) -> str:
         """The finished functions for the header of a state; "" if there are none."""
@@ -178,10 +178,10 @@ def shifted(step: int, windows: Sequence[tuple[int, int]]) -> int:
     return step
 
 
-def parse(text: str) -> list[Finished]:
+def parse(text: str) -> list[FinishedFunction]:
     """The finished functions of a header. Raises RestoreError."""
     try:
-        found = [Finished(*entry) for entry in json.loads(text or "[]")]
+        found = [FinishedFunction(*entry) for entry in json.loads(text or "[]")]
         if all(type(each.end) is int and type(each.steps) is int for each in found):
             return found
     except (TypeError, ValueError) as error:

@@ -136,7 +136,7 @@ def _parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
     return list(found)
 
 
-class Kept:
+class ModesAtStart:
     """The modes and groups at a step's start, for a step that is undone."""
 
     def __init__(

@@ -40,7 +40,7 @@ def seed_step(seed: int, step: int, group: int) -> None:
         numpy.random.seed(value & 0xFFFFFFFF)
 
 
-class Kept:
+class GeneratorsAtStart:
     """Generator states at a step's start, for scripts that seed for themselves."""
 
     def __init__(self) -> None:

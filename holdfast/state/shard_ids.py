@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.coordinates import Coordinates
-    from holdfast.state.tracked import Tracked
+    from holdfast.state.tracked import TrackedState
 
 WHOLE = "all"
 """The shard id of a rank that holds the whole state, as all ranks do with plain data parallel."""
 
 
-def of(tracked: Tracked) -> str:
+def of(tracked: TrackedState) -> str:
     """The shard id of this rank: ranks with equal ids hold equal state.
 
     It depends on parameters, buffers, the rank's coordinates and the script's claims, but not on optimizer
@@ -31,12 +31,12 @@ def of(tracked: Tracked) -> str:
     return _hashed(tracked, _identity(tracked))
 
 
-def older(tracked: Tracked) -> str:
+def older(tracked: TrackedState) -> str:
     """The id from DTensors alone, which older checkpoints have; "" if it would say too little."""
     return "" if claimed(tracked) else _hashed(tracked, [])
 
 
-def claimed(tracked: Tracked) -> list[str]:
+def claimed(tracked: TrackedState) -> list[str]:
     """The names of objects that the script claims to differ between ranks."""
     claims = tracked.claims
     return [name for name in tracked.objects if claims[name].per_rank or claims[name].shard]
@@ -53,7 +53,7 @@ def staged(at: Coordinates) -> list[tuple[str, int]]:
     ]
 
 
-def _identity(tracked: Tracked) -> list[tuple[object, ...]]:
+def _identity(tracked: TrackedState) -> list[tuple[object, ...]]:
     """What distinguishes this rank's part of the state, besides its parts of DTensors."""
     found: list[tuple[object, ...]] = list(staged(tracked.at))
     for name in tracked.objects:
@@ -67,7 +67,7 @@ def _identity(tracked: Tracked) -> list[tuple[object, ...]]:
     return found
 
 
-def _hashed(tracked: Tracked, identity: list[tuple[object, ...]]) -> str:
+def _hashed(tracked: TrackedState, identity: list[tuple[object, ...]]) -> str:
     found = hashlib.blake2s(digest_size=7)
     whole = True
     for path, tensor in _named(tracked):
@@ -87,7 +87,7 @@ def number(shard: str) -> int:
     return digest.number(shard.encode())
 
 
-def _named(tracked: Tracked) -> Iterator[tuple[str, torch.Tensor]]:
+def _named(tracked: TrackedState) -> Iterator[tuple[str, torch.Tensor]]:
     for name, thing in tracked.objects.items():
         if isinstance(thing, torch.nn.Module):
             yield from ((f"{name}.{key}", tensor) for key, tensor in thing.named_parameters())

@@ -37,7 +37,7 @@ class Flat:
     given: tuple[torch.Tensor, ...]
 
 
-class Tracked:
+class TrackedState:
     """The objects that a script tracks, by name. A name that is given again replaces its object."""
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ def lost_checkpoints(job: Job) -> list[str]:
     return problems
 
 
-def ledger(job: Job) -> ledgers.Ledger:
+def ledger(job: Job) -> ledgers.RecordedLedger:
     """The samples that its ranks consumed."""
     paths = (job.cluster.folder / "ledger").glob(f"{job.name}.*.jsonl")
     return ledgers.read({path.name: path.read_text().splitlines() for path in paths})

@@ -159,7 +159,7 @@ def test_one_collector_at_a_time_and_a_dead_ones_lease_is_taken_over(saved: Stor
     ):
         run(saved, ["10-1"])
     assert len(listing(saved, JOB)) == 6
-    left = lease.Lease(Store.open(saved.url), JOB)
+    left = lease.CollectorLease(Store.open(saved.url), JOB)
     left.take()
     age(root / "jobs/job/leases", lease.LEASE_S + 1)
     run(saved, ["10-1"])
@@ -179,9 +179,9 @@ def test_what_a_process_killed_while_it_took_a_lease_has_left_goes(saved: Store)
 
 HOLDER = """
 import sys, time
-from holdfast.checkpoint.storage.lease import Lease
+from holdfast.checkpoint.storage.lease import CollectorLease
 from holdfast.checkpoint.storage.store import Store
-Lease(Store.open(sys.argv[1]), sys.argv[2]).take()
+CollectorLease(Store.open(sys.argv[1]), sys.argv[2]).take()
 print("taken", flush=True)
 time.sleep(60)
 """

@@ -264,5 +264,5 @@ def test_shards_of_a_larger_state(store: Store, shm: Path) -> None:
 )
 def test_a_place_that_cannot_be_is_refused(fields: dict[str, Any], message: str) -> None:
     entry = {"name": "w", "dtype": "float32", "shape": [4, 10], "offset": 0, "nbytes": 160}
-    with pytest.raises(layout.LayoutError, match=message):
+    with pytest.raises(layout.SlotLayoutError, match=message):
         layout.check([{**entry, **fields}], 160)

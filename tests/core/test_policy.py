@@ -154,7 +154,11 @@ def test_ranks_follow_the_nodes() -> None:
 
 
 def test_a_shortage_says_what_is_missing_and_the_mend() -> None:
-    rooms = [formation.Room("a", 2, True), formation.Room("b", 8, False), formation.Room("c", 8, True)]
+    rooms = [
+        formation.Capacity("a", 2, True),
+        formation.Capacity("b", 8, False),
+        formation.Capacity("c", 8, True),
+    ]
     wanted = spec(nproc_per_node=4)
     assert formation.fitting(wanted, rooms) == ["c"]
     reason = formation.shortage(wanted, rooms, 2)

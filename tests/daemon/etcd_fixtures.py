@@ -18,7 +18,7 @@ import pytest
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.etcd.server import PrivateEtcd
-from controlplane.daemon.etcd.target import Target
+from controlplane.daemon.etcd.target import EtcdTarget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -61,7 +61,7 @@ def keys() -> Keyspace:
 
 def client_of(*endpoints: str, timeout_s: float = 10.0, try_timeout_s: float = 1.5) -> Etcd:
     """A client that begins with the first endpoint and retries without chance."""
-    target = Target(endpoints, private=True)
+    target = EtcdTarget(endpoints, private=True)
     return Etcd(target, timeout_s=timeout_s, try_timeout_s=try_timeout_s, jitter=lambda: 0.0)
 
 

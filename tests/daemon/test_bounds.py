@@ -16,7 +16,7 @@ from controlplane.core.records.effects import StoreCheckpoint
 from controlplane.core.records.events import JobSubmitted, StoreFailed
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.recorder import Recorder
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.wire import bounds, codec
 from controlplane.wire import control_pb2 as pb
@@ -78,7 +78,7 @@ def test_no_record_goes_into_etcd_with_a_number_out_of_bounds(kind: type) -> Non
 
 def test_what_no_leader_to_come_would_read_is_not_written_and_is_told() -> None:
     kept, said = Kept(), list[Any]()
-    recorder = Recorder(kept, Records(Keyspace("c")), said.append, 1, Metrics("0"))
+    recorder = Recorder(kept, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0"))
     recorder.add(StoreCheckpoint("j", record(100, HUGE), ticket=7, term=1))
     reason = f"CheckpointRecord.generation {HUGE} will not do: give 0 to 2000000000"
     assert said == [StoreFailed(7, reason)]
@@ -138,7 +138,7 @@ def _poisoned() -> tuple[Keyspace, dict[str, bytes]]:
 
 def test_what_a_leader_cannot_read_it_names_and_goes_on_with_the_rest() -> None:
     keys, values = _poisoned()
-    elected = Records(keys).elected(1, values)
+    elected = RecordMapping(keys).elected(1, values)
     assert [each.job for each in elected.specs] == ["mine"]
     assert [each.id for each in elected.checkpoints] == ["100-1"]
     unread = {row.key: row for row in elected.unread}
@@ -163,7 +163,7 @@ def test_what_a_spec_holds_is_not_told_when_it_cannot_be_read() -> None:
     """A value of its environment may be a secret."""
     keys = Keyspace("c")
     torn = pack(spec(job="j", env=(("TOKEN", "hunter2hunter2"),))).replace(b'["TOKEN",', b"[")
-    (row,) = Records(keys).elected(1, {keys.spec("j"): torn}).unread
+    (row,) = RecordMapping(keys).elected(1, {keys.spec("j"): torn}).unread
     assert row.reason.startswith("spec: JobSpec.env") and "hunter2" not in row.reason
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deciding.member import Member
+from agent.deciding.member import LocalMember
 from agent.host.paths import Paths
 from agent.ranks.forms import form_message
 from controlplane.core.records.effects import Form
@@ -71,7 +71,7 @@ def test_the_wire_and_the_ranks_socket_hold_it() -> None:
     order = codec.to_agent(Form(found.seats[0].node, found), 7)
     assert order.ByteSize() < codec.MESSAGE_BYTES_MAX
     seat = found.seats[-1]
-    member = Member(MemberStatus(seat.member, JOB, MemberPhase.READY, elastic=True, rank=seat.rank))
+    member = LocalMember(MemberStatus(seat.member, JOB, MemberPhase.READY, elastic=True, rank=seat.rank))
     form = form_message(member, found, "job/1", Paths(Path("/run"), Path("/shm")))
     frame = encode(form.encode(), bytes_max=FORM_BYTES_MAX)
     (message,) = Decoder(bytes_max=FORM_BYTES_MAX).feed(frame)

@@ -43,11 +43,11 @@ from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.recorder import Recorder
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.leadership.standby import why_over
 from controlplane.daemon.loop.dispatch import Performer
 from controlplane.daemon.loop.stepping import BACKLOG_MAX, Loop, ReignOver
-from controlplane.daemon.server.links import ORDERS_WAITING_MAX, Link, Links
+from controlplane.daemon.server.links import ORDERS_WAITING_MAX, AgentLink, Links
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.settings import CoordinatorSettings, SettingsError, host_port
 from controlplane.wire import codec
@@ -90,13 +90,13 @@ async def _until_over(task: asyncio.Task[None]) -> BaseException | None:
 
 def _recorder(disk: Disk) -> tuple[Recorder, list[Event]]:
     said: list[Event] = []
-    return Recorder(disk, Records(Keyspace("c")), said.append, 1, Metrics("0")), said
+    return Recorder(disk, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0")), said
 
 
 async def test_every_effect_has_someone_who_carries_it_out() -> None:
     metrics = Metrics("0")
     links = Links(metrics)
-    recorder = Recorder(Disk(), Records(Keyspace("c")), lambda event: None, 1, metrics)
+    recorder = Recorder(Disk(), RecordMapping(Keyspace("c")), lambda event: None, 1, metrics)
     performer = Performer(links, recorder, metrics, lambda term: codec.welcome("c", 1.0, term))
     assert set(performer.table) == set(get_args(Effect))
     for kind in get_args(Effect):
@@ -112,7 +112,7 @@ async def test_a_record_that_has_no_key_is_answered_and_ends_nothing() -> None:
 async def test_an_order_that_cannot_be_told_ends_nothing() -> None:
     metrics = Metrics("0")
     links = Links(metrics)
-    link = Link("n1", 1)
+    link = AgentLink("n1", 1)
     links.expect(link)
     links.admit("n1", 1, codec.welcome("c", 1.0, 1))
     links.send("n1", effects.Kill("n1", "j", "j.1", "\ud800"), 1)
@@ -134,7 +134,7 @@ def test_addresses_that_are_none(text: str) -> None:
 
 
 async def test_an_agent_that_takes_nothing_is_cut_off() -> None:
-    link = Link("n1", 1)
+    link = AgentLink("n1", 1)
     message = codec.to_agent(effects.Release("n1", "j", 1), 1)
     assert all(link.send(message) for _ in range(ORDERS_WAITING_MAX))
     assert not link.send(message)
@@ -332,7 +332,7 @@ def test_records_survive_etcd() -> None:
     old, new = (
         CheckpointRecord("j", f"{step}-1", step, 1, "full", "", "d", 1, 1, ((0, step),)) for step in (5, 9)
     )
-    records, values = Records(keys), dict[str, bytes | None]()
+    records, values = RecordMapping(keys), dict[str, bytes | None]()
     values |= records.puts(StoreJob("j", state, spec, generation))
     for record in (new, old):
         values |= records.puts(StoreCheckpoint("j", record))
@@ -344,7 +344,9 @@ def test_records_survive_etcd() -> None:
     assert records.puts(StoreCheckpoint("j", old))[keys.latest("j")] == b"5-1"
     values |= records.puts(StoreNode("n1", "up", "", "h", "r"))
     values |= records.puts(StoreNode("n2", "lost", "silent", "", ""))
-    elected = Records(keys).elected(4, {key: value for key, value in values.items() if value is not None})
+    elected = RecordMapping(keys).elected(
+        4, {key: value for key, value in values.items() if value is not None}
+    )
     assert abs(elected.wall_s - time.time()) < 60
     assert replace(elected, wall_s=0.0) == events.Elected(
         4, ("n1",), (spec,), (state,), (generation,), (old, replace(new, bad="rotten")),
@@ -355,7 +357,7 @@ def test_records_survive_etcd() -> None:
 def test_a_node_record_that_cannot_be_read_is_waited_for_and_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    keys, records = Keyspace("c"), Records(Keyspace("c"))
+    keys, records = Keyspace("c"), RecordMapping(Keyspace("c"))
     marks = NodeMarks("n2", "by hand", (("gpu0", "hot"),))
     store = StoreNode("n2", "up", "", "", "", marks)
     values: dict[str, bytes] = {key: value for key, value in records.puts(store).items() if value is not None}

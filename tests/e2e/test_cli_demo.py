@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.cli.demo.kills import Kill, impossible, read_kill
+from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.ledger import Samples, judge, read
 from controlplane.cli.demo.strike import Strike
-from controlplane.cli.demo.verdict import Outcome, as_json
+from controlplane.cli.demo.verdict import DemoOutcome, as_json
 from controlplane.cli.local.processes import freeze_and_kill
 from holdfast.ipc.progress_page import ProgressPage
 from tests.e2e.cli_running import Run, running, until
@@ -29,15 +29,15 @@ SMALL = ("--steps", str(STEPS), "--layers", "1", "--width", "32", "--heads", "2"
 @pytest.mark.parametrize(
     ("text", "kill"),
     [
-        ("rank=2@step=20", Kill("rank", 20, 2)),
-        ("agent=1@step=3", Kill("agent", 3, 1)),
-        ("node=0@step=3", Kill("node", 3, 0)),
-        ("coordinator@step=7", Kill("coordinator", 7)),
-        ("all@step=7", Kill("all", 7)),
-        ("stop=rank:1@step=9", Kill("rank", 9, 1, freeze=True)),
+        ("rank=2@step=20", PlannedKill("rank", 20, 2)),
+        ("agent=1@step=3", PlannedKill("agent", 3, 1)),
+        ("node=0@step=3", PlannedKill("node", 3, 0)),
+        ("coordinator@step=7", PlannedKill("coordinator", 7)),
+        ("all@step=7", PlannedKill("all", 7)),
+        ("stop=rank:1@step=9", PlannedKill("rank", 9, 1, freeze=True)),
     ],
 )
-def test_kills_are_read(text: str, kill: Kill) -> None:
+def test_kills_are_read(text: str, kill: PlannedKill) -> None:
     assert read_kill(text) == kill
     assert impossible(kill, steps=30, nodes=2, world_size=4) == ""
 
@@ -60,8 +60,8 @@ def incident(number: int, ranks: list[int], outcome: str = "recovered") -> dict[
     return {"id": number, "verdict": verdict, "lost_steps": 0, "phases_s": phases, "outcome": outcome}
 
 
-def outcome(digests: dict[int, str], samples: Samples = Samples(64, 0, 0)) -> Outcome:  # noqa: B008 -- frozen
-    blow = Strike(Kill("rank", 20, 2), 20, 1, hit=(2,), at_ns=4_000_000_000)
+def outcome(digests: dict[int, str], samples: Samples = Samples(64, 0, 0)) -> DemoOutcome:  # noqa: B008 -- frozen
+    blow = Strike(PlannedKill("rank", 20, 2), 20, 1, hit=(2,), at_ns=4_000_000_000)
     blow.survivors_resumed_s, blow.full_world_s, blow.survivor_pids_unchanged = 0.2, 0.3, True
     record = {"id": "20-2", "step": 20, "kind": "full", "bytes_written": 10}
     journal = [
@@ -70,7 +70,7 @@ def outcome(digests: dict[int, str], samples: Samples = Samples(64, 0, 0)) -> Ou
         line("CheckpointChanged", outcome="started", record=None),
         line("CheckpointChanged", outcome="committed", record=record),
     ]
-    return Outcome(40, 2, 1, digests, {0: "a", 1: "b"}, samples, journal, [blow])
+    return DemoOutcome(40, 2, 1, digests, {0: "a", 1: "b"}, samples, journal, [blow])
 
 
 def test_the_verdict_holds_what_the_issue_of_it_needs() -> None:

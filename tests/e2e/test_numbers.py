@@ -49,7 +49,7 @@ def script(poison: int) -> str:
     return POISON.replace("POISON", str(poison))
 
 
-def ledger_of(run: Run) -> ledgers.Ledger:
+def ledger_of(run: Run) -> ledgers.RecordedLedger:
     paths = (run.folder / "ledger").glob("*.jsonl")
     return ledgers.read({path.name: path.read_text().splitlines() for path in paths})
 

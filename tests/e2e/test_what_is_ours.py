@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.host.paths import Paths
-from agent.ranks.members import Memory
+from agent.ranks.members import MemberMemory
 from controlplane.cli.errors import CliError
 from controlplane.cli.exec import copy
 from controlplane.cli.local.layout import make_layout, remove_traces, sweep
@@ -64,7 +64,7 @@ def test_an_agent_removes_its_own_files_alone(tmp_path: Path) -> None:
     paths.create()
     kept = [precious(paths.memory / name) for name in ("notes.json", "copies.txt")]
     torn = [precious(paths.memory / f"job.7.{kind}") for kind in ("json", "board", "arena")]
-    assert Memory(paths).recall() == []
+    assert MemberMemory(paths).recall() == []
     assert not any(path.exists() for path in torn)
     paths.remove()
     assert all(path.exists() for path in kept)

@@ -12,7 +12,7 @@ from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal import older
 from controlplane.daemon.leadership import accounts
 from controlplane.daemon.leadership.identity import Identity
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.telemetry.job_time import Account
 from controlplane.wire import records
 from tests.golden import samples
@@ -107,7 +107,7 @@ def test_a_transaction_puts_what_it_put(sample: Sample) -> None:
     stated = {key: None if value is None else samples.raw(value) for key, value in sample["puts"].items()}
     made: dict[str, bytes | None] = {}
     for effect in transactions(sample):
-        made |= Records(KEYS).puts(effect)
+        made |= RecordMapping(KEYS).puts(effect)
     assert made == stated
 
 
@@ -118,7 +118,7 @@ def test_the_next_leader_takes_up_all_of_it(commit: str) -> None:
     for sample in stores(commit):
         values |= {key: samples.raw(value) for key, value in sample["puts"].items() if value is not None}
         said |= {name: value for name, value in sample["values"].items() if isinstance(value, dict)}
-    elected = Records(KEYS).elected(10, values)
+    elected = RecordMapping(KEYS).elected(10, values)
     assert elected.unread == ()
     found = {
         "spec": elected.specs,

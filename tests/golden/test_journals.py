@@ -92,7 +92,7 @@ async def test_the_same_events_are_journaled_and_recorded_alike(folder: Path) ->
         assert _timeless(json.loads(mine)) == _timeless(json.loads(first))
 
 
-def _again(reign: replay.Reign, file: Any, journal: Journal, recording: Any) -> None:
+def _again(reign: replay.RecordingHeader, file: Any, journal: Journal, recording: Any) -> None:
     core, beats = Cluster(reign.settings), dict[str, dict[str, Any]]()
     for text in file:
         line = json.loads(text)

@@ -88,7 +88,7 @@ def etcd(samples: Samples) -> Iterator[Sample]:
     large = dataclasses.replace(samples.of(model.Generation), seats=tuple(_seats(model, 600)))
     yield _row("Generation", large, packing.pack(large))
     for effect in _stores(samples, model):
-        made = module("rows").Records(keys).puts(effect)
+        made = module("rows").RecordMapping(keys).puts(effect)
         puts = {key: None if value is None else taken_apart(value) for key, value in made.items()}
         yield {"kind": type(effect).__name__, "values": taken_apart(effect), "puts": puts}
     identity = module("identity").Identity("h:1", "boot-1", 42, 4242, "https://h:2")

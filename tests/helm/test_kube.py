@@ -11,7 +11,7 @@ import pytest
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, JobPhase, JobState, Plan, Scope, Strategy, Verdict
-from controlplane.daemon.kube.account import Account
+from controlplane.daemon.kube.account import ServiceAccount
 from controlplane.daemon.kube.api import Api, KubeError
 from controlplane.daemon.kube.replacer import WHY, Replacer
 from controlplane.daemon.kube.taints import Taints, why
@@ -36,7 +36,7 @@ def kube(folder: Path) -> Iterator[FakeApi]:
 
 @asynccontextmanager
 async def client(kube: FakeApi, **options: Any) -> AsyncIterator[Api]:
-    account = Account.here(str(kube.account), kube.env)
+    account = ServiceAccount.here(str(kube.account), kube.env)
     api = Api(account, **{"jitter": lambda: 0.0, **options})
     try:
         yield api
@@ -199,13 +199,13 @@ async def test_no_api_at_all_is_told(kube: FakeApi) -> None:
 
 def test_what_is_no_pod_is_told_with_the_mend(kube: FakeApi, folder: Path) -> None:
     with pytest.raises(SettingsError, match="this is no pod"):
-        Account.here(str(kube.account), {})
+        ServiceAccount.here(str(kube.account), {})
     (kube.account / "token").unlink()
     with pytest.raises(SettingsError, match="mount the token of a service account"):
-        Account.here(str(kube.account), kube.env)
+        ServiceAccount.here(str(kube.account), kube.env)
     (kube.account / "token").write_text("\n")
     with pytest.raises(SettingsError, match="holds no token"):
-        Account.here(str(kube.account), kube.env)
+        ServiceAccount.here(str(kube.account), kube.env)
 
 
 # ------------------------------------------------------------ hosts

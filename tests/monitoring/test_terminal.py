@@ -22,7 +22,7 @@ from tests.monitoring.test_outputs import MANY, WHOLE
 from tests.security.serving import serving
 
 if TYPE_CHECKING:
-    from controlplane.daemon.leadership.reign import Reign
+    from controlplane.daemon.leadership.reign import LeaderTerm
 
 PROGRAM = (sys.executable, "-P", "-m", "controlplane")
 HOSTILE = {
@@ -94,7 +94,7 @@ async def test_no_command_hands_it_on() -> None:
             assert code != 0 and said, words
 
 
-async def _trouble(reign: Reign) -> None:
+async def _trouble(reign: LeaderTerm) -> None:
     """A job whose first rank has raised something that is written for terminals."""
     for number in range(2):
         joined = NodeJoined(f"n{number}", 1, "l", "127.0.0.1", slots=2, port=29500, members=())

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from controlplane.core.records.model import Cause, JobPhase
-from controlplane.daemon.telemetry.job_time import TIMES, JobTimes, Pace
+from controlplane.daemon.telemetry.job_time import TIMES, JobTimes, StepPace
 from controlplane.daemon.telemetry.metrics import LOST
 
 
@@ -68,7 +68,7 @@ def test_the_sum_is_the_time_and_nothing_goes_down(seed: int) -> None:
 
 
 def test_the_pace_counts_what_was_done_between_looks() -> None:
-    pace = Pace()
+    pace = StepPace()
     assert pace.look(0.0, 10) == 0.0
     assert pace.look(1.0, 10) == 0.0
     assert pace.look(2.0, 14) == pytest.approx(0.5)

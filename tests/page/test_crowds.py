@@ -16,7 +16,7 @@ import uvloop
 
 from controlplane.access.asking import Asks
 from controlplane.daemon.page import places, sessions
-from controlplane.daemon.page.http import Refused
+from controlplane.daemon.page.http import HttpRefused
 from controlplane.daemon.page.places import Paces, Visit, leaving, network
 from controlplane.daemon.page.sessions import Sessions
 from tests.page.test_fuzz import ODD, WHOLE
@@ -100,7 +100,7 @@ def test_the_logins_of_one_user_end_nobody_elses(tokens: Tokens, known: dict[str
         now[0] += 1.0
         made.log_in(known["operator"], "10.0.0.2")
     assert made.find(mine) is not None
-    with pytest.raises(Refused, match="too often"):
+    with pytest.raises(HttpRefused, match="too often"):
         for _ in range(100):
             made.log_in(known["operator"], "10.0.0.2")
     assert made.log_in(known["viewer"], "10.0.0.2")

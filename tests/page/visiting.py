@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
-    from controlplane.daemon.leadership.reign import Reign
+    from controlplane.daemon.leadership.reign import LeaderTerm
 
 NODES, RANKS = 2, 2
 
@@ -160,7 +160,7 @@ class Paged:
     visitor: Visitor
 
     @property
-    def reign(self) -> Reign:
+    def reign(self) -> LeaderTerm:
         assert self.served.front.reign is not None
         return self.served.front.reign
 
@@ -187,7 +187,7 @@ async def paged(
             await page.close()
 
 
-async def job(reign: Reign, name: str = "j", nodes: int = NODES) -> None:
+async def job(reign: LeaderTerm, name: str = "j", nodes: int = NODES) -> None:
     """A job on nodes that have joined: its ranks are ordered, and nothing obeys."""
     for number in range(nodes):
         joined = NodeJoined(f"n{number}", 1, "l", "127.0.0.1", slots=RANKS, port=29500, members=())
@@ -202,7 +202,7 @@ async def job(reign: Reign, name: str = "j", nodes: int = NODES) -> None:
     raise AssertionError("no rank was ordered")
 
 
-async def die(reign: Reign) -> str:
+async def die(reign: LeaderTerm) -> str:
     """The first rank of the job `j` is killed; its node."""
     member = min(reign.core.machine.jobs["j"].members.values(), key=lambda each: each.rank)
     status = MemberStatus(member.name, "j", MemberPhase.STARTING, elastic=True, pid=7)

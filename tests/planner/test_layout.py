@@ -13,7 +13,7 @@ import pytest
 from controlplane.cli.main import main
 from controlplane.cli.plan import read_cluster, read_model
 from controlplane.planner import cost, memory
-from controlplane.planner.places import Site, place, shared_domains
+from controlplane.planner.places import PlannedNode, place, shared_domains
 from controlplane.planner.ranking import check, judge, layouts, plan, shrink
 from controlplane.planner.shapes import ClusterShape, Layout, LayoutError, LinkShape, ModelShape
 from controlplane.planner.stages import balance
@@ -150,8 +150,8 @@ def test_less_than_one_replica_is_planned_anew() -> None:
         shrink(GPT, A100, Layout(8, 16, 8), 8)
 
 
-def sites(count: int, domains: int, devices: int = 8) -> list[Site]:
-    return [Site(f"n{i}", devices, f"rack{i * domains // count}") for i in range(count)]
+def sites(count: int, domains: int, devices: int = 8) -> list[PlannedNode]:
+    return [PlannedNode(f"n{i}", devices, f"rack{i * domains // count}") for i in range(count)]
 
 
 def test_tensor_groups_stay_inside_a_node_and_copies_apart() -> None:
@@ -168,7 +168,7 @@ def test_tensor_groups_stay_inside_a_node_and_copies_apart() -> None:
 
 
 def test_unequal_nodes_are_filled_and_too_few_are_refused() -> None:
-    spots = [Site("a", 8, "a"), Site("b", 5, "b"), Site("c", 3, "c")]
+    spots = [PlannedNode("a", 8, "a"), PlannedNode("b", 5, "b"), PlannedNode("c", 3, "c")]
     assert {p.node for p in place(Layout(4, 1, 3), spots)} == {"a", "b"}
     with pytest.raises(LayoutError, match=r"4 tensor groups of 4 need .* 3 nodes with 16 devices hold 3"):
         place(Layout(4, 1, 4), spots)

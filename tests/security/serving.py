@@ -14,8 +14,8 @@ from controlplane.access.tls import TlsFiles
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
-from controlplane.daemon.leadership.reign import Reign
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.reign import LeaderTerm
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.ports import Server
 from controlplane.daemon.telemetry.metrics import Metrics
@@ -87,10 +87,10 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def reigning(front: ServerContext, elected: Elected | None = None) -> AsyncIterator[Reign]:
+async def reigning(front: ServerContext, elected: Elected | None = None) -> AsyncIterator[LeaderTerm]:
     """Lead, from what `elected` says, or from nothing; the store is this process's memory."""
-    records = Records(Keyspace(CLUSTER))
-    reign = Reign(
+    records = RecordMapping(Keyspace(CLUSTER))
+    reign = LeaderTerm(
         CLUSTER,
         CoreSettings(),
         elected or records.elected(1, {}),

@@ -133,7 +133,7 @@ async def test_only_who_left_a_copy_may_change_it(folder: Path, authority: Autho
         await partner.keeps(MEMBER, 10)
         for files, code in ((two, grpc.StatusCode.PERMISSION_DENIED), (one, None)):
             async with wire.channel(partner.peers.address, files.access()) as channel:
-                drop = wire.Calls(channel).drop(peer_pb2.DropRequest(member=MEMBER), timeout=10)
+                drop = wire.PeerCalls(channel).drop(peer_pb2.DropRequest(member=MEMBER), timeout=10)
                 if code is None:
                     await drop
                     continue

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from cryptography import x509
 
-from controlplane.access.callers import Caller, Role
+from controlplane.access.callers import Caller, CallerRole
 from controlplane.access.denials import DenyList
 from controlplane.access.tokens import Tokens
 from controlplane.settings import (
@@ -161,11 +161,13 @@ def test_a_deny_list_is_read_as_it_is_written(folder: Path) -> None:
     (folder / "denied").write_text(
         "serial 0A:ff\nserial 00BEEF # x\nserial serial=C0DE\ncaller agent/pods-*\n"
     )
-    found, nobody = DenyList(str(folder / "denied")), Caller(Role.VIEWER, "pods-1")
+    found, nobody = DenyList(str(folder / "denied")), Caller(CallerRole.VIEWER, "pods-1")
     assert all(found.why(nobody, number) for number in (0x0AFF, 0xBEEF, 0xC0DE))
     assert not found.why(nobody, -1) and not found.why(nobody, 0x0A)
-    assert found.why(Caller(Role.AGENT, "pods-1"), -1) and found.why(Caller(Role.AGENT, "pods-*"), -1)
-    assert not found.why(Caller(Role.AGENT, "pod"), -1)
+    assert found.why(Caller(CallerRole.AGENT, "pods-1"), -1) and found.why(
+        Caller(CallerRole.AGENT, "pods-*"), -1
+    )
+    assert not found.why(Caller(CallerRole.AGENT, "pod"), -1)
 
 
 def test_a_deny_list_where_nobody_is_asked_is_refused() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from controlplane.access.callers import Role
+from controlplane.access.callers import CallerRole
 from controlplane.access.roles import RULES
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings
 from tests.security.fuzz.targets import TARGETS
@@ -36,7 +36,7 @@ def test_every_method_of_admin_is_told_of() -> None:
     for method, rule in RULES.items():
         if ".control." in method:
             assert method.rpartition("/")[2] in told
-            assert rule.roles <= set(Role)
+            assert rule.roles <= set(CallerRole)
 
 
 def test_every_target_of_the_fuzz_is_told_of() -> None:

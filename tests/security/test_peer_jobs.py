@@ -43,7 +43,7 @@ def announced(owner: Side, **changes: Any) -> pb.PutMessage:
 async def refused(address: str, access: Access, method: str, request: Any) -> tuple[Any, str]:
     """How a call ends that is to be turned away; the code is OK when it is answered."""
     async with wire.channel(address, access) as channel:
-        calls = wire.Calls(channel)
+        calls = wire.PeerCalls(channel)
         try:
             if method == "put":
                 call = calls.put()

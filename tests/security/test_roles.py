@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from controlplane.access.callers import Caller, Role, Unknown, from_certificate
+from controlplane.access.callers import Caller, CallerRole, Unknown, from_certificate
 from controlplane.access.own import Access
 from controlplane.access.roles import ADMIN, HEALTH, RULES
 from controlplane.access.tls import TlsFiles
@@ -69,7 +69,7 @@ def test_every_method_stands_in_the_table() -> None:
 async def test_each_role_may_do_what_the_table_says_and_nothing_else(authority: Authority) -> None:
     server = authority.issue("server")
     async with serving(server.tls()) as served:
-        for role in Role:
+        for role in CallerRole:
             access = authority.of(role, "n1").access()
             for name, request in admin().items():
                 code, said = await asked(served.address, name, request, access)
@@ -77,9 +77,9 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(authority: 
                 assert (code not in (DENIED, UNKNOWN)) is allowed, (role, name, code, said)
                 assert allowed or (code is DENIED and "operator" in said and name in said)
             kind, said = await greeted(served.address, hello("n1"), access)
-            assert kind == "refused" if role is Role.AGENT else kind is DENIED, said
+            assert kind == "refused" if role is CallerRole.AGENT else kind is DENIED, said
         here = [rule for method, rule in RULES.items() if ".control." in method]
-        assert served.dropped("denied") == sum(role not in rule.roles for role in Role for rule in here)
+        assert served.dropped("denied") == sum(role not in rule.roles for role in CallerRole for rule in here)
 
 
 async def test_an_agent_of_many_nodes_speaks_for_those_only(authority: Authority) -> None:
@@ -324,8 +324,8 @@ async def test_denials_are_all_counted_and_seldom_told(authority: Authority) -> 
 
 def test_nobody_is_asked_on_a_port_that_asks_nobody() -> None:
     assert Caller(None, "x").may_be("n1")
-    assert not Caller(Role.OPERATOR, "n1").may_be("n1")
-    assert Caller(Role.AGENT, "n1").may_be("n1")
+    assert not Caller(CallerRole.OPERATOR, "n1").may_be("n1")
+    assert Caller(CallerRole.AGENT, "n1").may_be("n1")
 
 
 def test_every_command_that_asks_a_coordinator_shows_its_credentials() -> None:

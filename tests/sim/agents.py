@@ -13,10 +13,10 @@ from agent.deciding import events as heard
 from agent.deciding.aggregate import AgentCore
 from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
-from agent.deciding.node_state import Facts
+from agent.deciding.node_state import AgentFacts
 from agent.deciding.orders import TABLE as DECIDED
 from agent.deciding.outbox import Outbox
-from agent.deciding.progress import Limits, Sight
+from agent.deciding.progress import HangLimits, Sight
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, MemberPhase, Standing
@@ -30,7 +30,7 @@ from tests.sim.streams import Valve
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from controlplane.core.records.model import MemberStatus, Partner
     from tests.sim.ranks import Rank, Slot
     from tests.sim.world import World
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PROCESS_S, DEVICE_S = 5.0, 3.0
 """An agent's `process_timeout_s` and `device_timeout_s`: shorter than in production, as schedules are."""
 
-HANGS = Limits(factor=5.0, floor_s=3.0, first_s=3.0)
+HANGS = HangLimits(factor=5.0, floor_s=3.0, first_s=3.0)
 BEATS_EVERY = 2
 """Beats of one rank to its agent."""
 
@@ -80,7 +80,7 @@ class Agent:
 
     def _born(self) -> None:
         """Start an agent process: it finds what an earlier one left, and its launcher."""
-        facts = Facts(
+        facts = AgentFacts(
             self.name, self.incarnation, PROCESS_S, DEVICE_S, fencing.FENCE_AFTER_S, HANGS, ("leader",)
         )
         now, self.collecting = self.world.clock.now, False
@@ -91,11 +91,11 @@ class Agent:
 
     # -------------------------------------------------------------- what the core may look at (NodeView)
 
-    def step(self, member: Member) -> int:
+    def step(self, member: LocalMember) -> int:
         rank = self.ranks.get(member.name)
         return rank.board if rank is not None else NO_STEP
 
-    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+    def held(self, member: LocalMember) -> Sequence[tuple[int, int]]:
         rank = self.ranks.get(member.name)
         return sorted(rank.slots) if rank is not None else ()
 
@@ -247,7 +247,7 @@ class Agent:
 
     def make_room(self, effect: do.MakeRoom) -> None:
         """Create an arena, in a thread."""
-        self.after(0.05, lambda: self.hear(heard.Room(effect.member)))
+        self.after(0.05, lambda: self.hear(heard.ArenaAnswer(effect.member)))
 
     def testify(self, effect: do.Testify) -> None:
         """Answer without stacks: a stopped process writes none."""

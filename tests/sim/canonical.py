@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.effects import STORES
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.loop.dispatch import ORDERS
 from controlplane.wire import codec
 
@@ -29,7 +29,7 @@ class Digest:
     """A digest over the effects of one schedule: their order and times count."""
 
     def __init__(self) -> None:
-        self._records = Records(Keyspace("sim"))
+        self._records = RecordMapping(Keyspace("sim"))
         self._hash = hashlib.blake2b(digest_size=16)
 
     def add(self, now: float, effects: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.rows import RecordMapping
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -29,7 +29,7 @@ class Etcd:
     term: int = 0
     fences: bool = True  # compares the term in every write
     values: dict[str, bytes] = field(default_factory=dict)
-    records: Records = field(default_factory=lambda: Records(Keyspace("sim")))
+    records: RecordMapping = field(default_factory=lambda: RecordMapping(Keyspace("sim")))
     specs: dict[str, JobSpec] = field(default_factory=dict)
     states: dict[str, JobState] = field(default_factory=dict)
     generations: dict[str, Generation] = field(default_factory=dict)
@@ -86,6 +86,6 @@ class Etcd:
     def elect(self, now: float) -> ev.Elected:
         """The next leader's first event, at `now` (s on the virtual clock)."""
         self.term += 1
-        self.records = Records(self.records.keys)
+        self.records = RecordMapping(self.records.keys)
         elected = self.records.elected(self.term, self.values)
         return dataclasses.replace(elected, wall_s=EPOCH_S + now)

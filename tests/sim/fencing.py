@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.deciding.events import Absent, Linked
+from agent.deciding.events import Linked, NotLeading
 
 if TYPE_CHECKING:
     from tests.sim.agents import Agent
@@ -44,7 +44,7 @@ def watch(agent: Agent) -> None:
     if reached(agent) or refused:
         agent.sure_at = now
     if refused:
-        agent.hear(Absent("leader"))
+        agent.hear(NotLeading("leader"))
     agent.hear(Linked(reached(agent)))
 
 

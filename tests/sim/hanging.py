@@ -9,7 +9,7 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
     from controlplane.core.records import effects as fx
     from tests.sim.agents import Agent
     from tests.sim.ranks import Rank
@@ -43,7 +43,7 @@ def collect(agent: Agent, order: fx.CollectStacks) -> None:
     agent.after(world.rng.uniform(0.05, 0.8), lambda: agent.tell(told))
 
 
-def _standing(rank: Rank, member: Member, known: bool) -> Standing:
+def _standing(rank: Rank, member: LocalMember, known: bool) -> Standing:
     now, status = rank.agent.world.clock.now, member.status
     since_s = now - rank.marked_at
     stalled, entered = 0 < status.stalled_s <= since_s, Collective("0", rank.held + (0 if rank.hung else 1))

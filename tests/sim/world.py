@@ -11,7 +11,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import WHOLE_STATE, JobSpec
 from controlplane.core.records.timing import CoreSettings
-from controlplane.simulation.clock import Clock
+from controlplane.simulation.clock import VirtualClock
 from tests.sim import converge, parting, plants
 from tests.sim.agents import ORDERS, Agent
 from tests.sim.canonical import Digest
@@ -81,7 +81,7 @@ class World:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rng = rng = random.Random(options.seed)
-        self.clock = Clock()
+        self.clock = VirtualClock()
         self.etcd = Etcd(fences=options.plant != "fence")
         self.parts = parting.Parts(self)
         self.frozen: dict[int, Frozen] = {}  # leaders that are or were stopped, by term

@@ -85,14 +85,14 @@ def test_a_dead_process_is_replaced_on_its_node() -> None:
 
 def test_the_exact_formula_agrees_within_two_percent() -> None:
     setup = Setup(nodes=2, days=8.0, costs=split(21.0), stall_s=0.5, checkpoint_every_s=60.0)
-    failures = mixes.from_rates(mixes.Rates(600.0, process_ratio=1.0), 2, setup.days, seed=3)
+    failures = mixes.from_rates(mixes.FailureRates(600.0, process_ratio=1.0), 2, setup.days, seed=3)
     found = running.simulate(setup, failures, lambda: 0.0)
     assert found.formula is not None
     assert found.ettr == pytest.approx(found.formula.ettr, rel=0.02)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    failures = mixes.from_rates(mixes.Rates(3000.0, burst_ratio=0.3), 4, 0.5, seed=7)
+    failures = mixes.from_rates(mixes.FailureRates(3000.0, burst_ratio=0.3), 4, 0.5, seed=7)
     first, second = (world(SMALL, *failures.outages) for _ in range(2))
     assert first.ledger.total == second.ledger.total
     assert first.incidents == second.incidents

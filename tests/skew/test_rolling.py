@@ -89,7 +89,7 @@ def _has_newer(place: str, step: int) -> bool:
 async def _newest(address: str) -> int:
     """The newest step of which this agent keeps a copy for another node; -1: none."""
     async with wire.channel(address) as channel:
-        reply = await wire.Calls(channel).have(pb.HaveRequest(), timeout=10)
+        reply = await wire.PeerCalls(channel).have(pb.HaveRequest(), timeout=10)
     return max((copy.step for copy in reply.copies), default=-1)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from agent.peers.wire import Calls, channel, parser
+from agent.peers.wire import PeerCalls, channel, parser
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
 from controlplane.wire import codec, health_pb2, peer_pb2
@@ -260,7 +260,7 @@ async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) 
             await until(lambda: fetched(owner), "the fetch")
             assert [event.reason for event in fetched(owner)] == [""]
             async with channel(wire.address) as called:
-                await Calls(called).drop(peer_pb2.DropRequest(member="job.1"), timeout=10)
+                await PeerCalls(called).drop(peer_pb2.DropRequest(member="job.1"), timeout=10)
             await until(lambda: not partner.peers.copies(), "the drop")
     known = set(peer_pb2.DESCRIPTOR.message_types_by_name)
     assert known - set(seen) <= {"Working"}, "said only where making room takes a second"

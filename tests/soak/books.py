@@ -7,7 +7,7 @@ import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from controlplane.daemon.journal.rotation import Reader
+from controlplane.daemon.journal.rotation import JournalReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,13 +40,13 @@ class Rotated:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._reader: Reader | None = None
+        self._reader: JournalReader | None = None
 
     def lines(self) -> list[str]:
         """Those that came since the last look; none when there is no journal yet."""
         if self._reader is None:
             try:
-                self._reader = Reader(self._path)
+                self._reader = JournalReader(self._path)
             except FileNotFoundError:
                 return []
             weakref.finalize(self, self._reader.close)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.daemon.journal import rotation
 from controlplane.daemon.journal.journal import Journal as Written
-from controlplane.daemon.journal.rotation import Limits
+from controlplane.daemon.journal.rotation import FileLimits
 from tests.chaos.books import Journals
 from tests.soak.books import Journal
 
@@ -22,7 +22,7 @@ def test_journals_are_read_across_their_files(folder: Path) -> None:
     path = folder / "journal.jsonl"
     soak, chaos = Journal(path), Journals([path])
     assert soak.news() == chaos.news() == []
-    written = Written(path, Limits(4_000, 1000))
+    written = Written(path, FileLimits(4_000, 1000))
     seen: dict[str, list[int]] = {"soak": [], "chaos": []}
     for number in range(COUNT):
         written.write_body(1, "daemon", "T", {"job": "a", "text": "x" * 100})

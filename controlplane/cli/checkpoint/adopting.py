@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.checkpoint.place import add_place, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.core.records.model import CheckpointRecord
@@ -56,7 +56,7 @@ def adopt(values: argparse.Namespace) -> int:
 async def _adopt(
     coordinator: str, access: Access, job: str, records: Sequence[CheckpointRecord]
 ) -> pb.AdoptReply:
-    async with Admin(coordinator, access=access) as admin:
+    async with AdminClient(coordinator, access=access) as admin:
         return await admin.adopt(job, records)
 
 
@@ -111,7 +111,7 @@ def record(store: Store, job: str, checkpoint: str) -> CheckpointRecord:
 
 
 COMMANDS = {
-    "adopt": Command(
+    "adopt": CommandSpec(
         "Verify every checkpoint of a job on a storage, and make a coordinator know those that are complete. "
         "For a coordinator whose etcd was lost.",
         adopt,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.checkpoint.adopting import record
 from controlplane.cli.checkpoint.place import add_place, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
-from controlplane.cli.flags.parser import Command, Parser, seconds, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.core.checkpoint.retention import removable
@@ -117,4 +117,4 @@ def _text(told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-COMMANDS = {"gc": Command(ABOUT, gc, _flags)}
+COMMANDS = {"gc": CommandSpec(ABOUT, gc, _flags)}

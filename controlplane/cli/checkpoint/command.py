@@ -5,24 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import USAGE
-from controlplane.cli.flags.parser import Command, Entry, Parser
+from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser
 
 if TYPE_CHECKING:
     import argparse
 
 VERBS = {
-    "now": Entry("checkpoint.saving", "save the newest state of a running job now; takes a job, not a URL"),
-    "list": Entry("checkpoint.listing", "list the checkpoints on a storage"),
-    "show": Entry("checkpoint.showing", "show one checkpoint: its shards, tensors and chunks"),
-    "verify": Entry("checkpoint.verifying", "read every chunk and compare it with its digest"),
-    "diff": Entry("checkpoint.comparing", "show which tensors differ between two checkpoints"),
-    "gc": Entry(
+    "now": CommandEntry(
+        "checkpoint.saving", "save the newest state of a running job now; takes a job, not a URL"
+    ),
+    "list": CommandEntry("checkpoint.listing", "list the checkpoints on a storage"),
+    "show": CommandEntry("checkpoint.showing", "show one checkpoint: its shards, tensors and chunks"),
+    "verify": CommandEntry("checkpoint.verifying", "read every chunk and compare it with its digest"),
+    "diff": CommandEntry("checkpoint.comparing", "show which tensors differ between two checkpoints"),
+    "gc": CommandEntry(
         "checkpoint.collecting", "delete checkpoints that need not be kept; a dry run without --apply"
     ),
-    "adopt": Entry(
+    "adopt": CommandEntry(
         "checkpoint.adopting", "tell a coordinator about checkpoints on a storage, after etcd was lost"
     ),
-    "export": Entry("checkpoint.exporting", "write one checkpoint as safetensors, or as a folder for torch"),
+    "export": CommandEntry(
+        "checkpoint.exporting", "write one checkpoint as safetensors, or as a folder for torch"
+    ),
 }
 ABOUT = (
     "Work with the checkpoints of a job. URL is the --storage of the job: a folder or any fsspec URL. Only "
@@ -41,7 +45,7 @@ def no_verb(values: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "checkpoint": Command(
+    "checkpoint": CommandSpec(
         ABOUT,
         no_verb,
         _flags,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.checkpoint.place import add_place, find, one_job, opened
 from controlplane.cli.errors import OK
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -92,7 +92,7 @@ def _row(key: tuple[str, str], what: str, changed: int, nbytes: int) -> dict[str
 
 
 COMMANDS = {
-    "diff": Command(
+    "diff": CommandSpec(
         "Compare two checkpoints of a job: which tensors were added, removed, reshaped or changed.",
         diff,
         _flags,

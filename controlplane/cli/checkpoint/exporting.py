@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.checkpoint.place import add_checkpoint, find, one_job, opened
 from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.flags.parser import Command, Parser, one_of
+from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.questions.outputs import data
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import export, load
@@ -61,7 +61,7 @@ def _dcp(store: Store, url: str, job: str, checkpoint: str, target: Path) -> int
 
 _WRITERS = {"safetensors": _safetensors, "dcp": _dcp}
 COMMANDS = {
-    "export": Command(
+    "export": CommandSpec(
         "Write one checkpoint in a format that other programs read. Every byte is verified.", export_, _flags
     )
 }

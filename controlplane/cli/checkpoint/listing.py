@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.checkpoint.place import add_place, jobs, opened
 from controlplane.cli.errors import OK
-from controlplane.cli.flags.parser import Command
+from controlplane.cli.flags.parser import CommandSpec
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -69,4 +69,4 @@ def _cells(told: dict[str, Any]) -> list[str]:
     ]
 
 
-COMMANDS = {"list": Command("List the checkpoints on a storage, newest first.", list_, add_place)}
+COMMANDS = {"list": CommandSpec("List the checkpoints on a storage, newest first.", list_, add_place)}

@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.orders.drain import REASON
 from controlplane.cli.orders.follow import status_by
 from controlplane.cli.questions.queries import add_coordinator
@@ -40,7 +40,7 @@ def now(values: argparse.Namespace) -> int:
 
 
 async def _ask(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         before = {row.id for row in _rows(await admin.status(), values.job)}
         reply = await admin.checkpoint(values.job, values.reason)
         print(f"job {values.job}: {reply.outcome}; {reply.reason}", flush=True)
@@ -49,7 +49,7 @@ async def _ask(values: argparse.Namespace) -> int:
     return OK
 
 
-async def _committed(admin: Admin, values: argparse.Namespace, before: set[str]) -> str:
+async def _committed(admin: AdminClient, values: argparse.Namespace, before: set[str]) -> str:
     """The id of the next checkpoint that is published. Raises CliError when none is in time."""
     ends = time.monotonic() + values.timeout_s
     while time.monotonic() < ends:
@@ -68,7 +68,7 @@ def _rows(reply: pb.StatusReply, job: str) -> list[pb.CheckpointRecord]:
 
 
 COMMANDS = {
-    "now": Command(
+    "now": CommandSpec(
         "Save the newest complete snapshot of a running job to its storage now, or the next one when that is "
         "saved already. Training goes on.",
         now,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.checkpoint.place import add_checkpoint, find, one_job, opened
 from controlplane.cli.errors import OK
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -16,7 +16,7 @@ from holdfast.checkpoint.format.promised import read
 if TYPE_CHECKING:
     import argparse
 
-    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
 
 
 def _flags(parser: Parser) -> None:
@@ -56,7 +56,7 @@ def describe(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _shard(shard: Shard) -> dict[str, Any]:
+def _shard(shard: ManifestShard) -> dict[str, Any]:
     return {
         "shard": shard.shard,
         "ranks": list(shard.ranks),
@@ -115,4 +115,6 @@ def _place(tensor: dict[str, Any]) -> str:
     return f"{shape} at {tuple(tensor['global_offset'])} of {whole}"
 
 
-COMMANDS = {"show": Command("Show what one checkpoint holds: step, shards, sizes, tensors.", show, _flags)}
+COMMANDS = {
+    "show": CommandSpec("Show what one checkpoint holds: step, shards, sizes, tensors.", show, _flags)
+}

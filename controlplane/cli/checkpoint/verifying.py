@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.checkpoint.place import add_checkpoint, find, jobs, opened
 from controlplane.cli.checkpoint.progress import Bar, shown_bar
 from controlplane.cli.errors import FAILED, OK, CliError
-from controlplane.cli.flags.parser import Command
+from controlplane.cli.flags.parser import CommandSpec
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -129,7 +129,7 @@ def _text(results: Sequence[Verified]) -> str:
 
 
 COMMANDS = {
-    "verify": Command(
+    "verify": CommandSpec(
         "Read every chunk of the checkpoints on a storage and compare it with its digest. Exit code 1 when "
         "the newest checkpoint of a job is damaged.",
         check,

@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.demo.kills import Kill, impossible, read_kill
+from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.wish import Wish
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, UsageError
-from controlplane.cli.flags.parser import Command, Parser, seconds, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from holdfast import examples, removal
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _flags(parser: Parser) -> None:
 
 def _wish(values: argparse.Namespace) -> Wish:
     world = values.nodes * values.nproc_per_node
-    kills = values.kill or [Kill("rank", max(1, values.steps // 2), min(2, world - 1))]
+    kills = values.kill or [PlannedKill("rank", max(1, values.steps // 2), min(2, world - 1))]
     for kill in kills:
         wrong = impossible(kill, values.steps, values.nodes, world)
         if wrong:
@@ -122,7 +122,7 @@ async def _interruptible(work: Any) -> int:
 
 
 COMMANDS = {
-    "demo": Command(
+    "demo": CommandSpec(
         "Train a small GPT on this machine (by default 2 nodes with 2 ranks each), kill processes, train "
         "again without failures, and compare the final weights. Takes about a minute; needs no GPU.",
         demo,

@@ -13,7 +13,7 @@ WHOLE = ("coordinator", "etcd", "all")
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class PlannedKill:
     """One kill. `index`: the number of the rank or node; -1 for what exists only once."""
 
     target: str
@@ -26,7 +26,7 @@ class Kill:
         return f"{'SIGSTOP' if self.freeze else 'SIGKILL'} to {name} in step {self.step}"
 
 
-def read_kill(text: str) -> Kill:
+def read_kill(text: str) -> PlannedKill:
     """Parse a kill, as an argument type. Raises ArgumentTypeError that names what is possible."""
     whom, at, when = text.partition("@")
     step = re.fullmatch(r"step=(\d+)", when)
@@ -34,18 +34,18 @@ def read_kill(text: str) -> Kill:
         raise argparse.ArgumentTypeError(f"{text!r} does not say when: as in rank=2@step=20")
     name, equals, index = whom.partition("=")
     if name in WHOLE and not equals:
-        return Kill(name, int(step[1]))
+        return PlannedKill(name, int(step[1]))
     frozen = re.fullmatch(r"rank:(\d+)", index)
     if name == "stop" and frozen is not None:
-        return Kill("rank", int(step[1]), int(frozen[1]), freeze=True)
+        return PlannedKill("rank", int(step[1]), int(frozen[1]), freeze=True)
     if name in NUMBERED and index.isdigit():
-        return Kill(name, int(step[1]), int(index))
+        return PlannedKill(name, int(step[1]), int(index))
     known = [f"{word}=N" for word in NUMBERED] + list(WHOLE) + ["stop=rank:N"]
     hint = nearest(name, [*NUMBERED, *WHOLE, "stop"])
     raise argparse.ArgumentTypeError(f"unknown target {whom!r}{hint} Known: {', '.join(known)}")
 
 
-def impossible(kill: Kill, steps: int, nodes: int, world_size: int) -> str:
+def impossible(kill: PlannedKill, steps: int, nodes: int, world_size: int) -> str:
     """Why this kill is impossible in such a run; "" when it is possible."""
     if not 1 <= kill.step < steps:
         return f"{kill}: the run has steps 0 to {steps - 1}, and the first is not hurt; give 1 to {steps - 1}"

@@ -31,7 +31,7 @@ class Share:
 
 
 @dataclass(slots=True)
-class Ledger:
+class RecordedLedger:
     """Everything that the ranks of one run recorded."""
 
     shares: dict[tuple[int, int], dict[int, Share]] = field(default_factory=lambda: defaultdict(dict))
@@ -59,9 +59,9 @@ class Samples:
         return not (self.repeated or self.skipped or self.problems)
 
 
-def read(files: Mapping[str, Iterable[str]]) -> Ledger:
+def read(files: Mapping[str, Iterable[str]]) -> RecordedLedger:
     """Read the lines of all files, by file name. Raises LedgerError on a line that no rank writes."""
-    ledger = Ledger()
+    ledger = RecordedLedger()
     for name, lines in files.items():
         for number, line in enumerate(lines, 1):
             try:
@@ -71,22 +71,22 @@ def read(files: Mapping[str, Iterable[str]]) -> Ledger:
     return ledger
 
 
-def _enter(ledger: Ledger, entry: dict[str, Any]) -> None:
+def _enter(ledger: RecordedLedger, entry: dict[str, Any]) -> None:
     _ENTRIES[entry["kind"]](ledger, entry)
 
 
-def _attempt(ledger: Ledger, entry: dict[str, Any]) -> None:
+def _attempt(ledger: RecordedLedger, entry: dict[str, Any]) -> None:
     share = Share(entry["world_size"], entry["total"], tuple(entry["indices"]))
     ledger.shares[entry["step"], entry["generation"]][entry["rank"]] = share
 
 
-def _commit(ledger: Ledger, entry: dict[str, Any]) -> None:
+def _commit(ledger: RecordedLedger, entry: dict[str, Any]) -> None:
     times = ledger.committed[entry["step"]]
     generation = entry["generation"]
     times[generation] = min(entry["t_ns"], times.get(generation, entry["t_ns"]))
 
 
-def _skip(ledger: Ledger, entry: dict[str, Any]) -> None:
+def _skip(ledger: RecordedLedger, entry: dict[str, Any]) -> None:
     window = (int(entry["first"]), int(entry["end"]))
     ledger.left_out[window] = min(entry["generation"], ledger.left_out.get(window, entry["generation"]))
 
@@ -94,7 +94,7 @@ def _skip(ledger: Ledger, entry: dict[str, Any]) -> None:
 _ENTRIES = {"attempt": _attempt, "committed": _commit, "skipped": _skip}
 
 
-def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Samples:
+def judge(ledger: RecordedLedger, steps: int, reference: RecordedLedger | None = None) -> Samples:
     """Judge the steps from 0 to `steps` - 1.
 
     With a reference (an undisturbed run) each step's samples must also equal the reference's."""
@@ -119,14 +119,14 @@ def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Sample
     return Samples(consumed, max(repeated, again), skipped, tuple(problems), left_out * _batch(ledger))
 
 
-def _windows(ledger: Ledger, generation: int | None) -> list[tuple[int, int]]:
+def _windows(ledger: RecordedLedger, generation: int | None) -> list[tuple[int, int]]:
     """The windows of batches left out, as that generation knew them (None: the newest), widest ones,
     ascending."""
     known = [w for w, since in ledger.left_out.items() if generation is None or since <= generation]
     return sorted(w for w in known if not any(o != w and o[0] <= w[0] and w[1] <= o[1] for o in known))
 
 
-def _batch_of(ledger: Ledger, step: int) -> int:
+def _batch_of(ledger: RecordedLedger, step: int) -> int:
     """The batch of the endless order that a step consumes, given what is left out."""
     for first, end in _windows(ledger, None):
         if step >= first:
@@ -134,7 +134,7 @@ def _batch_of(ledger: Ledger, step: int) -> int:
     return step
 
 
-def _step(ledger: Ledger, step: int, problems: list[str]) -> tuple[Counter[int], int]:
+def _step(ledger: RecordedLedger, step: int, problems: list[str]) -> tuple[Counter[int], int]:
     """The samples that one step consumed, and how many of its samples no rank consumed."""
     times = ledger.committed.get(step, {})
     if not times:
@@ -162,12 +162,12 @@ def _together(shares: Mapping[int, Share]) -> Counter[int]:
     return Counter(index for share in shares.values() for index in share.indices)
 
 
-def _batch(ledger: Ledger) -> int:
+def _batch(ledger: RecordedLedger) -> int:
     """The number of samples in a whole step."""
     return max((share.total for shares in ledger.shares.values() for share in shares.values()), default=0)
 
 
-def _distinct(ledger: Ledger) -> int:
+def _distinct(ledger: RecordedLedger) -> int:
     """How many different samples were ever attempted: a lower bound of the size of the data."""
     return len(
         {index for shares in ledger.shares.values() for share in shares.values() for index in share.indices}

@@ -9,10 +9,10 @@ from rich.table import Table
 from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
-    from controlplane.cli.demo.verdict import Outcome
+    from controlplane.cli.demo.verdict import DemoOutcome
 
 
-def verdict_table(outcome: Outcome, result: dict[str, Any]) -> Table:
+def verdict_table(outcome: DemoOutcome, result: dict[str, Any]) -> Table:
     """The result as a table: one question and its answer per row."""
     table = Table(title="Verdict", show_header=False, title_style="bold", padding=(0, 2))
     table.add_row("Same final weights as the undisturbed run", _weights(outcome, result))
@@ -31,7 +31,7 @@ def _mark(good: bool, text: str) -> str:
     return f"[green]{text}[/green]" if good else f"[bold red]{text}[/bold red]"
 
 
-def _weights(outcome: Outcome, result: dict[str, Any]) -> str:
+def _weights(outcome: DemoOutcome, result: dict[str, Any]) -> str:
     if outcome.identical:
         return _mark(
             True, f"yes, bit for bit on all {outcome.world_size} ranks ({result['final_digest'][:12]})"

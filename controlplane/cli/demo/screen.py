@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from controlplane.telling.event_text import Level, tell
+from controlplane.telling.event_text import EventLevel, tell
 from controlplane.telling.quantities import duration
 from holdfast.ipc.progress_page import PHASES
 from holdfast.neutral import neutral, raw
@@ -20,7 +20,7 @@ from holdfast.neutral import neutral, raw
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from controlplane.cli.demo.training import Training
+    from controlplane.cli.demo.training import DemoTraining
 
 _PLAIN_EVERY_S = 5.0
 _REDRAW_PER_S = 8
@@ -61,7 +61,7 @@ class Screen:
             self._incident(line["body"]["incident"])
         else:
             sentence = tell(line)
-            if sentence.level <= Level.HEADLINE:
+            if sentence.level <= EventLevel.HEADLINE:
                 self.say(f"  {sentence.text}", "yellow" if line["type"] == "Judged" else "")
 
     def _incident(self, incident: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ class Screen:
                 f"  incident {incident['id']} {incident['outcome']} after {total}, {lost} steps lost", "green"
             )
 
-    def update(self, training: Training, title: str) -> None:
+    def update(self, training: DemoTraining, title: str) -> None:
         """Show how far the ranks are: the picture on a terminal, a line every few seconds elsewhere."""
         steps = training.progress()
         done = min(steps.values(), default=0)
@@ -89,7 +89,7 @@ class Screen:
             self._said_s = time.monotonic()
             self.say(f"{title}: step {max(done, 0)} of {self._steps}")
 
-    def _picture(self, training: Training, title: str, done: int) -> Group:
+    def _picture(self, training: DemoTraining, title: str, done: int) -> Group:
         head = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=self._steps, completed=done, width=40)
         head.add_row(Text(title, style="bold"), bar, f"step {done} of {self._steps}")

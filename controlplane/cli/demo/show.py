@@ -11,13 +11,13 @@ import os
 from typing import TYPE_CHECKING
 
 from controlplane.access.own import plain
-from controlplane.cli.client import Admin
-from controlplane.cli.demo.ledger import Ledger, judge, read
+from controlplane.cli.client import AdminClient
+from controlplane.cli.demo.ledger import RecordedLedger, judge, read
 from controlplane.cli.demo.report import verdict_table
 from controlplane.cli.demo.screen import Screen
 from controlplane.cli.demo.strike import Strike, strike, wait_for_return
-from controlplane.cli.demo.training import Training
-from controlplane.cli.demo.verdict import Outcome, as_json
+from controlplane.cli.demo.training import DemoTraining
+from controlplane.cli.demo.verdict import DemoOutcome, as_json
 from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.local.child import last_lines
 from controlplane.cli.local.processes import become_subreaper, end_all_below
@@ -59,7 +59,7 @@ async def show(wish: Wish, script: Path, folder: Path) -> int:
         end_all_below(os.getpid())
 
 
-def _opening(wish: Wish, training: Training) -> str:
+def _opening(wish: Wish, training: DemoTraining) -> str:
     kills = "; ".join(map(str, wish.kills))
     return (
         f"{wish.nodes} nodes, {wish.per_node} ranks and {SPARES} warm spare each, {wish.steps} steps of "
@@ -68,7 +68,7 @@ def _opening(wish: Wish, training: Training) -> str:
     )
 
 
-def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) -> Training:
+def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) -> DemoTraining:
     """A run with a folder of its own, and the flags for it."""
     own = folder / name
     state = own / "state"
@@ -79,11 +79,11 @@ def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) ->
         *("--process-timeout-s", "3", "--lease-ttl-s", "3"),
     ]
     arguments = ["--steps", str(wish.steps), "--digest-dir", str(own / "digests")]
-    return Training(own, f"demo-{name}", [*flags, str(script), *arguments])
+    return DemoTraining(own, f"demo-{name}", [*flags, str(script), *arguments])
 
 
 async def _run(
-    training: Training, wish: Wish, screen: Screen, title: str, kills: Sequence[object]
+    training: DemoTraining, wish: Wish, screen: Screen, title: str, kills: Sequence[object]
 ) -> list[Strike]:
     """Run to the end, with the kills on the way. Returns what each kill did."""
     training.start()
@@ -110,7 +110,7 @@ async def _run(
     return strikes
 
 
-async def _until_ended(training: Training, work: asyncio.Task[None] | None) -> None:
+async def _until_ended(training: DemoTraining, work: asyncio.Task[None] | None) -> None:
     """Wait until the run has ended for good. While everything is killed on purpose, its end does not
     count."""
     while True:
@@ -125,7 +125,7 @@ async def _until_ended(training: Training, work: asyncio.Task[None] | None) -> N
             return
 
 
-async def _hurt(training: Training, wish: Wish, screen: Screen, strikes: list[Strike]) -> None:
+async def _hurt(training: DemoTraining, wish: Wish, screen: Screen, strikes: list[Strike]) -> None:
     for number, kill in enumerate(wish.kills):
         screen.say(f"{kill}: waiting for it", "dim")
         blow = await strike(training, kill, wish.seed + number, screen.say)
@@ -135,13 +135,13 @@ async def _hurt(training: Training, wish: Wish, screen: Screen, strikes: list[St
             await wait_for_return(training, blow)
 
 
-async def _tell(training: Training, screen: Screen) -> None:
+async def _tell(training: DemoTraining, screen: Screen) -> None:
     """Show the journal's lines as they come, across restarts of the coordinator."""
     after = 0
     while True:
         address = training.card().get("coordinator")
         if address:
-            async with Admin(address, access=plain()) as admin:
+            async with AdminClient(address, access=plain()) as admin:
                 try:
                     async for line in admin.events(follow=True, after=after):
                         after = line.sequence
@@ -151,21 +151,21 @@ async def _tell(training: Training, screen: Screen) -> None:
         await asyncio.sleep(REDRAW_S)
 
 
-async def _draw(training: Training, screen: Screen, title: str) -> None:
+async def _draw(training: DemoTraining, screen: Screen, title: str) -> None:
     while True:
         screen.update(training, title)
         await asyncio.sleep(REDRAW_S)
 
 
-def _logged(*trainings: Training) -> str:
+def _logged(*trainings: DemoTraining) -> str:
     lines = [line for training in trainings for line in last_lines(training.log, 20)]
     return ":\n    " + "\n    ".join(lines) if lines else ""
 
 
-def _outcome(wish: Wish, disturbed: Training, calm: Training, strikes: list[Strike]) -> Outcome:
+def _outcome(wish: Wish, disturbed: DemoTraining, calm: DemoTraining, strikes: list[Strike]) -> DemoOutcome:
     reference = _ledger(calm)
     lines = disturbed.journal.read_text().splitlines()
-    return Outcome(
+    return DemoOutcome(
         steps=wish.steps,
         world_size=wish.world_size,
         nodes=wish.nodes,
@@ -177,11 +177,11 @@ def _outcome(wish: Wish, disturbed: Training, calm: Training, strikes: list[Stri
     )
 
 
-def _ledger(training: Training) -> Ledger:
+def _ledger(training: DemoTraining) -> RecordedLedger:
     files = sorted(training.ledger.glob("*.jsonl"))
     return read({path.name: path.read_text().splitlines() for path in files})
 
 
-def _digests(training: Training) -> dict[int, str]:
+def _digests(training: DemoTraining) -> dict[int, str]:
     found = [json.loads(path.read_text()) for path in training.digests.glob("*.json")]
     return {entry["rank"]: entry["digest"] for entry in found}

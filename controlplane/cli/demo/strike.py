@@ -19,8 +19,8 @@ from controlplane.cli.local.processes import descendants, freeze_and_kill, send
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.cli.demo.kills import Kill
-    from controlplane.cli.demo.training import Seat, Training
+    from controlplane.cli.demo.kills import PlannedKill
+    from controlplane.cli.demo.training import DemoRank, DemoTraining
 
 LOOK_S = 0.001
 RECOVERY_TIMEOUT_S = 120.0
@@ -30,10 +30,10 @@ RECOVERY_TIMEOUT_S = 120.0
 class Strike:
     """One kill and what came of it. Times in s from the kill; None: not observed, or not applicable."""
 
-    kill: Kill
+    kill: PlannedKill
     step: int  # in which training was when it happened
     generation: int
-    before: dict[int, Seat] = field(default_factory=dict)
+    before: dict[int, DemoRank] = field(default_factory=dict)
     hit: tuple[int, ...] = ()  # the ranks that were killed
     at_ns: int = 0
     survivors_resumed_s: float | None = None
@@ -42,7 +42,9 @@ class Strike:
     lost_steps: int | None = None  # only where everything was killed; otherwise the journal has it
 
 
-async def strike(training: Training, kill: Kill, seed: int, say: Callable[[str, str], None]) -> Strike:
+async def strike(
+    training: DemoTraining, kill: PlannedKill, seed: int, say: Callable[[str, str], None]
+) -> Strike:
     """Wait for the step, kill, and watch until all ranks have completed a step again."""
     await _reached(training, kill)
     before = dict(training.seats)
@@ -56,7 +58,7 @@ async def strike(training: Training, kill: Kill, seed: int, say: Callable[[str, 
     return blow
 
 
-async def _reached(training: Training, kill: Kill) -> None:
+async def _reached(training: DemoTraining, kill: PlannedKill) -> None:
     """Wait until some rank has reached the step, and all ranks of the world are known."""
     while True:
         steps = training.progress()
@@ -66,7 +68,7 @@ async def _reached(training: Training, kill: Kill) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _step_s(training: Training, seats: dict[int, Seat]) -> float:
+def _step_s(training: DemoTraining, seats: dict[int, DemoRank]) -> float:
     """About how long the last step took, in s, 1 at most: from its start to its completion."""
     spans = []
     for seat in seats.values():
@@ -78,12 +80,12 @@ def _step_s(training: Training, seats: dict[int, Seat]) -> float:
     return min(max(spans, default=0.1), 1.0)
 
 
-def _generation(training: Training, seat: Seat) -> int:
+def _generation(training: DemoTraining, seat: DemoRank) -> int:
     board = training.board(seat)
     return 0 if board is None else board.generation
 
 
-def _kill_rank(training: Training, blow: Strike) -> None:
+def _kill_rank(training: DemoTraining, blow: Strike) -> None:
     seat = blow.before[blow.kill.index]
     blow.hit = (seat.rank,)
     number = signal.SIGSTOP if blow.kill.freeze else signal.SIGKILL
@@ -92,14 +94,14 @@ def _kill_rank(training: Training, blow: Strike) -> None:
         raise CliError(f"{blow.kill}: process {seat.pid} was gone already")
 
 
-def _kill_daemon(training: Training, blow: Strike) -> None:
+def _kill_daemon(training: DemoTraining, blow: Strike) -> None:
     name = f"n{blow.kill.index}" if blow.kill.target == "agent" else blow.kill.target
     pid = training.card()["processes"][name][0]
     blow.at_ns = time.monotonic_ns()
     send(pid, signal.SIGKILL)
 
 
-def _kill_node(training: Training, blow: Strike) -> None:
+def _kill_node(training: DemoTraining, blow: Strike) -> None:
     """Kill the agent, launcher and ranks of a node, stopped first, so that none sees another die."""
     node = f"n{blow.kill.index}"
     blow.hit = tuple(sorted(seat.rank for seat in blow.before.values() if seat.node == node))
@@ -114,7 +116,7 @@ def _kill_node(training: Training, blow: Strike) -> None:
         send(pid, signal.SIGKILL)
 
 
-def _kill_all(training: Training, blow: Strike) -> None:
+def _kill_all(training: DemoTraining, blow: Strike) -> None:
     assert training.process is not None
     blow.hit = tuple(sorted(blow.before))
     training.reviving = True
@@ -123,7 +125,7 @@ def _kill_all(training: Training, blow: Strike) -> None:
     training.process.wait()
 
 
-_BLOWS: dict[str, Callable[[Training, Strike], None]] = {
+_BLOWS: dict[str, Callable[[DemoTraining, Strike], None]] = {
     "rank": _kill_rank,
     "agent": _kill_daemon,
     "coordinator": _kill_daemon,
@@ -133,7 +135,7 @@ _BLOWS: dict[str, Callable[[Training, Strike], None]] = {
 }
 
 
-async def _recovered(training: Training, blow: Strike) -> None:
+async def _recovered(training: DemoTraining, blow: Strike) -> None:
     """Watch the progress pages until every rank has completed a step in a newer generation."""
     deadline = time.monotonic() + RECOVERY_TIMEOUT_S
     survivors = [seat for rank, seat in blow.before.items() if rank not in blow.hit]
@@ -150,7 +152,7 @@ async def _recovered(training: Training, blow: Strike) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def wait_for_return(training: Training, blow: Strike) -> None:
+async def wait_for_return(training: DemoTraining, blow: Strike) -> None:
     """After everything was killed: run the same command, and time its first steps."""
     training.close()
     training.seats = {}
@@ -167,7 +169,7 @@ async def wait_for_return(training: Training, blow: Strike) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _since(training: Training, blow: Strike, seats: list[Seat]) -> float | None:
+def _since(training: DemoTraining, blow: Strike, seats: list[DemoRank]) -> float | None:
     """The time from the kill to the last of these ranks' first steps in a newer generation; None: not yet."""
     times = []
     for seat in seats:

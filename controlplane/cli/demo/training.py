@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.access.own import plain
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import CliError
-from controlplane.cli.local.layout import Layout, layout_at
+from controlplane.cli.local.layout import LocalPaths, layout_at
 from controlplane.cli.local.processes import send
 from holdfast.ipc.progress_page import ProgressPage
 
@@ -27,7 +27,7 @@ END_GRACE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class DemoRank:
     """One rank as the coordinator last reported it."""
 
     rank: int
@@ -39,16 +39,16 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Training:
+class DemoTraining:
     """A run with a folder of its own. `start` may be called again after everything was killed."""
 
     folder: Path
     name: str
     argv: Sequence[str]
-    layout: Layout = field(init=False)
+    layout: LocalPaths = field(init=False)
     process: subprocess.Popen[bytes] | None = None
     reviving: bool = False  # everything was killed on purpose and is about to be started again
-    seats: dict[int, Seat] = field(default_factory=dict)
+    seats: dict[int, DemoRank] = field(default_factory=dict)
     _boards: dict[str, ProgressPage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,11 +114,11 @@ class Training:
         while True:
             address = self.layout.read_card().get("coordinator")
             if address:
-                async with Admin(address, timeout_s=2.0, access=plain()) as admin:
+                async with AdminClient(address, timeout_s=2.0, access=plain()) as admin:
                     await self._look(admin)
             await asyncio.sleep(STATUS_PAUSE_S)
 
-    async def _look(self, admin: Admin) -> None:
+    async def _look(self, admin: AdminClient) -> None:
         try:
             while True:
                 status = await admin.status()
@@ -127,7 +127,7 @@ class Training:
         except CliError:
             return  # the coordinator is away; the card will have its next address
 
-    def board(self, seat: Seat) -> ProgressPage | None:
+    def board(self, seat: DemoRank) -> ProgressPage | None:
         """The progress page of a rank; None while there is none."""
         if seat.member not in self._boards:
             try:
@@ -152,11 +152,11 @@ class Training:
         return self.layout.read_card()
 
 
-def seats_of(status: pb.StatusReply) -> dict[int, Seat]:
+def seats_of(status: pb.StatusReply) -> dict[int, DemoRank]:
     """The member in each place, by rank; the one of the newest generation where two claim a rank."""
     rows = sorted(status.ranks, key=lambda row: row.generation)
     return {
-        row.rank: Seat(row.rank, row.node, row.member, row.pid, row.phase, row.generation)
+        row.rank: DemoRank(row.rank, row.node, row.member, row.pid, row.phase, row.generation)
         for row in rows
         if row.rank >= 0 and row.phase != "exited"
     }

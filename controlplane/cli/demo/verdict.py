@@ -16,7 +16,7 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """Everything that was observed of both runs."""
 
     steps: int
@@ -46,7 +46,7 @@ def together(digests: Mapping[int, str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if digests else ""
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: DemoOutcome) -> dict[str, Any]:
     """The result as the last line of `holdfast demo --json`."""
     samples = outcome.samples
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from controlplane.cli.demo.kills import Kill
+    from controlplane.cli.demo.kills import PlannedKill
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Wish:
     steps: int
     nodes: int
     per_node: int
-    kills: tuple[Kill, ...]
+    kills: tuple[PlannedKill, ...]
     as_json: bool
     keep: bool
     seed: int

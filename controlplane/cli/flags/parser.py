@@ -25,7 +25,7 @@ _MOST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One line of an overview. `module`, below `controlplane.cli`, is imported when the command is used."""
 
     module: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandSpec:
     """What a command or verb does; a module's `COMMANDS` has one for each.
 
     With `verbs` it has commands of its own, and `run` is called when none of them is given."""
@@ -43,7 +43,7 @@ class Command:
     add_flags: Callable[[Parser], None] = lambda parser: None
     usage: str | None = None
     epilog: str | None = None
-    verbs: Mapping[str, Entry] | None = None
+    verbs: Mapping[str, CommandEntry] | None = None
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     Flags are registered with hyphens; underscores are accepted too. Errors are UsageError."""
 
-    def __init__(self, *, load: Callable[[], Command] | None = None, **words: Any) -> None:
+    def __init__(self, *, load: Callable[[], CommandSpec] | None = None, **words: Any) -> None:
         super().__init__(**words, allow_abbrev=False, formatter_class=_Formatter)
         self._load = load
         self._takes_script = False
@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         if load is not None:
             self.become(load())
 
-    def become(self, command: Command) -> None:
+    def become(self, command: CommandSpec) -> None:
         """Take the texts, flags and verbs of a command."""
         self.description, self.usage, self.epilog = command.about, command.usage, command.epilog
         self.set_defaults(run=command.run, prog=self.prog)
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         if command.verbs:
             self._add_verbs(command.verbs)
 
-    def _add_verbs(self, entries: Mapping[str, Entry]) -> None:
+    def _add_verbs(self, entries: Mapping[str, CommandEntry]) -> None:
         added = self.add_subparsers(title="commands", prog=self.prog, metavar="COMMAND", parser_class=Parser)
         for name, entry in entries.items():
             self.verbs[name] = added.add_parser(name, help=entry.about, load=partial(_command, entry, name))
@@ -140,9 +140,9 @@ class Parser(argparse.ArgumentParser):
         return 1 if equals or action.nargs == 0 else 2
 
 
-def _command(entry: Entry, name: str) -> Command:
+def _command(entry: CommandEntry, name: str) -> CommandSpec:
     module = importlib.import_module(f"controlplane.cli.{entry.module}")
-    command: Command = module.COMMANDS[name]
+    command: CommandSpec = module.COMMANDS[name]
     return command
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.job import clean_name
-from controlplane.cli.flags.parser import Command, Entry, Parser, addresses, one_of, whole
+from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser, addresses, one_of, whole
 from controlplane.cli.kubernetes.job import DEFAULTS, objects
 from controlplane.cli.kubernetes.tls import INSECURE
 from controlplane.cli.kubernetes.yaml_text import document, documents
@@ -255,13 +255,13 @@ def _name_of(command: list[str]) -> str:
 
 
 COMMANDS = {
-    "kubernetes": Command(
+    "kubernetes": CommandSpec(
         "Print Kubernetes manifests. No cluster is contacted.",
         kubernetes,
         usage=USAGE,
-        verbs={"render": Entry("kubernetes.command", "print the manifests of a training job")},
+        verbs={"render": CommandEntry("kubernetes.command", "print the manifests of a training job")},
     ),
-    "render": Command(
+    "render": CommandSpec(
         "Print the manifests of a training job for `kubectl apply -f -`. The Holdfast chart must be "
         "installed. The pods run your image as it is, with the agent as a sidecar. No cluster is contacted.",
         render,

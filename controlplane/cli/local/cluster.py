@@ -18,7 +18,7 @@ from controlplane.cli.errors import CliError
 from controlplane.cli.flags.settings import as_flags
 from controlplane.cli.local.child import Child
 from controlplane.cli.local.etcd import KeptEtcd, reach
-from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces
+from controlplane.cli.local.layout import NODE_NAMES, LocalPaths, remove_traces
 from controlplane.cli.local.processes import children, end_all_below, reap
 from controlplane.settings import AgentSettings, CoordinatorSettings
 from holdfast import removal
@@ -50,7 +50,7 @@ class ClusterPlan:
 class LocalCluster:
     """A private etcd, a coordinator, and one agent per node."""
 
-    def __init__(self, layout: Layout, plan: ClusterPlan) -> None:
+    def __init__(self, layout: LocalPaths, plan: ClusterPlan) -> None:
         self.layout, self.plan = layout, plan
         self.address = self.page = ""
         self._etcd = KeptEtcd(layout.state / "etcd", self._write_card)

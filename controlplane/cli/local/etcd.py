@@ -10,7 +10,7 @@ from controlplane.cli.local.processes import wait_for_end
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.errors import EtcdError
 from controlplane.daemon.etcd.server import PrivateEtcd
-from controlplane.daemon.etcd.target import Target
+from controlplane.daemon.etcd.target import EtcdTarget
 from controlplane.settings import EtcdSettings, SettingsError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def reach(endpoints: str) -> str:
 
     Raises UsageError for impossible endpoints, UnreachableError when no usable etcd answers there."""
     try:
-        target = Target.of(EtcdSettings(etcd=endpoints))
+        target = EtcdTarget.of(EtcdSettings(etcd=endpoints))
     except SettingsError as error:
         raise UsageError(str(error)) from error
     async with Etcd(target, timeout_s=REACH_TIMEOUT_S) as etcd:

@@ -36,7 +36,7 @@ def state_root() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LocalPaths:
     """The paths of one local cluster."""
 
     job: str
@@ -88,7 +88,7 @@ class Layout:
         partial.replace(self.card)
 
 
-def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = "/dev/shm") -> Layout:
+def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = "/dev/shm") -> LocalPaths:
     """The layout of a job's cluster. Creates its state folder; raises CliError when that is impossible."""
     state = Path(state_dir).absolute() if state_dir else state_root() / (ONCE if once else ".") / job
     try:
@@ -104,9 +104,9 @@ def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = 
     return layout_at(job, state, once=once and not state_dir, shm_dir=Path(shm_dir).absolute())
 
 
-def layout_at(job: str, state: Path, *, once: bool = False, shm_dir: Path = Path("/dev/shm")) -> Layout:
+def layout_at(job: str, state: Path, *, once: bool = False, shm_dir: Path = Path("/dev/shm")) -> LocalPaths:
     """The layout of a job whose state is in this folder. Touches nothing."""
-    return Layout(job, state, Path(f"/tmp/holdfast-{os.getuid()}"), shm_dir, once)
+    return LocalPaths(job, state, Path(f"/tmp/holdfast-{os.getuid()}"), shm_dir, once)
 
 
 def prune() -> None:
@@ -126,7 +126,7 @@ def prune() -> None:
 class Lock:
     """Allows one run per state folder. Held until the process ends, however it ends."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: LocalPaths) -> None:
         """Raise CliError when another run holds it, naming that run and a solution."""
         self._file = open(layout.state / "lock", "a+")
         try:
@@ -144,7 +144,7 @@ class Lock:
         self._file.close()
 
 
-def sweep(layout: Layout) -> list[str]:
+def sweep(layout: LocalPaths) -> list[str]:
     """Remove what a killed run left: processes, sockets, shared memory. Returns what was found, for
     people."""
     found = []
@@ -180,7 +180,7 @@ def _end(pid: int) -> None:
         send(member, signal.SIGKILL)
 
 
-def remove_traces(layout: Layout) -> None:
+def remove_traces(layout: LocalPaths) -> None:
     """Remove run folders and shared memory of every node of this cluster. Files of others stay."""
     for folder in layout.run_dir.glob("*/"):
         _remove(folder, RUN_FILES)

@@ -17,7 +17,7 @@ from controlplane.cli.errors import CliError
 from controlplane.wire.records import plain
 
 if TYPE_CHECKING:
-    from controlplane.cli.local.layout import Layout
+    from controlplane.cli.local.layout import LocalPaths
     from controlplane.core.records.model import JobSpec
 
 
@@ -32,7 +32,7 @@ class Beginning:
     adopt: bool = False
 
 
-def current_life(layout: Layout, spec: JobSpec, beginning: Beginning, knows_nothing: bool) -> JobSpec:
+def current_life(layout: LocalPaths, spec: JobSpec, beginning: Beginning, knows_nothing: bool) -> JobSpec:
     """The spec under the name of its current life, or of the next one. Raises CliError.
 
     `knows_nothing`: no other etcd knows the job, so what our state folder's etcd has lost is lost."""
@@ -47,7 +47,7 @@ def current_life(layout: Layout, spec: JobSpec, beginning: Beginning, knows_noth
     return dataclasses.replace(spec, job=_named(spec.job, life))
 
 
-def passed_over(layout: Layout, asked: JobSpec, now: JobSpec, beginning: Beginning) -> str:
+def passed_over(layout: LocalPaths, asked: JobSpec, now: JobSpec, beginning: Beginning) -> str:
     """A message for people whose job begins anew beside unknown checkpoints; "" otherwise."""
     if beginning.fresh or now.job == _named(asked.job, int(_read(layout).get("life", 0))):
         return ""
@@ -57,7 +57,7 @@ def passed_over(layout: Layout, asked: JobSpec, now: JobSpec, beginning: Beginni
     )
 
 
-def remember(layout: Layout, spec: JobSpec) -> None:
+def remember(layout: LocalPaths, spec: JobSpec) -> None:
     """Record the life and the settings that run now."""
     path = layout.state / "job.json"
     partial = path.with_suffix(".part")
@@ -75,7 +75,7 @@ def _named(job: str, life: int) -> str:
     return f"{job[:52]}-life{life}" if life else job
 
 
-def _read(layout: Layout) -> dict[str, Any]:
+def _read(layout: LocalPaths) -> dict[str, Any]:
     path = layout.state / "job.json"
     try:
         found = json.loads(path.read_text())

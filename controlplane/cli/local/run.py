@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.access.own import plain
-from controlplane.cli.client import Admin, OtherSettings
+from controlplane.cli.client import AdminClient, OtherSettings
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED, CliError
 from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
-from controlplane.cli.local.layout import Layout, Lock, prune, sweep
+from controlplane.cli.local.layout import LocalPaths, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.cli.orders.follow import (
@@ -25,7 +25,7 @@ from controlplane.cli.orders.follow import (
     until_phase,
 )
 from controlplane.daemon.journal import rotation
-from controlplane.telling.event_text import Level, tell
+from controlplane.telling.event_text import EventLevel, tell
 from holdfast import removal
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def say(text: str) -> None:
         print(f"holdfast: {line}", file=sys.stderr, flush=True)
 
 
-def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beginning) -> int:
+def run_locally(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, beginning: Beginning) -> int:
     """Run the job to its end and return the exit code. Nothing that was started is left. Raises CliError."""
     lock = Lock(layout)
     prune()
@@ -64,7 +64,7 @@ def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beg
         lock.release()
 
 
-def _leave(layout: Layout, keep_logs: bool) -> None:
+def _leave(layout: LocalPaths, keep_logs: bool) -> None:
     """Remove the state of a job that no command will continue. After a failure the logs stay."""
     if layout.once and keep_logs:
         _remove(layout.state / "etcd")
@@ -80,7 +80,7 @@ def _remove(folder: Path) -> None:
         say(f"{folder} stays: {error}")
 
 
-def forget(layout: Layout) -> None:
+def forget(layout: LocalPaths) -> None:
     """Remove what earlier runs with this state folder left. Checkpoints on storage stay. Raises CliError."""
     try:
         removal.tree(layout.state / "etcd")
@@ -90,7 +90,7 @@ def forget(layout: Layout) -> None:
         raise CliError(f"--fresh: {error}; give another --state-dir") from error
 
 
-async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool = False) -> int:
+async def _run(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, *, adopt: bool = False) -> int:
     cluster = LocalCluster(layout, plan)
     stop = _Signals(cluster)
     work = asyncio.create_task(_work(cluster, spec, adopt=adopt))
@@ -127,7 +127,7 @@ async def _work(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[i
 
 async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[int, str]:
     """Follow the job to its end. Returns the exit code, and the last message for people."""
-    async with Admin(cluster.address, access=plain()) as admin:
+    async with AdminClient(cluster.address, access=plain()) as admin:
         if adopt:
             await _adopt(admin, spec)
         reply, started = await _submit(admin, cluster.layout, spec)
@@ -139,7 +139,7 @@ async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple
     return ending.code, last_words(ending)
 
 
-async def _adopt(admin: Admin, spec: JobSpec) -> None:
+async def _adopt(admin: AdminClient, spec: JobSpec) -> None:
     """Make the checkpoints on the storage known to the coordinator.
 
     Only manifests are read here: a restore verifies every byte anyway, and falls back to an older
@@ -154,7 +154,7 @@ async def _adopt(admin: Admin, spec: JobSpec) -> None:
     say(f"adopted of job {spec.job}: {adopted or 'nothing, there was nothing to adopt'}")
 
 
-async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
+async def _submit(admin: AdminClient, layout: LocalPaths, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
     """Submit the job, and return the answer and the wall clock time of the submission (s).
 
     A running job keeps its settings; when the given ones differ, it is stopped and submitted again with the
@@ -185,7 +185,7 @@ class _Teller:
         self._traceback = traceback_of(line) or self._traceback
         sentence = tell(line)
         job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ENDINGS
-        if sentence.level <= Level.HEADLINE and not job_end:
+        if sentence.level <= EventLevel.HEADLINE and not job_end:
             say(sentence.text)
         if line["type"] == "Judged" and line["body"]["verdict"]["cause"] == "raised":
             self._explain(line["body"]["plan"]["strategy"])

@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.orders.follow import status_by
 from controlplane.cli.questions.queries import add_coordinator
 
@@ -45,7 +45,7 @@ def drain(values: argparse.Namespace) -> int:
 
 
 async def _drain(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.drain(values.node, values.reason, float(values.deadline_s), force=values.force)
         print(f"node {values.node}: {reply.outcome}; {reply.reason}", flush=True)
         ends = time.monotonic() + values.deadline_s + 60
@@ -80,21 +80,21 @@ def uncordon(values: argparse.Namespace) -> int:
 
 
 async def _cordon(values: argparse.Namespace, *, on: bool) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.cordon(values.node, values.reason, on=on)
     print(f"node {values.node}: {reply.outcome}")
     return OK
 
 
 COMMANDS = {
-    "drain": Command(
+    "drain": CommandSpec(
         "Move all ranks off a node, at the end of a step: to another node, or the job goes on with fewer "
         "nodes. The node takes no new ranks until `holdfast uncordon`.",
         drain,
         _drain_flags,
     ),
-    "cordon": Command("Give a node no new ranks. The ranks that it has stay.", cordon, _cordon_flags),
-    "uncordon": Command(
+    "cordon": CommandSpec("Give a node no new ranks. The ranks that it has stay.", cordon, _cordon_flags),
+    "uncordon": CommandSpec(
         "Let a node take ranks again, after a cordon or a drain. Its excluded devices count again too.",
         uncordon,
         _cordon_flags,

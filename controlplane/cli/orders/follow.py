@@ -14,7 +14,7 @@ from controlplane.cli.errors import FAILED, OK, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controlplane.cli.client import Admin
+    from controlplane.cli.client import AdminClient
     from controlplane.core.records.model import JobSpec
     from controlplane.wire import control_pb2 as pb
 
@@ -28,7 +28,7 @@ ENDINGS = {"finished": OK, "failed": FAILED, "stopped": FAILED}
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class FollowedEnd:
     """How a job ended."""
 
     job: str
@@ -42,7 +42,7 @@ class Ending:
         return ENDINGS[self.phase]
 
 
-async def journal(admin: Admin, job: str, since_wall_s: float) -> AsyncIterator[dict[str, Any]]:
+async def journal(admin: AdminClient, job: str, since_wall_s: float) -> AsyncIterator[dict[str, Any]]:
     """The lines about a job from a time on (wall clock, s), across restarts of the coordinator, without
     end."""
     after = 0
@@ -59,8 +59,8 @@ async def journal(admin: Admin, job: str, since_wall_s: float) -> AsyncIterator[
 
 
 async def until_end(
-    admin: Admin, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
-) -> Ending:
+    admin: AdminClient, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
+) -> FollowedEnd:
     """Wait for the job's end; `hear` receives each line of the journal on the way.
 
     The journal may never show the end (a standby's, one that began later, a clock that differs), so the
@@ -79,19 +79,19 @@ async def until_end(
 
 
 async def _told(
-    admin: Admin, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
-) -> Ending:
+    admin: AdminClient, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
+) -> FollowedEnd:
     traceback = ""
     async for line in journal(admin, job, since_wall_s):
         hear(line)
         traceback = traceback_of(line) or traceback
         state = line["body"].get("state") if line["type"] == "JobChanged" else None
         if state is not None and state["phase"] in ENDINGS:
-            return Ending(job, state["phase"], state["reason"], traceback)
+            return FollowedEnd(job, state["phase"], state["reason"], traceback)
     raise AssertionError("a journal has no end")
 
 
-async def _seen(admin: Admin, job: str) -> Ending:
+async def _seen(admin: AdminClient, job: str) -> FollowedEnd:
     while True:
         await asyncio.sleep(LOOK_S)
         try:
@@ -100,7 +100,7 @@ async def _seen(admin: Admin, job: str) -> Ending:
             continue  # the coordinator is restarting
         for row in status.jobs:
             if row.job == job and row.phase in ENDINGS:
-                return Ending(job, row.phase, row.reason)
+                return FollowedEnd(job, row.phase, row.reason)
 
 
 def traceback_of(line: dict[str, Any]) -> str:
@@ -110,7 +110,7 @@ def traceback_of(line: dict[str, Any]) -> str:
     return str(failure["traceback"]) if isinstance(failure, dict) else ""
 
 
-async def submitted(admin: Admin, spec: JobSpec, timeout_s: float) -> pb.SubmitReply:
+async def submitted(admin: AdminClient, spec: JobSpec, timeout_s: float) -> pb.SubmitReply:
     """Submit, and wait up to `timeout_s` for a leader. Raises UnreachableError, CliError."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -122,7 +122,7 @@ async def submitted(admin: Admin, spec: JobSpec, timeout_s: float) -> pb.SubmitR
             await asyncio.sleep(PAUSE_S)
 
 
-async def status_by(admin: Admin, ends: float) -> pb.StatusReply:
+async def status_by(admin: AdminClient, ends: float) -> pb.StatusReply:
     """The state of the cluster; waits for a leader until `ends` (s, monotonic).
 
     A command that waits must outlast a change of leaders. Raises UnreachableError after `ends`, CliError at
@@ -136,7 +136,7 @@ async def status_by(admin: Admin, ends: float) -> pb.StatusReply:
             await asyncio.sleep(PAUSE_S)
 
 
-async def until_phase(admin: Admin, job: str, phase: str) -> None:
+async def until_phase(admin: AdminClient, job: str, phase: str) -> None:
     """Wait until a job is in this phase."""
     while True:
         status = await status_by(admin, math.inf)
@@ -145,7 +145,7 @@ async def until_phase(admin: Admin, job: str, phase: str) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-def last_words(ending: Ending) -> str:
+def last_words(ending: FollowedEnd) -> str:
     """The message about the end of a job, for people."""
     if ending.phase == "finished":
         return (

@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.orders.drain import REASON
 from controlplane.cli.orders.follow import status_by
 from controlplane.cli.questions.queries import add_coordinator
@@ -50,7 +50,7 @@ def resume(values: argparse.Namespace) -> int:
 
 
 async def _ask(values: argparse.Namespace, *, on: bool) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.pause(values.job, values.reason, on=on)
         print(f"job {values.job}: {reply.outcome}; {reply.reason}", flush=True)
         if values.wait:
@@ -59,7 +59,7 @@ async def _ask(values: argparse.Namespace, *, on: bool) -> int:
     return OK
 
 
-async def _until(admin: Admin, values: argparse.Namespace, phase: str) -> None:
+async def _until(admin: AdminClient, values: argparse.Namespace, phase: str) -> None:
     """Return once the job is in this phase. Raises CliError when it ends before, or takes too long."""
     ends = time.monotonic() + values.timeout_s
     while True:
@@ -76,6 +76,6 @@ async def _until(admin: Admin, values: argparse.Namespace, phase: str) -> None:
 
 
 COMMANDS = {
-    "pause": Command(PAUSE, pause, _flags),
-    "resume": Command("Let a paused job go on from the step where it stopped.", resume, _flags),
+    "pause": CommandSpec(PAUSE, pause, _flags),
+    "resume": CommandSpec("Let a paused job go on from the step where it stopped.", resume, _flags),
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.orders.drain import REASON
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output
@@ -36,7 +36,7 @@ def quarantine(values: argparse.Namespace) -> int:
 
 
 async def _quarantine(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         if values.release:
             await admin.release(values.release, values.reason)
             print(f"node {values.release} is released: its failures are forgotten")
@@ -60,7 +60,7 @@ def _text(form: str, reply: pb.StatusReply) -> str:
 
 
 COMMANDS = {
-    "quarantine": Command(
+    "quarantine": CommandSpec(
         "List the nodes that have failed before, with the reasons. A node that failed too often is "
         "quarantined: it gets ranks only when no other node is free. --release ends that.",
         quarantine,

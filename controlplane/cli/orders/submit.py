@@ -9,14 +9,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.job import add_job_flags, job_name, read_job, said_in_vain
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.orders.follow import last_words, until_end
 from controlplane.cli.questions.queries import add_coordinator
-from controlplane.telling.event_text import Level, stamped, tell
+from controlplane.telling.event_text import EventLevel, stamped, tell
 
 if TYPE_CHECKING:
     import argparse
@@ -68,7 +68,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
     started = time.time()
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.submit(spec)
         print(f"job {reply.job} {'goes on' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
         if not values.wait:
@@ -79,8 +79,8 @@ async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
 
 
 def _hear(line: dict[str, Any]) -> None:
-    if tell(line).level <= Level.HEADLINE:
+    if tell(line).level <= EventLevel.HEADLINE:
         print(stamped(line), flush=True)
 
 
-COMMANDS = {"submit": Command(ABOUT, submit, _flags, USAGE)}
+COMMANDS = {"submit": CommandSpec(ABOUT, submit, _flags, USAGE)}

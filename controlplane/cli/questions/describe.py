@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser, one_of
+from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data, for_programs
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.cli.questions.tables import CHECKPOINTS, RANKS, Table, message, plain
 from controlplane.telling import story
-from controlplane.telling.event_text import Level, stamped, tell
+from controlplane.telling.event_text import EventLevel, stamped, tell
 from controlplane.telling.lines import job_of
 from controlplane.telling.quantities import duration, size
 
@@ -43,7 +43,7 @@ def describe(values: argparse.Namespace) -> int:
 
 
 async def _describe(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         status = await admin.status()
         lines = [read_line(line.json) async for line in admin.events(follow=False)]
     known = KINDS[values.what](values.name, status, lines)
@@ -193,12 +193,12 @@ def _table(table: Table, rows: list[Any]) -> str:
 
 
 def _events(lines: Lines, concerns: Callable[[dict[str, Any]], bool], shown: int) -> str:
-    mine = [line for line in lines if concerns(line) and tell(line).level <= Level.DECISION]
+    mine = [line for line in lines if concerns(line) and tell(line).level <= EventLevel.DECISION]
     return "\n".join(stamped(line).partition("\n")[0] for line in mine[-shown:]) if shown else ""
 
 
 COMMANDS = {
-    "describe": Command(
+    "describe": CommandSpec(
         "Show everything that a coordinator knows about one job, node or checkpoint: state, ranks, "
         "checkpoints, incidents, newest events.",
         describe,

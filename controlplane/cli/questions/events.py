@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.questions.outputs import JSON, WIDE, add_output, part
 from controlplane.cli.questions.queries import add_coordinator
-from controlplane.daemon.journal.rotation import Reader
-from controlplane.telling.event_text import Level, stamped, tell
+from controlplane.daemon.journal.rotation import JournalReader
+from controlplane.telling.event_text import EventLevel, stamped, tell
 from controlplane.telling.lines import job_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def show(text: str, values: argparse.Namespace) -> None:
     line = read_line(text)
     if said := part(values.output, line):
         print(said, flush=values.follow)
-    elif values.all or values.output == WIDE or tell(line).level <= Level.DECISION:
+    elif values.all or values.output == WIDE or tell(line).level <= EventLevel.DECISION:
         print(stamped(line), flush=values.follow)
 
 
@@ -73,9 +73,9 @@ def read_line(text: str) -> dict[str, Any]:
 
 
 async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
-    from controlplane.cli.client import Admin
+    from controlplane.cli.client import AdminClient
 
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         async for line in admin.events(values.follow, values.after, values.job):
             yield line.json
 
@@ -83,7 +83,7 @@ async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
 async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
     path = Path(values.journal)
     try:
-        reader = Reader(path)
+        reader = JournalReader(path)
     except OSError as error:
         raise CliError(f"journal {path}: {error.strerror}") from error
     with contextlib.closing(reader):
@@ -99,7 +99,7 @@ async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
 
 
 COMMANDS = {
-    "events": Command(
+    "events": CommandSpec(
         "Print what happened in a cluster, in order: failures, decisions with their reasons, checkpoints.",
         events,
         _flags,

@@ -6,10 +6,10 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of, add_access, coordinator
-from controlplane.cli.flags.parser import Command, Parser, one_of
+from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output, data, for_programs, part
 from controlplane.cli.questions.tables import CHECKPOINTS, TABLES, as_json
@@ -51,7 +51,7 @@ def get(values: argparse.Namespace) -> int:
 
 
 async def _get(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         status = await admin.status()
     if values.job:
         _only(status, values.job)
@@ -83,7 +83,7 @@ def status(values: argparse.Namespace) -> int:
 
 
 async def _status(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         # Cursor home, then clear: only on a terminal.
         clear = ("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n") if values.watch else ""
         write = part if values.watch else data
@@ -138,7 +138,7 @@ def stop(values: argparse.Namespace) -> int:
 
 
 async def _stop(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         _only(await admin.status(), values.job)
         await admin.stop(values.job, values.reason)
     print(f"job {values.job} is being stopped")
@@ -146,11 +146,11 @@ async def _stop(values: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "get": Command("Show one table of the cluster that a coordinator leads.", get, _get_flags),
-    "status": Command(
+    "get": CommandSpec("Show one table of the cluster that a coordinator leads.", get, _get_flags),
+    "status": CommandSpec(
         "Show the jobs, nodes and ranks of a cluster, and the reasons when it is not healthy.",
         status,
         _status_flags,
     ),
-    "stop": Command("End a job: its processes end at once, its checkpoints stay.", stop, _stop_flags),
+    "stop": CommandSpec("End a job: its processes end at once, its checkpoints stay.", stop, _stop_flags),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.daemon.journal import replay as replaying
 from controlplane.daemon.journal.recording import folder_of
@@ -140,4 +140,4 @@ def _text(kind: str, body: object) -> str:
     return words if words.startswith(kind) else f"{kind}: {words}"
 
 
-COMMANDS = {"replay": Command(ABOUT, replay, _flags)}
+COMMANDS = {"replay": CommandSpec(ABOUT, replay, _flags)}

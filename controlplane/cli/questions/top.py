@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser, seconds, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.questions.queries import add_coordinator, as_data, health
 from controlplane.cli.questions.tables import NOTHING, plain, why
@@ -28,7 +28,7 @@ CLEAR = "\x1b[H\x1b[2J"
 BEHIND_SHOWN = 5
 
 
-class Rates:
+class StepRates:
     """Computes each job's steps per second from one look to the next."""
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ def top(values: argparse.Namespace) -> int:
 
 
 async def _top(values: argparse.Namespace) -> int:
-    rates, shown = Rates(), 0
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    rates, shown = StepRates(), 0
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         while True:
             status = await admin.status()
             looked = rates.look(time.monotonic(), status)
@@ -157,7 +157,7 @@ def _trouble(status: pb.StatusReply) -> str:
 
 
 COMMANDS = {
-    "top": Command(
+    "top": CommandSpec(
         "Show all jobs with steps per second, the ranks that make no progress, and the nodes with problems. "
         "Refreshes until Ctrl-C.",
         top,

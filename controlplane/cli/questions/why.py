@@ -7,14 +7,14 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data
 from controlplane.cli.questions.queries import add_coordinator
-from controlplane.daemon.journal.rotation import Reader
+from controlplane.daemon.journal.rotation import JournalReader
 from controlplane.telling import story
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ async def lines_of(values: argparse.Namespace) -> list[dict[str, Any]]:
     """The lines of the journal, from its file or from a coordinator."""
     if values.journal:
         return from_file(values.journal)
-    async with Admin(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         return [read_line(line.json) async for line in admin.events(follow=False)]
 
 
 def from_file(path: str) -> list[dict[str, Any]]:
     """The lines of a journal, across its files, without a line that a crash cut off. Raises CliError."""
     try:
-        with contextlib.closing(Reader(Path(path))) as reader:
+        with contextlib.closing(JournalReader(Path(path))) as reader:
             return [read_line(text) for text in reader.lines()]
     except OSError as error:
         raise CliError(f"journal {path}: {error.strerror}") from error
@@ -95,7 +95,7 @@ def show(found: list[story.Story], form: str) -> None:
 
 
 COMMANDS = {
-    "why": Command(
+    "why": CommandSpec(
         "Explain one incident: what failed, the evidence, the decision, how long each phase took, and how "
         "many steps were lost.",
         why,

@@ -26,7 +26,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DurabilityProblem:
     """One thing that is wrong with how a job's state is kept. `loud`: administrators are alerted."""
 
     kind: str
@@ -83,21 +83,26 @@ def _look_for_room(m: ClusterState, job: Job) -> None:
 # ------------------------------------------------------------------ in words
 
 
-def troubles(m: ClusterState, job: Job) -> tuple[Trouble, ...]:
+def troubles(m: ClusterState, job: Job) -> tuple[DurabilityProblem, ...]:
     """Return everything that is wrong with how this job's state is kept, the most important first.
 
     What is overdue is left out where a more exact finding about the same thing is there."""
     loud = job.checkpoints.keeping.checkpoints.times >= ALERT_AFTER
     found = (
-        Trouble("checkpoints_failing", failing(m, job), loud),
-        Trouble("checkpoint_late", late(m, job)),
-        Trouble("snapshots_failing", roomless(m, job)),
-        Trouble("mirror_failing", uncopied(m, job), job.checkpoints.keeping.copies.times >= ALERT_AFTER),
+        DurabilityProblem("checkpoints_failing", failing(m, job), loud),
+        DurabilityProblem("checkpoint_late", late(m, job)),
+        DurabilityProblem("snapshots_failing", roomless(m, job)),
+        DurabilityProblem(
+            "mirror_failing", uncopied(m, job), job.checkpoints.keeping.copies.times >= ALERT_AFTER
+        ),
     )
     told = tuple(each for each in found if each.reason)
     subjects = {each.kind.partition("_")[0].removesuffix("s") for each in told}
     silent = [pair for pair in overdue.told(job) if pair[0].removesuffix("s") not in subjects]
-    return (*told, *(Trouble(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in silent))
+    return (
+        *told,
+        *(DurabilityProblem(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in silent),
+    )
 
 
 def failing(m: ClusterState, job: Job) -> str:

@@ -17,7 +17,7 @@ from controlplane.core.restore import state_sources
 from controlplane.core.state.resize import Resize
 
 if TYPE_CHECKING:
-    from controlplane.core.placement.formation import Room
+    from controlplane.core.placement.formation import Capacity
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
 
@@ -37,7 +37,7 @@ def _now(job: Job) -> dict[str, list[Spot]]:
     return found
 
 
-def _idle(m: ClusterState, job: Job) -> list[Room]:
+def _idle(m: ClusterState, job: Job) -> list[Capacity]:
     """Return the nodes that could take ranks of the job and have none, by name; those of last choice last."""
     rooms = {room.node: room for room in capacity.others(m, job)}
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]

@@ -21,7 +21,7 @@ NAMED_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ArrivalFinding:
     """The ranks that did not arrive where the others wait, and how that shows. No ranks: none can be
     blamed."""
 
@@ -29,14 +29,14 @@ class Finding:
     reason: str
 
 
-def find(standings: Sequence[Standing]) -> Finding:
+def find(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find the ranks that hold up the others, by the first of these that finds any: silence, collectives,
     steps, missing answers, open collectives, activity.
 
     A method that names more than half of the ranks is passed over: it may as well be the others. Silence
     is no guess and may name any number."""
     if len(standings) == 1:
-        return Finding((standings[0].rank,), "it is the only rank")
+        return ArrivalFinding((standings[0].rank,), "it is the only rank")
     silent = _by_silence(standings)
     if silent.ranks:
         return silent
@@ -44,29 +44,31 @@ def find(standings: Sequence[Standing]) -> Finding:
         found = look(standings)
         if found.ranks and 2 * len(found.ranks) <= len(standings):
             return found
-    return Finding((), "no rank is behind the others: all stand at the same place")
+    return ArrivalFinding((), "no rank is behind the others: all stand at the same place")
 
 
-def _by_silence(standings: Sequence[Standing]) -> Finding:
+def _by_silence(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find ranks whose processes live and do not answer: native code holds the interpreter's lock.
 
     Other ranks may seem to be behind only because they wait for such a rank, in a group that it does not
     report."""
     mute = [s for s in standings if s.silent_s > 0]
     if not mute:
-        return Finding((), "")
+        return ArrivalFinding((), "")
     longest = max(s.silent_s for s in mute)
-    return Finding(tuple(s.rank for s in mute), f"its interpreter has not answered for {longest:.1f} s")
+    return ArrivalFinding(
+        tuple(s.rank for s in mute), f"its interpreter has not answered for {longest:.1f} s"
+    )
 
 
-def _by_answers(standings: Sequence[Standing]) -> Finding:
+def _by_answers(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find ranks that report no collectives, while others do."""
     mute = [s.rank for s in standings if not s.collectives]
     told = [s.rank for s in standings if s.collectives]
-    return Finding(tuple(mute) if told else (), f"it does not answer, {_ranks(told)} in a collective")
+    return ArrivalFinding(tuple(mute) if told else (), f"it does not answer, {_ranks(told)} in a collective")
 
 
-def _by_collectives(standings: Sequence[Standing]) -> Finding:
+def _by_collectives(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find ranks that are behind in some group and do not themselves wait, in another group, for a third
     rank.
 
@@ -84,7 +86,7 @@ def _by_collectives(standings: Sequence[Standing]) -> Finding:
             words = f"{_ranks(there)} in collective {last.sequence}{_operation(last)} of group {group}"
             behind.setdefault(rank, f"it entered {entered[rank].sequence}, {words}")
     named = [rank for rank in behind if rank not in waiting]
-    return Finding(tuple(sorted(named)), behind[min(named)] if named else "")
+    return ArrivalFinding(tuple(sorted(named)), behind[min(named)] if named else "")
 
 
 def _groups(standings: Sequence[Standing]) -> list[str]:
@@ -98,37 +100,37 @@ def _operation(collective: Collective) -> str:
     return f" ({collective.operation}{size})"
 
 
-def _by_steps(standings: Sequence[Standing]) -> Finding:
+def _by_steps(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find ranks that are in an earlier step than the newest one."""
     newest = max(s.step for s in standings)
     late = [s for s in standings if s.step < newest]
     ahead = [s.rank for s in standings if s.step == newest]
     reason = f"it is in step {late[0].step}, {_ranks(ahead)} in step {newest}" if late else ""
-    return Finding(tuple(s.rank for s in late), reason)
+    return ArrivalFinding(tuple(s.rank for s in late), reason)
 
 
-def _by_open_collectives(standings: Sequence[Standing]) -> Finding:
+def _by_open_collectives(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find ranks that are in no collective while others are inside one. Only when every rank reports how
     many of its collectives have ended."""
     known = [s for s in standings if s.collectives and all(c.ended >= 0 for c in s.collectives)]
     if len(known) < len(standings):
-        return Finding((), "")
+        return ArrivalFinding((), "")
     outside = [s.rank for s in known if all(c.ended >= c.sequence for c in s.collectives)]
     within = [s.rank for s in known if s.rank not in outside]
     reason = f"it is in no collective, {_ranks(within)} within one"
-    return Finding(tuple(outside) if within else (), reason)
+    return ArrivalFinding(tuple(outside) if within else (), reason)
 
 
-def _by_activity(standings: Sequence[Standing]) -> Finding:
+def _by_activity(standings: Sequence[Standing]) -> ArrivalFinding:
     """Find the rank that is the only one with its activity, while all others share another one."""
     doing: dict[str, list[int]] = {}
     for s in standings:
         doing.setdefault(s.activity, []).append(s.rank)
     alone = [activity for activity, ranks in doing.items() if len(ranks) == 1]
     if len(doing) != 2 or len(alone) != 1:
-        return Finding((), "")
+        return ArrivalFinding((), "")
     (other,) = (activity for activity in doing if activity != alone[0])
-    return Finding(tuple(doing[alone[0]]), f"it is in {alone[0]}, all others are in {other}")
+    return ArrivalFinding(tuple(doing[alone[0]]), f"it is in {alone[0]}, all others are in {other}")
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -139,7 +139,9 @@ def _from_status(member: Member) -> Standing:
     return Standing(member.name, member.rank, status.step, status.activity, status.stalled_s, stalled)
 
 
-def _wait(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.Finding) -> None:
+def _wait(
+    m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.ArrivalFinding
+) -> None:
     """Wait: the rank that the others wait for is within its own deadline, or no rank is behind and not all
     are late."""
     look.judged, look.round, look.begin_at = stalled, 0, m.now + m.settings.stall_settle_s

@@ -16,7 +16,7 @@ from controlplane.core.failures import deaths, eligibility, quarantine
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, PeerAddress
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state.inquiries import Looks
+from controlplane.core.state.inquiries import PeerDialRound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ along the ring of nodes, in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class NodeConnection:
     """The connection between two nodes, from both reports. `kind`: cut, one-way, lossy."""
 
     one: str
@@ -41,7 +41,7 @@ class Line:
     words: str
 
 
-def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[Line]:
+def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[NodeConnection]:
     """The connections that are not sound, from what each node found. A node that has not answered proves
     nothing."""
     found = []
@@ -50,7 +50,7 @@ def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> l
         kind = _kind(there, back)
         if kind:
             words = f"{_word(one, other, there)}; {_word(other, one, back)}"
-            found.append(Line(one, other, kind, words))
+            found.append(NodeConnection(one, other, kind, words))
     return found
 
 
@@ -87,7 +87,7 @@ def _word(who: str, whom: str, sight: PeerSight | None) -> str:
     return f"{who} does not reach {whom} ({sight.failed} of {sight.tries} tries failed: {sight.reason})"
 
 
-def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
+def untangle(ring: Sequence[str], bad: Sequence[NodeConnection]) -> list[str]:
     """The nodes that must go so that all others reach each other. Lossy connections do not count.
 
     The node with the most dead connections goes first; of equals the last in the ring, so that the side of
@@ -113,7 +113,7 @@ def look(m: ClusterState, job: Job) -> None:
     if len(ring) < 2 or (job.recovery.looks is not None and job.recovery.looks.generation == number):
         return
     m.rounds += 1
-    job.recovery.looks = Looks(m.rounds, number, tuple(ring))
+    job.recovery.looks = PeerDialRound(m.rounds, number, tuple(ring))
     for index, name in enumerate(ring):
         peers = tuple(PeerAddress(each, m.nodes[each].peer) for each in _dialled(ring, index))
         m.emit(fx.LookAtPeers(name, job.name, m.rounds, peers))
@@ -177,7 +177,7 @@ def words(job: Job) -> str:
     return "".join(f"; {line.kind}: {line.words}" for line in bad)
 
 
-def _fence(m: ClusterState, job: Job, node: Node, bad: list[Line]) -> None:
+def _fence(m: ClusterState, job: Job, node: Node, bad: list[NodeConnection]) -> None:
     """Mark a node as cut and all its ranks as dead: they must not continue beside their replacements."""
     evidence = " | ".join(f"{line.kind}: {line.words}" for line in bad)
     node.cut = f"it does not reach its peers: {evidence}"

@@ -33,7 +33,7 @@ class By:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EventChecks:
     """One kind of message. `word` is its name for people. None: it names no such thing."""
 
     word: str
@@ -232,35 +232,37 @@ _ERRAND = By("it was asked to seal, mirror or publish this checkpoint", _is_aske
 _FITS_PART = By("what was ordered: commit.refuse_part")
 _FITS_RECORD = By("what was ordered: commit.refuse")
 
-ROWS: dict[type, Row] = {
-    ev.NodeJoined: Row("hello", _HELLO, _STATUSES, _STATUSES, _STATUSES),
-    ev.NodeBeat: Row("beat", _STREAM, _STATUSES, _STATUSES, _STATUSES),
-    ev.MemberReport: Row("report", _STREAM, _STATUSES, _STATUSES, _STATUSES),
-    ev.DeviceReport: Row("device", _STREAM),
-    ev.MemberStarted: Row("start", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
-    ev.SnapshotReady: Row("snapshot", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
-    ev.SnapshotVouched: Row("vouched snapshot", _STREAM, _VOUCHED, _GIVEN, _ANY_STEP),
-    ev.PartPersisted: Row(
+ROWS: dict[type, EventChecks] = {
+    ev.NodeJoined: EventChecks("hello", _HELLO, _STATUSES, _STATUSES, _STATUSES),
+    ev.NodeBeat: EventChecks("beat", _STREAM, _STATUSES, _STATUSES, _STATUSES),
+    ev.MemberReport: EventChecks("report", _STREAM, _STATUSES, _STATUSES, _STATUSES),
+    ev.DeviceReport: EventChecks("device", _STREAM),
+    ev.MemberStarted: EventChecks("start", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
+    ev.SnapshotReady: EventChecks("snapshot", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
+    ev.SnapshotVouched: EventChecks("vouched snapshot", _STREAM, _VOUCHED, _GIVEN, _ANY_STEP),
+    ev.PartPersisted: EventChecks(
         "persisted part", _STREAM, By("it holds the shard there", _holds_the_shard), _FITS_PART, _FITS_PART
     ),
-    ev.Persisted: Row("sealed checkpoint", _ERRAND, None, _FITS_RECORD, _FITS_RECORD),
-    ev.PersistFailed: Row("failed checkpoint", By("it was asked for a part, or to seal: saving")),
-    ev.Published: Row("published checkpoint", _ERRAND),
-    ev.Mirrored: Row("mirrored checkpoint", _ERRAND),
-    ev.Collected: Row("collection", By("it was asked to collect", _is_asked(_collects))),
-    ev.Scrubbed: Row("scrub", By("it was asked to read it again", _is_asked(_reads_again))),
-    ev.CheckpointAsked: Row("asked checkpoint", _STREAM, _HERE, _GIVEN, _LASTS),
-    ev.Fetched: Row("fetched copy", _ORDERED, _ORDERED, None, _ORDERED),
-    ev.Loaded: Row("loaded checkpoint", _ORDERED, _ORDERED),
-    ev.OrderFailed: Row("failed order", _STREAM, By("it lives there: members.order_failed"), None, _BOUNDS),
-    ev.PeersLooked: Row("look at peers", By("it was asked in this round: network.looked")),
-    ev.NodeLeaving: Row("leave", _STREAM),
-    ev.StacksCollected: Row(
+    ev.Persisted: EventChecks("sealed checkpoint", _ERRAND, None, _FITS_RECORD, _FITS_RECORD),
+    ev.PersistFailed: EventChecks("failed checkpoint", By("it was asked for a part, or to seal: saving")),
+    ev.Published: EventChecks("published checkpoint", _ERRAND),
+    ev.Mirrored: EventChecks("mirrored checkpoint", _ERRAND),
+    ev.Collected: EventChecks("collection", By("it was asked to collect", _is_asked(_collects))),
+    ev.Scrubbed: EventChecks("scrub", By("it was asked to read it again", _is_asked(_reads_again))),
+    ev.CheckpointAsked: EventChecks("asked checkpoint", _STREAM, _HERE, _GIVEN, _LASTS),
+    ev.Fetched: EventChecks("fetched copy", _ORDERED, _ORDERED, None, _ORDERED),
+    ev.Loaded: EventChecks("loaded checkpoint", _ORDERED, _ORDERED),
+    ev.OrderFailed: EventChecks(
+        "failed order", _STREAM, By("it lives there: members.order_failed"), None, _BOUNDS
+    ),
+    ev.PeersLooked: EventChecks("look at peers", By("it was asked in this round: network.looked")),
+    ev.NodeLeaving: EventChecks("leave", _STREAM),
+    ev.StacksCollected: EventChecks(
         "look at stacks",
         By("the job has seats there", _is_asked(_has_seats)),
         By("each rank lives there, and is told as what it is", _ranks_of_its_own),
         By("the one that is looked at", _is_looked_at),
         _BOUNDS,
     ),
-    ev.UserFault: Row("fault", _STREAM, _SEATED, _GIVEN, _LASTS),
+    ev.UserFault: EventChecks("fault", _STREAM, _SEATED, _GIVEN, _LASTS),
 }

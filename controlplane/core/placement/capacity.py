@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState, Node
 
 
-def rooms(m: ClusterState, job: Job) -> list[formation.Room]:
+def rooms(m: ClusterState, job: Job) -> list[formation.Capacity]:
     """Every connected node as this job finds it: its capacity, whether another live job uses it, what else
     bars it."""
     return _rooms(m, job, frozenset())
 
 
-def others(m: ClusterState, job: Job) -> list[formation.Room]:
+def others(m: ClusterState, job: Job) -> list[formation.Capacity]:
     """The same without the nodes where the job has seats."""
     return _rooms(m, job, frozenset(job.seat_nodes()))
 
 
-def _rooms(m: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Room]:
+def _rooms(m: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Capacity]:
     nodes = [node for node in m.nodes.values() if node.name not in but and node.up]
     if not nodes:
         return []
@@ -33,9 +33,9 @@ def _rooms(m: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Roo
     return [_room(m, job, node, node.name not in taken, version) for node in nodes]
 
 
-def _room(m: ClusterState, job: Job, node: Node, idle: bool, version: str) -> formation.Room:
+def _room(m: ClusterState, job: Job, node: Node, idle: bool, version: str) -> formation.Capacity:
     other = not node.takes(job.name)
-    return formation.Room(
+    return formation.Capacity(
         node.name,
         node.slots,
         idle,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """A connected node as one job finds it."""
 
     node: str
@@ -86,13 +86,13 @@ def least(spec: JobSpec) -> int:
     return -(-spec.nnodes_min // spec.replica_nodes) * spec.replica_nodes
 
 
-def fitting(spec: JobSpec, rooms: Sequence[Room]) -> list[str]:
+def fitting(spec: JobSpec, rooms: Sequence[Capacity]) -> list[str]:
     """The nodes that could take a node's share of the job now, by name; those of last choice last."""
     found = [room for room in rooms if room.takes(spec.nproc_per_node)]
     return [room.node for room in sorted(found, key=lambda room: (room.last, room.node))]
 
 
-def shortage(spec: JobSpec, rooms: Sequence[Room], wanted: int) -> str:
+def shortage(spec: JobSpec, rooms: Sequence[Capacity], wanted: int) -> str:
     """Why the job cannot be placed yet, in a sentence that says what to do."""
     fit = len(fitting(spec, rooms))
     small = sorted(f"{r.node} ({len(r.free)})" for r in rooms if len(r.free) < spec.nproc_per_node)
@@ -110,7 +110,7 @@ def shortage(spec: JobSpec, rooms: Sequence[Room], wanted: int) -> str:
 
 
 def layout(
-    spec: JobSpec, nodes: Sequence[str], members: Sequence[str], rooms: Sequence[Room] = ()
+    spec: JobSpec, nodes: Sequence[str], members: Sequence[str], rooms: Sequence[Capacity] = ()
 ) -> tuple[Placement, ...]:
     """Seats in the order of `nodes`: rank = node index * nproc + index on its node.
 

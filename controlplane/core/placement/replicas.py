@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.planner.places import Site, place
+from controlplane.planner.places import PlannedNode, place
 from controlplane.planner.shapes import Layout
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def arrange(nodes: Sequence[str], replica_nodes: int, domains: Mapping[str, str]
     copies = len(nodes) // replica_nodes
     if replica_nodes == 1 or len({domains[node] for node in nodes}) == len(nodes):
         return list(nodes)
-    sites = [Site(node, 1, domains[node]) for node in nodes]
+    sites = [PlannedNode(node, 1, domains[node]) for node in nodes]
     places = place(Layout(tp=1, pp=replica_nodes, dp=copies), sites)
     return [spot.node for spot in sorted(places, key=lambda spot: (spot.dp, spot.pp))]
 

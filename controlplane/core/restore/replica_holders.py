@@ -29,7 +29,7 @@ Load = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardNeed:
     """One shard that may need copies."""
 
     word: str  # shard id
@@ -39,7 +39,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class ReplicaHolder:
     """A node that could keep copies. `load`: what it keeps for other jobs already."""
 
     node: str
@@ -54,11 +54,11 @@ class _Pool:
     `load` is the truth. A heap entry whose load is outdated is put back with the present one when it comes
     up."""
 
-    keepers: Sequence[Keeper]
+    keepers: Sequence[ReplicaHolder]
     load: dict[str, Load]
     heap: list[tuple[Load, int]] = field(default_factory=list)
 
-    def lightest(self, outside: list[str]) -> Keeper | None:
+    def lightest(self, outside: list[str]) -> ReplicaHolder | None:
         """Return the least loaded holder whose domain is none of `outside`; None when there is none."""
         passed, found = [], None
         while self.heap and found is None:
@@ -85,17 +85,19 @@ class _Pool:
 class _Home:
     """Where one shard lives in the plan. `domains`: of its ranks and chosen nodes; `nodes`: the chosen."""
 
-    shard: Shard
+    shard: ShardNeed
     domains: list[str]
     nodes: list[str] = field(default_factory=list)
 
-    def add(self, pool: _Pool, keeper: Keeper) -> None:
+    def add(self, pool: _Pool, keeper: ReplicaHolder) -> None:
         pool.take(keeper.node, self.shard.size)
         self.domains.append(keeper.domain)
         self.nodes.append(keeper.node)
 
 
-def plan(shards: Sequence[Shard], keepers: Sequence[Keeper], replicas: int) -> dict[str, tuple[str, ...]]:
+def plan(
+    shards: Sequence[ShardNeed], keepers: Sequence[ReplicaHolder], replicas: int
+) -> dict[str, tuple[str, ...]]:
     """Return, for every shard in fewer than 1 + `replicas` domains, the nodes that are to keep copies of it.
 
     A shard gets fewer nodes than it needs, perhaps none, when there are no more domains."""
@@ -165,7 +167,7 @@ def _keep_words(m: ClusterState, job: Job) -> None:
         m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
 
 
-def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:
+def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[ShardNeed]:
     domains: dict[str, dict[str, None]] = {word: {} for word in owners}
     if len(owners) == 1:
         domains = {word: dict.fromkeys(_domain(m, node) for node in job.seat_nodes()) for word in owners}
@@ -174,7 +176,7 @@ def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str
             domains[word][_domain(m, seat.node)] = None
     former = job.replicas.partners or _kept(m, job)
     sizes = {word: owner.status.state_bytes if owner.status else 0 for word, owner in owners.items()}
-    return [Shard(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]
+    return [ShardNeed(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]
 
 
 def _kept(m: ClusterState, job: Job) -> dict[str, tuple[str, ...]]:
@@ -191,7 +193,7 @@ def _domain(m: ClusterState, node: str) -> str:
     return found.domain if found and found.domain else node
 
 
-def _keepers(m: ClusterState, job: Job) -> list[Keeper]:
+def _keepers(m: ClusterState, job: Job) -> list[ReplicaHolder]:
     """Return the connected nodes that serve peers and take this job's copies, with what they keep for other
     jobs. A suspect node (its stream broke) stays a holder if it is one, but does not become one."""
     kept = {name for names in job.replicas.partners.values() for name in names}
@@ -199,11 +201,12 @@ def _keepers(m: ClusterState, job: Job) -> list[Keeper]:
     able = [n for n in able if n.peer and (n.up or (n.state == "suspect" and n.name in kept))]
     able.sort(key=lambda node: node.name)
     return [
-        Keeper(n.name, n.domain or n.name, (0, sum(copy.job != job.name for copy in n.copies))) for n in able
+        ReplicaHolder(n.name, n.domain or n.name, (0, sum(copy.job != job.name for copy in n.copies)))
+        for n in able
     ]
 
 
-def _tell_alone(m: ClusterState, job: Job, shards: Sequence[Shard]) -> None:
+def _tell_alone(m: ClusterState, job: Job, shards: Sequence[ShardNeed]) -> None:
     """Note once that some shard lives in too few domains, with the remedy."""
     short = [
         s for s in shards if len(s.domains) + len(job.replicas.partners.get(s.word, ())) <= job.spec.replicas

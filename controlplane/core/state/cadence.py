@@ -29,7 +29,7 @@ CHANGE_TOLD = 0.1
 
 
 @dataclass(slots=True)
-class Costs:
+class CheckpointCosts:
     """What a job's checkpoints were seen to cost, in s; 0 until seen."""
 
     stall_s: float = 0.0  # a snapshot kept the ranks from training for so long: a decaying maximum
@@ -37,7 +37,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CadenceChoice:
     """An interval between the starts of two checkpoints, and the numbers it follows from; all in s."""
 
     interval_s: float
@@ -82,21 +82,21 @@ def daly(cost_s: float, mtbf_s: float) -> float:
     return young(cost_s, mtbf_s) * (1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0) - cost_s
 
 
-def choose(costs: Costs, incidents: int, watched_s: float) -> Choice:
+def choose(costs: CheckpointCosts, incidents: int, watched_s: float) -> CadenceChoice:
     """The interval for a job with these costs and `incidents` failures in `watched_s`; never shorter than
     an upload."""
     cost_s = max(COST_MIN_S, costs.stall_s + SLOWDOWN_SHARE * costs.upload_s)
     mtbf_s = mtbf(incidents, watched_s)
     interval_s = max(costs.upload_s, daly(cost_s, mtbf_s))
-    return Choice(interval_s, cost_s, mtbf_s, costs.upload_s)
+    return CadenceChoice(interval_s, cost_s, mtbf_s, costs.upload_s)
 
 
-def differs(new: Choice, told: Choice | None) -> bool:
+def differs(new: CadenceChoice, told: CadenceChoice | None) -> bool:
     """Whether the new choice is worth a line in the journal."""
     return told is None or abs(new.interval_s - told.interval_s) > CHANGE_TOLD * told.interval_s
 
 
-def due(spec: JobSpec, step: int, now: float, last: Last, choice: Choice | None) -> bool:
+def due(spec: JobSpec, step: int, now: float, last: Last, choice: CadenceChoice | None) -> bool:
     """Whether a snapshot of `step` is to be made durable now.
 
     By steps: a multiple of `checkpoint_every` was passed since the last one. By time: `checkpoint_every_s`

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import NO_STEP, JobPhase
-from controlplane.core.state.cadence import Costs
+from controlplane.core.state.cadence import CheckpointCosts
 from controlplane.core.state.durability_memory import Keeping
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         Tier,
         Window,
     )
-    from controlplane.core.state.cadence import Choice
-    from controlplane.core.state.inquiries import Look, Looks
+    from controlplane.core.state.cadence import CadenceChoice
+    from controlplane.core.state.inquiries import Look, PeerDialRound
     from controlplane.core.state.pulse import Pulse
     from controlplane.core.state.resize import Resize
     from controlplane.core.state.saving import Ask, Collecting, Saving
@@ -117,7 +117,7 @@ class Recovery:
     halted: tuple[float, int, int] | None = None
     # Since when a collective is broken and no dead rank explains it; None: none is.
     broken_since: float | None = None
-    looks: Looks | None = None  # the round in which its nodes dial each other
+    looks: PeerDialRound | None = None  # the round in which its nodes dial each other
     incidents: int = 0  # number of the newest incident
     unfinished: int = 0  # the incident that a former leader left open, until all ranks train again; 0: none
     # `verdicts.repeat_key` -> how often it happened.
@@ -210,9 +210,9 @@ class Checkpoints:
     pulses: dict[str, Pulse] = field(default_factory=dict)  # how regularly they come, by duty
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, oldest first
     asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # requests by (member, request)
-    costs: Costs = field(default_factory=Costs)
+    costs: CheckpointCosts = field(default_factory=CheckpointCosts)
     keeping: Keeping = field(default_factory=Keeping)  # failures to keep the state
-    choice: Choice | None = None  # interval by Young/Daly, as journaled last
+    choice: CadenceChoice | None = None  # interval by Young/Daly, as journaled last
     watched_at: float = 0.0  # since when this leader has seen it run
     collecting: Collecting | None = None  # the deletion of old checkpoints under way
     # A full checkpoint was put off for a collection: start no further collection before it.

@@ -26,7 +26,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class Looks:
+class PeerDialRound:
     """One round in which the nodes of a generation dial each other."""
 
     round: int

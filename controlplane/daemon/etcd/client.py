@@ -22,14 +22,14 @@ from controlplane.daemon.etcd.link import (
     RANGE,
     STATUS,
     TXN,
+    EtcdLink,
     Failed,
-    Link,
 )
 from controlplane.daemon.etcd.rows import (
+    EtcdRow,
     Lease,
     Listing,
     Put,
-    Row,
     TxnResult,
     applies_once,
     encode,
@@ -37,8 +37,8 @@ from controlplane.daemon.etcd.rows import (
     row_of,
     txn_message,
 )
-from controlplane.daemon.etcd.target import Target, boottime
-from controlplane.daemon.etcd.watch import Watch
+from controlplane.daemon.etcd.target import EtcdTarget, boottime
+from controlplane.daemon.etcd.watch import EtcdWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ class Etcd:
 
     def __init__(
         self,
-        target: Target,
+        target: EtcdTarget,
         *,
         try_timeout_s: float = 1.5,
         timeout_s: float = 10.0,
@@ -74,14 +74,14 @@ class Etcd:
         self.target = target
         self.clock = clock
         self.observed: Callable[[str, float, bool], None] = _unobserved
-        self._link = Link(
+        self._link = EtcdLink(
             target, try_timeout_s=try_timeout_s, timeout_s=timeout_s, jitter=jitter, clock=clock
         )
 
     @classmethod
     def of(cls, settings: EtcdSettings, *, private: bool = False) -> Etcd:
         """Return the client that settings describe. Raises SettingsError."""
-        return cls(Target.of(settings, private=private))
+        return cls(EtcdTarget.of(settings, private=private))
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,7 +114,7 @@ class Etcd:
             return endpoint, None
         return endpoint, status
 
-    async def get(self, key: str) -> Row | None:
+    async def get(self, key: str) -> EtcdRow | None:
         """Return the row of one key; None when it does not exist. The read sees every earlier
         write of the cluster."""
         reply = await self._link.call(RANGE, pb.RangeRequest(key=encode(key)))
@@ -133,7 +133,7 @@ class Etcd:
         return await self._list(encode(prefix), page=0)
 
     async def _list(self, start: bytes, page: int) -> Listing:
-        end, revision, rows = prefix_end(start), 0, list[Row]()
+        end, revision, rows = prefix_end(start), 0, list[EtcdRow]()
         while True:
             request = pb.RangeRequest(key=start, range_end=end, limit=page, revision=revision)
             answer = (await self._link.call(RANGE, request)).message
@@ -197,11 +197,11 @@ class Etcd:
         except LeaseLost:
             log.debug("lease %x was gone already", lease_id)
 
-    def watch(self, prefix: str, revision: int = 0) -> Watch:
+    def watch(self, prefix: str, revision: int = 0) -> EtcdWatch:
         """Watch the keys that start with `prefix`, after `revision`; with 0 the watch begins with a `Listed`.
 
         `async with etcd.watch(...) as updates: async for update in updates:` gives `Listed` and `Changed`."""
-        return Watch(self._link, self.list, prefix, revision)
+        return EtcdWatch(self._link, self.list, prefix, revision)
 
 
 def _unobserved(operation: str, duration_s: float, failed: bool) -> None:
@@ -218,7 +218,7 @@ def _failed_txn(
     return TxnResult(False, message.header.revision, rows)
 
 
-def _is_ours(rows: dict[str, Row], puts: Sequence[Put], deletes: Sequence[str]) -> bool:
+def _is_ours(rows: dict[str, EtcdRow], puts: Sequence[Put], deletes: Sequence[str]) -> bool:
     """Return whether the keys are as this transaction leaves them: same values and leases, one revision."""
     found = [rows.get(put.key) for put in puts]
     same = all(

@@ -16,7 +16,7 @@ from controlplane.daemon.etcd.rows import Changed, Listed, Put, absent
 if TYPE_CHECKING:
     from controlplane.daemon.etcd.client import Etcd
     from controlplane.daemon.etcd.keyspace import Keyspace
-    from controlplane.daemon.etcd.rows import Lease, Row
+    from controlplane.daemon.etcd.rows import EtcdRow, Lease
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Election:
         self._candidate = candidate
         self._ttl_s = ttl_s
 
-    async def leader(self) -> Row | None:
+    async def leader(self) -> EtcdRow | None:
         """Return the leader's row: its value is the leader's identity, its create_revision the term. None:
         nobody leads. Raises EtcdUnavailable."""
         return await self._etcd.get(self._keys.leader)
@@ -77,7 +77,7 @@ class Election:
         await self._etcd.revoke(lease.id)
         return None
 
-    async def _vacancy(self, leader: Row) -> None:
+    async def _vacancy(self, leader: EtcdRow) -> None:
         """Wait until the leader key is gone."""
         async with self._etcd.watch(leader.key, leader.mod_revision) as updates:
             async for update in updates:

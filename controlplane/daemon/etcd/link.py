@@ -17,7 +17,7 @@ import grpc.aio
 from controlplane.daemon.etcd import rpc_pb2 as pb
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome
 from controlplane.daemon.etcd.target import boottime
-from controlplane.daemon.etcd.trouble import SILENT, Trouble, judge
+from controlplane.daemon.etcd.trouble import SILENT, ErrorClass, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from controlplane.access.tls import Material
-    from controlplane.daemon.etcd.target import Target
+    from controlplane.daemon.etcd.target import EtcdTarget
 
 log = logging.getLogger(__name__)
 
@@ -83,12 +83,12 @@ class Reply(Generic[Answer]):
 class Failed(Exception):
     """One attempt failed; `trouble` says what follows. It never leaves this package's retry loops."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: ErrorClass) -> None:
         super().__init__(trouble.text)
         self.trouble = trouble
 
 
-class Link:
+class EtcdLink:
     """The connections to etcd's endpoints. They belong to the event loop of the first call; close them in the
     end.
 
@@ -96,7 +96,7 @@ class Link:
 
     def __init__(
         self,
-        target: Target,
+        target: EtcdTarget,
         *,
         try_timeout_s: float,
         timeout_s: float,
@@ -128,7 +128,7 @@ class Link:
         if self.endpoint == failed:
             self._at += 1
 
-    def hopeless(self, troubles: dict[str, Trouble]) -> bool:
+    def hopeless(self, troubles: dict[str, ErrorClass]) -> bool:
         """Return whether every endpoint has answered, and none of them is an etcd that lets us in."""
         return len(troubles) == len(set(self.target.endpoints)) and all(
             not issubclass(trouble.error, EtcdUnavailable) and not trouble.fresh_token
@@ -152,7 +152,7 @@ class Link:
     ) -> Reply[Answer]:
         """Call until an endpoint answers, within `timeout_s`. Only for requests that may be sent twice."""
         limit = self.clock() + (self.timeout_s if timeout_s is None else timeout_s)
-        troubles: dict[str, Trouble] = {}
+        troubles: dict[str, ErrorClass] = {}
         doubtful, attempt = False, 0
         while True:
             endpoint, sent_at = self.endpoint, self.clock()
@@ -198,12 +198,12 @@ class Link:
             return
         if header.cluster_id and self._cluster_id not in (0, header.cluster_id):
             text = f"belongs to another etcd cluster than before; {ANEW}"
-            raise Failed(Trouble(EtcdUnavailable, text, sent=True))
+            raise Failed(ErrorClass(EtcdUnavailable, text, sent=True))
         self._cluster_id = header.cluster_id or self._cluster_id
         if header.raft_term < self._raft_term:
             past = f"answers from the past (raft term {header.raft_term} after {self._raft_term})"
             text = f"{past}: a stale member, or etcd lost its data; {ANEW}"
-            raise Failed(Trouble(EtcdUnavailable, text, sent=True))
+            raise Failed(ErrorClass(EtcdUnavailable, text, sent=True))
         self._raft_term = header.raft_term
 
     async def open(self, endpoint: str, method: Method[Any], request: Message, timeout_s: float) -> Any:
@@ -301,7 +301,7 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def given_up(troubles: dict[str, Trouble], doubtful: bool) -> EtcdError:
+def given_up(troubles: dict[str, ErrorClass], doubtful: bool) -> EtcdError:
     """Return what to raise when no endpoint helped: their own error when all failed alike."""
     said = "; ".join(f"{endpoint} {trouble.text}" for endpoint, trouble in troubles.items())
     kinds = {trouble.error for trouble in troubles.values()}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EtcdRow:
     """One key as etcd holds it. `version`: number of writes since it was created; `lease` 0: none."""
 
     key: str
@@ -27,7 +27,7 @@ class Row:
 class Listing:
     """All rows below a prefix at one revision, by key."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[EtcdRow, ...]
     revision: int
 
 
@@ -86,7 +86,7 @@ class TxnResult:
 
     succeeded: bool
     revision: int
-    rows: Mapping[str, Row] = field(default_factory=dict)
+    rows: Mapping[str, EtcdRow] = field(default_factory=dict)
     read_back: bool = False
 
 
@@ -105,7 +105,7 @@ class Change:
     """One key was written (`row`), or deleted (`row` None)."""
 
     key: str
-    row: Row | None
+    row: EtcdRow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Listed:
     It replaces everything known before. `compacted`: up to this revision history is gone; 0 at the start."""
 
     revision: int
-    rows: tuple[Row, ...]
+    rows: tuple[EtcdRow, ...]
     compacted: int = 0
 
 
@@ -137,9 +137,9 @@ def decode(key: bytes) -> str:
     return key.decode("utf-8", "surrogateescape")
 
 
-def row_of(kv: pb.KeyValue) -> Row:
+def row_of(kv: pb.KeyValue) -> EtcdRow:
     """Return the row of etcd's own message."""
-    return Row(decode(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
+    return EtcdRow(decode(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
 def prefix_end(prefix: bytes) -> bytes:

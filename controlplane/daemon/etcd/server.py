@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.errors import EtcdAuth, EtcdError, PrivateEtcdError
-from controlplane.daemon.etcd.target import Target
+from controlplane.daemon.etcd.target import EtcdTarget
 from controlplane.leash import leashed
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class PrivateEtcd:
         return f"127.0.0.1:{self.port}"
 
     @property
-    def target(self) -> Target:
+    def target(self) -> EtcdTarget:
         """What `Etcd` connects to: this endpoint, marked as private."""
-        return Target((self.endpoint,), private=True)
+        return EtcdTarget((self.endpoint,), private=True)
 
     @property
     def log_file(self) -> Path:

@@ -19,7 +19,7 @@ ATTEMPTS = 4
 """Tries of one commit: an earlier write of our own may take effect late, between two of them."""
 
 
-class Records:
+class RecordStore:
     """The records of one cluster, as bytes under the keys of its keyspace.
 
     It remembers the revision at which it last saw each key, and compares it in every write. So a write cannot

@@ -20,7 +20,7 @@ def boottime() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EtcdTarget:
     """Endpoints as host:port, PEM files and credentials ("": none).
 
     `private`: it is the laptop's own etcd, where versions that production refuses only get a warning."""
@@ -34,7 +34,7 @@ class Target:
     private: bool = False
 
     @classmethod
-    def of(cls, settings: EtcdSettings, *, private: bool = False) -> Target:
+    def of(cls, settings: EtcdSettings, *, private: bool = False) -> EtcdTarget:
         """Return the target that settings name. Raises SettingsError."""
         endpoints = tuple(_endpoint(part) for part in settings.etcd.split(",") if part.strip())
         if not endpoints:

@@ -18,7 +18,7 @@ from controlplane.daemon.etcd.errors import (
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ErrorClass:
     """A failed call, judged. `error` is raised when no other endpoint helps.
 
     `again`: try again, here or elsewhere. `sent`: the request may have been carried out. `fresh_token`:
@@ -31,22 +31,22 @@ class Trouble:
     fresh_token: bool = False
 
 
-def _away(text: str) -> Trouble:
+def _away(text: str) -> ErrorClass:
     """Nothing was carried out; another endpoint, or this one later, may answer."""
-    return Trouble(EtcdUnavailable, text)
+    return ErrorClass(EtcdUnavailable, text)
 
 
-def _login(text: str) -> Trouble:
-    return Trouble(EtcdAuth, text, fresh_token=True)
+def _login(text: str) -> ErrorClass:
+    return ErrorClass(EtcdAuth, text, fresh_token=True)
 
 
-def _final(error: type[EtcdError], text: str) -> Trouble:
-    return Trouble(error, text, again=False)
+def _final(error: type[EtcdError], text: str) -> ErrorClass:
+    return ErrorClass(error, text, again=False)
 
 
-_NOT_ETCD = Trouble(EtcdNotEtcd, "does not speak etcd's API: is the port right?")
-_NO_TLS = Trouble(EtcdNotEtcd, "has no TLS: leave --etcd-ca out, or name its TLS port")
-_BAD_CERT = Trouble(EtcdAuth, "has a certificate not signed by --etcd-ca, or for another host")
+_NOT_ETCD = ErrorClass(EtcdNotEtcd, "does not speak etcd's API: is the port right?")
+_NO_TLS = ErrorClass(EtcdNotEtcd, "has no TLS: leave --etcd-ca out, or name its TLS port")
+_BAD_CERT = ErrorClass(EtcdAuth, "has a certificate not signed by --etcd-ca, or for another host")
 _BAD_FILES = _final(EtcdAuth, "was not called: --etcd-ca, --etcd-cert or --etcd-key holds no PEM that fits")
 _NO_USER = _final(EtcdAuth, "wants a login: give --etcd-user and --etcd-password-file")
 _BAD_USER = _final(EtcdAuth, "does not accept this user and password")
@@ -55,7 +55,7 @@ _FULL = _final(EtcdRefused, "is full: compact and defragment it, or raise its qu
 _REFUSED = _final(EtcdRefused, "refuses the request")
 
 # Phrases of grpcio 1.66-1.85 and of etcd 3.4-3.5; the first one that is part of the details counts.
-BY_WORDS: tuple[tuple[str, Trouble], ...] = (
+BY_WORDS: tuple[tuple[str, ErrorClass], ...] = (
     ("Connection refused", _away("cannot be reached, nothing listens there: is etcd running?")),
     ("errors resolving", _away("cannot be reached, its name has no address")),
     ("DNS resolution failed", _away("cannot be reached, its name has no address")),
@@ -80,7 +80,7 @@ BY_WORDS: tuple[tuple[str, Trouble], ...] = (
     ("space exceeded", _FULL),
 )
 
-BY_STATUS: dict[StatusCode, Trouble] = {
+BY_STATUS: dict[StatusCode, ErrorClass] = {
     StatusCode.UNIMPLEMENTED: _NOT_ETCD,
     StatusCode.PERMISSION_DENIED: _NO_ROLE,
     StatusCode.UNAUTHENTICATED: _final(EtcdAuth, "does not accept the login"),
@@ -92,14 +92,14 @@ BY_STATUS: dict[StatusCode, Trouble] = {
     StatusCode.RESOURCE_EXHAUSTED: _REFUSED,
 }
 
-SILENT = Trouble(EtcdUnavailable, "did not answer in time", sent=True)
+SILENT = ErrorClass(EtcdUnavailable, "did not answer in time", sent=True)
 """No answer within the try timeout."""
 
-BROKEN = Trouble(EtcdUnavailable, "broke off", sent=True)
+BROKEN = ErrorClass(EtcdUnavailable, "broke off", sent=True)
 """Every other failure: the connection or the member died during the call, or its quorum moved."""
 
 
-def judge(code: StatusCode, details: str) -> Trouble:
+def judge(code: StatusCode, details: str) -> ErrorClass:
     """Return what a failed call means; the server's own words stay in the text."""
     trouble = next((trouble for words, trouble in BY_WORDS if words in details), None)
     if trouble is None:

@@ -21,21 +21,21 @@ from controlplane.daemon.etcd.trouble import SILENT, judge
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.daemon.etcd.link import Link
+    from controlplane.daemon.etcd.link import EtcdLink
     from controlplane.daemon.etcd.rows import Listing
-    from controlplane.daemon.etcd.trouble import Trouble
+    from controlplane.daemon.etcd.trouble import ErrorClass
 
 log = logging.getLogger(__name__)
 
 
-class Watch:
+class EtcdWatch:
     """An async iterator of `Listed` and `Changed`, in order, without gaps or repetition.
 
     It tries on for ever while etcd is away, and raises only what no further try can change (EtcdAuth,
     EtcdNotEtcd). Cancelling a wait loses nothing: the next one resumes."""
 
     def __init__(
-        self, link: Link, lister: Callable[[str], Awaitable[Listing]], prefix: str, revision: int
+        self, link: EtcdLink, lister: Callable[[str], Awaitable[Listing]], prefix: str, revision: int
     ) -> None:
         self._link = link
         self._lister = lister
@@ -45,7 +45,7 @@ class Watch:
         self._call: Any = None
         self._endpoint = ""
         self._attempt = 0
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, ErrorClass] = {}
 
     async def __aenter__(self) -> Self:
         return self

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.daemon.journal.rotation import Limits
+    from controlplane.daemon.journal.rotation import FileLimits
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ STACK_CHARS = 400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """One line of the journal. `job` is "" when it concerns none, or several."""
 
     sequence: int
@@ -61,7 +61,7 @@ class Journal:
     def __init__(
         self,
         path: Path | None = None,
-        limits: Limits = rotation.DEFAULT,
+        limits: FileLimits = rotation.DEFAULT,
         recordings: Bounds = recording.DEFAULT,
     ) -> None:
         """`limits`: of its files. `recordings`: of the recordings of leader terms beside it. Without `path`
@@ -69,7 +69,7 @@ class Journal:
         self.folder = None if path is None else path.parent
         self._recordings = None if path is None else folder_of(path)
         self._recording: Recording | None = None
-        self._ring: deque[Line] = deque(maxlen=RING_LINES)
+        self._ring: deque[JournalLine] = deque(maxlen=RING_LINES)
         self._news = asyncio.Event()
         self._skipped = 0
         self._limits, self._bounds = limits, recordings
@@ -123,7 +123,7 @@ class Journal:
         }
         self._skipped = 0
         text = json.dumps(document, separators=(",", ":"))
-        self._ring.append(Line(self.sequence, job_of(body), text))
+        self._ring.append(JournalLine(self.sequence, job_of(body), text))
         if self._file is not None:
             self._file.write(text)
             self._refresh(len(text))
@@ -136,7 +136,7 @@ class Journal:
         if self._brief > self._limits.file_bytes > 0:
             self._brevity, self._brief = Brevity(conceal), 0
 
-    def lines(self, after: int = 0, job: str = "") -> list[Line]:
+    def lines(self, after: int = 0, job: str = "") -> list[JournalLine]:
         """Return the lines in memory after number `after`; all of them when the journal is not that far."""
         after = 0 if after > self.sequence else after
         newest = takewhile(lambda line: line.sequence > after, reversed(self._ring))
@@ -144,7 +144,7 @@ class Journal:
         found.reverse()
         return found
 
-    async def follow(self, after: int = 0, job: str = "") -> AsyncIterator[Line]:
+    async def follow(self, after: int = 0, job: str = "") -> AsyncIterator[JournalLine]:
         """Yield the lines after `after`, and new ones as they come, until the journal is closed."""
         while True:
             news, newest = self._news, self.sequence
@@ -177,7 +177,7 @@ class Journal:
         for text in tail(path):
             try:
                 document = json.loads(text)
-                line = Line(int(document["sequence"]), job_of(document["body"]), text)
+                line = JournalLine(int(document["sequence"]), job_of(document["body"]), text)
             except (ValueError, KeyError, TypeError, AttributeError):
                 log.warning("journal %s holds a line that is none: %.80s", path, text)
                 continue

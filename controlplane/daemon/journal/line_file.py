@@ -16,7 +16,7 @@ from controlplane.daemon.journal import rotation
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.daemon.journal.rotation import Limits
+    from controlplane.daemon.journal.rotation import FileLimits
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class LineFile:
 
     Raises OSError when the file cannot be opened at the start."""
 
-    def __init__(self, path: Path, limits: Limits | None = None) -> None:
+    def __init__(self, path: Path, limits: FileLimits | None = None) -> None:
         """`limits`: when a new file takes its place; None: never."""
         self.trouble = ""
         self._refused = self._unwritten = 0  # each has one thread that counts it

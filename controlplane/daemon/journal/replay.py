@@ -33,7 +33,7 @@ class ReplayError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class RecordingHeader:
     """The first line of a recording."""
 
     term: int
@@ -63,7 +63,7 @@ class End:
     full: int = 0
 
 
-def header(line: str) -> Reign:
+def header(line: str) -> RecordingHeader:
     """Return the first line of a recording. Raises ReplayError."""
     document = _document(line, 1)
     if document.get("kind") != "reign":
@@ -73,12 +73,14 @@ def header(line: str) -> Reign:
         raise ReplayError(f"a recording of format {document.get('format')!r}; this Holdfast reads {known}")
     try:
         settings = restore(CoreSettings, document["settings"])
-        return Reign(document["term"], document["version"], document["wall_s"], settings, document["format"])
+        return RecordingHeader(
+            document["term"], document["version"], document["wall_s"], settings, document["format"]
+        )
     except (KeyError, WireError) as error:
         raise ReplayError(f"line 1: {error}") from error
 
 
-def replay(reign: Reign, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
+def replay(reign: RecordingHeader, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
     """Yield every step of the lines after the header, up to the first with a problem. Raises ReplayError.
 
     A last line that a crash has torn is left out. `end` learns whether the recording was full."""

@@ -26,7 +26,7 @@ OURS = b'{"sequence":'
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FileLimits:
     """Bytes of one file (0: no limit, it is never rotated), and how many former files stay."""
 
     file_bytes: int = FILE_BYTES
@@ -75,10 +75,10 @@ def let_go(path: Path) -> None:
     removal.begun(path, OURS)
 
 
-DEFAULT = Limits()
+DEFAULT = FileLimits()
 
 
-class Reader:
+class JournalReader:
     """Reads the whole lines of a journal, across its files, each once, also while it is written.
 
     A line that a crash has torn is left out. Raises OSError when there is no such journal."""

@@ -18,7 +18,7 @@ _PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServiceAccount:
     """A service account in its pod. The kubelet renews the token hourly, so it is read for each request."""
 
     host: str
@@ -27,7 +27,7 @@ class Account:
     namespace: str
 
     @classmethod
-    def here(cls, folder: str = FOLDER, env: Mapping[str, str] = os.environ) -> Account:
+    def here(cls, folder: str = FOLDER, env: Mapping[str, str] = os.environ) -> ServiceAccount:
         """Return the account of this pod. Raises SettingsError that says what to do when there is none."""
         host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
         if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:

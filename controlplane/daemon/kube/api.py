@@ -19,7 +19,7 @@ from controlplane.settings import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controlplane.daemon.kube.account import Account
+    from controlplane.daemon.kube.account import ServiceAccount
 
 TRY_S = 10.0
 """Seconds for one try of a request."""
@@ -57,7 +57,7 @@ class Api:
 
     def __init__(
         self,
-        account: Account,
+        account: ServiceAccount,
         *,
         count: Callable[[str, str], None] = lambda what, outcome: None,
         try_s: float = TRY_S,

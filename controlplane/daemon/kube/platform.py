@@ -7,7 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from controlplane.daemon.kube.account import Account
+from controlplane.daemon.kube.account import ServiceAccount
 from controlplane.daemon.kube.api import Api
 from controlplane.daemon.kube.leading import Leading
 from controlplane.daemon.kube.replacer import Replacer
@@ -41,7 +41,7 @@ class Platform:
         )  # fmt: skip
         if not any(wanted):
             return None
-        return cls(settings, Api(Account.here(settings.kube_account), count=count))
+        return cls(settings, Api(ServiceAccount.here(settings.kube_account), count=count))
 
     def hear(self, effect: Effect) -> None:
         """Take in an effect; called with every effect of a leader term."""

@@ -68,7 +68,7 @@ class Taints:
     ) -> None:
         self._api, self._post, self._nodes, self._drain_s = api, post, nodes, drain_s
         self._hosts: dict[str, str] = {}  # by host: why pods should leave it; "": they may stay
-        self._reader: Reader | None = None
+        self._reader: HostReader | None = None
 
     async def run(self) -> None:
         """List the hosts, then watch them, for ever; after an error again, with jitter."""
@@ -100,7 +100,7 @@ class Taints:
         be listed again."""
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_S}
         path = f"{PATH}?{urlencode({**query, 'resourceVersion': version})}"
-        self._reader = reader = Reader(self._api, path)
+        self._reader = reader = HostReader(self._api, path)
         try:
             while (change := await reader.lines.get()) is not None:
                 if isinstance(change, KubeError):
@@ -138,7 +138,7 @@ class Taints:
             reader.end()
 
 
-class Reader:
+class HostReader:
     """Reads one watch in a thread of its own. `lines` gets each change, a KubeError if one occurs, and
     None at the end."""
 

@@ -63,7 +63,7 @@ def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
     return found
 
 
-class Keeper:
+class AccountSaver:
     """Keeps the accounts of one leader term in etcd."""
 
     def __init__(

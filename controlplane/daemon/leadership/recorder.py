@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.effects import Store
     from controlplane.core.records.events import Event
-    from controlplane.daemon.leadership.rows import Records
+    from controlplane.daemon.leadership.rows import RecordMapping
     from controlplane.daemon.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,12 @@ class Recorder:
     write again, if it still wants it."""
 
     def __init__(
-        self, store: Commit, records: Records, post: Callable[[Event], None], term: int, metrics: Metrics
+        self,
+        store: Commit,
+        records: RecordMapping,
+        post: Callable[[Event], None],
+        term: int,
+        metrics: Metrics,
     ) -> None:
         self._store, self._records, self._post = store, records, post
         self._term, self._metrics = term, metrics

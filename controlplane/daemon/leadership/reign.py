@@ -32,7 +32,7 @@ from controlplane.core.records.events import (
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.stores import STORES, ForgetNode, StoreJob, StoreNode
 from controlplane.daemon.journal.stack_archive import FOLDER, Shelf
-from controlplane.daemon.leadership.accounts import Keeper
+from controlplane.daemon.leadership.accounts import AccountSaver
 from controlplane.daemon.leadership.recorder import Recorder
 from controlplane.daemon.loop.changes import Changes
 from controlplane.daemon.loop.dispatch import Performer
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.leadership.recorder import Commit
-    from controlplane.daemon.leadership.rows import Records
+    from controlplane.daemon.leadership.rows import RecordMapping
     from controlplane.daemon.telemetry.alerts import Alerts
     from controlplane.daemon.telemetry.incident_spans import Spans
     from controlplane.daemon.telemetry.job_time import Account
@@ -82,7 +82,7 @@ BEATS_PER_S = 1000
 """Heartbeats per second that one leader should get in all. With more nodes, each sends them less often."""
 
 
-class Reign:
+class LeaderTerm:
     """One leader term: built after the election, dropped when leadership is lost.
 
     `held` returns whether this process may still lead. `trouble` returns why etcd does not answer
@@ -95,7 +95,7 @@ class Reign:
         elected: Elected,
         *,
         store: Commit,
-        records: Records,
+        records: RecordMapping,
         journal: Journal,
         metrics: Metrics,
         held: Callable[[], bool],
@@ -114,7 +114,7 @@ class Reign:
         self._performer = Performer(self.links, self.recorder, metrics, self._welcome)
         self._performer.term = self.term
         self.observer = Observer(metrics, accounts=accounts)
-        self._keeper = Keeper(store, records.keys.account, self.term, self.observer)
+        self._keeper = AccountSaver(store, records.keys.account, self.term, self.observer)
         self.changes = Changes()
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.heard = self._heard

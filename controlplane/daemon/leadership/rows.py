@@ -47,7 +47,7 @@ GONE_STATES = frozenset({"lost", LEFT})
 
 
 @dataclass(slots=True)
-class Records:
+class RecordMapping:
     """Makes the writes of one leader term. It remembers the checkpoints, because `latest` names the
     newest good one."""
 
@@ -146,12 +146,12 @@ class Records:
         )
 
 
-_PUTS: dict[type, Callable[[Records, Any], dict[str, bytes | None]]] = {
-    StoreJob: Records._job,
+_PUTS: dict[type, Callable[[RecordMapping, Any], dict[str, bytes | None]]] = {
+    StoreJob: RecordMapping._job,
     StoreCheckpoint: lambda records, store: records._checkpoint(store.checkpoint),
     ForgetCheckpoints: lambda records, store: records._forget(store.job, store.forget),
-    StoreNode: Records._node,
-    ForgetNode: Records._no_node,
+    StoreNode: RecordMapping._node,
+    ForgetNode: RecordMapping._no_node,
     StoreHistory: lambda records, store: records._history(store.history),
 }
 

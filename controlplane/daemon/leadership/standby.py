@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.rows import created_at
-from controlplane.daemon.etcd.store import Records as EtcdRecords
+from controlplane.daemon.etcd.store import RecordStore
 from controlplane.daemon.leadership import accounts
 from controlplane.daemon.leadership.identity import Identity
-from controlplane.daemon.leadership.reign import Reign
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.reign import LeaderTerm
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.loop.stepping import ReignOver
 from controlplane.wire import codec
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.client import Etcd
     from controlplane.daemon.etcd.election import Election, Leadership
     from controlplane.daemon.etcd.keyspace import Keyspace
-    from controlplane.daemon.etcd.rows import Listing, Row
+    from controlplane.daemon.etcd.rows import EtcdRow, Listing
     from controlplane.daemon.server.context import ServerContext
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Standby:
             else:
                 await asyncio.sleep(PAUSE_S)
 
-    async def _attend(self, row: Row, identity: Identity) -> None:
+    async def _attend(self, row: EtcdRow, identity: Identity) -> None:
         """Look for a second whether the process of this leader lives; if it is dead, remove its key."""
         for _ in range(round(PAUSE_S / LOOK_S)):
             if identity.is_dead():
@@ -105,13 +105,13 @@ class Standby:
 
     async def _lead(self, leadership: Leadership) -> None:
         """Lead for one term, from reading etcd to its end."""
-        records = EtcdRecords(self._etcd, self._keys)
+        records = RecordStore(self._etcd, self._keys)
         listing = await self._read(records, leadership)
         if listing is None:
             return
-        mapping = Records(self._keys)
+        mapping = RecordMapping(self._keys)
         values = {row.key: row.value for row in listing.rows}
-        reign = Reign(
+        reign = LeaderTerm(
             self._front.cluster,
             self._core_settings,
             mapping.elected(leadership.term, values),
@@ -134,7 +134,7 @@ class Standby:
         finally:
             self._end(reign, reason)
 
-    async def _read(self, records: EtcdRecords, leadership: Leadership) -> Listing | None:
+    async def _read(self, records: RecordStore, leadership: Leadership) -> Listing | None:
         """Return all records; None when leadership was lost before etcd answered."""
         while leadership.held:
             begun = time.perf_counter()
@@ -148,7 +148,7 @@ class Standby:
                 self._metrics.etcd_request_seconds.labels("load").observe(time.perf_counter() - begun)
         return None
 
-    async def _until_over(self, reign: Reign, leadership: Leadership) -> str:
+    async def _until_over(self, reign: LeaderTerm, leadership: Leadership) -> str:
         """Run the term until it ends by itself or leadership is lost. Return why."""
         running = asyncio.create_task(reign.run(), name=f"reign-{reign.term}")
         lost = asyncio.create_task(leadership.lost.wait())
@@ -163,14 +163,14 @@ class Standby:
             lost.cancel()
             await asyncio.gather(running, lost, return_exceptions=True)
 
-    def _begin(self, reign: Reign) -> None:
+    def _begin(self, reign: LeaderTerm) -> None:
         self._front.leader, self._front.reign = self._front.address, reign
         self._front.leader_page = self._front.page
         self._metrics.leader.set(1)
         self._metrics.saw_leader(self._front.address)
         self._metrics.leader_term.set(reign.term)
 
-    def _end(self, reign: Reign, reason: str) -> None:
+    def _end(self, reign: LeaderTerm, reason: str) -> None:
         self._front.leader, self._front.leader_page, self._front.reign = "", "", None
         self._metrics.leader.set(0)
         self._metrics.leader_term.set(0)

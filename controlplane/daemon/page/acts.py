@@ -12,7 +12,7 @@ from google.protobuf import json_format
 
 from controlplane.access.guard import Denied, permit, permit_job
 from controlplane.access.roles import ADMIN, RULES
-from controlplane.daemon.page.http import Refused
+from controlplane.daemon.page.http import HttpRefused
 from controlplane.daemon.server.admin import Admin
 from controlplane.wire import control_pb2 as pb
 
@@ -43,7 +43,7 @@ class _Context:
     """Stands for grpc's context of a call: it gives Admin's methods a way to refuse."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
-        raise Refused(_STATUS[code], details)
+        raise HttpRefused(_STATUS[code], details)
 
     def set_trailing_metadata(self, metadata: object) -> None:
         """Do nothing: the refusal's reason already names the leader."""
@@ -53,16 +53,16 @@ async def act(front: ServerContext, caller: Caller, name: str, document: Any) ->
     """Carry out an act as this caller, and return the reply. Raises Refused."""
     kind = ACTS.get(name)
     if kind is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"there is no act {name!r:.80}; known are {', '.join(ACTS)}")
+        raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no act {name!r:.80}; known are {', '.join(ACTS)}")
     method = f"/{ADMIN}/{name.capitalize()}"
     try:
         permit(RULES[method], caller, method)
         request = json_format.ParseDict(document, kind())
         permit_job(RULES[method], caller, method, request)
     except Denied as denied:
-        raise Refused(_STATUS[denied.code], denied.reason) from denied
+        raise HttpRefused(_STATUS[denied.code], denied.reason) from denied
     except json_format.ParseError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"this is no request to {name}: {error}") from error
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, f"this is no request to {name}: {error}") from error
     reply = await getattr(Admin(front), name.capitalize())(request, _Context())
     answer: dict[str, Any] = json_format.MessageToDict(reply, preserving_proto_field_name=True)
     return answer

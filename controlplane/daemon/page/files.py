@@ -10,10 +10,10 @@ from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from controlplane.daemon.page.http import Answer, Refused
+from controlplane.daemon.page.http import HttpAnswer, HttpRefused
 
 if TYPE_CHECKING:
-    from controlplane.daemon.page.http import Request
+    from controlplane.daemon.page.http import HttpRequest
 
 _KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -47,17 +47,17 @@ def all_files() -> dict[str, Packed]:
     return found
 
 
-def file(request: Request, name: str) -> Answer:
+def file(request: HttpRequest, name: str) -> HttpAnswer:
     """Return the answer with a file. Raises Refused when there is no file of this name."""
     found = all_files().get(name)
     if found is None:
-        raise Refused(HTTPStatus.NOT_FOUND, f"the page has no file {name!r:.80}")
+        raise HttpRefused(HTTPStatus.NOT_FOUND, f"the page has no file {name!r:.80}")
     headers: tuple[tuple[str, str], ...] = (
         *(("Content-Type", found.kind), ("Cache-Control", "no-cache")),
         *(("ETag", found.tag), ("Vary", "Accept-Encoding")),
     )
     if request.headers.get("if-none-match") == found.tag:
-        return Answer(HTTPStatus.NOT_MODIFIED, b"", headers)
+        return HttpAnswer(HTTPStatus.NOT_MODIFIED, b"", headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Answer(HTTPStatus.OK, found.packed, (*headers, ("Content-Encoding", "gzip")))
-    return Answer(HTTPStatus.OK, found.plain, headers)
+        return HttpAnswer(HTTPStatus.OK, found.packed, (*headers, ("Content-Encoding", "gzip")))
+    return HttpAnswer(HTTPStatus.OK, found.plain, headers)

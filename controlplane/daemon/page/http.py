@@ -35,7 +35,7 @@ Send = "Callable[[bytes], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request. `headers` by name in lower case; of several with one name the last counts."""
 
     method: str
@@ -55,7 +55,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer. With `stream`, the body is what that function sends until it returns."""
 
     status: int
@@ -64,7 +64,7 @@ class Answer:
     stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]] | None = None
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """The request is refused, with this status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -82,8 +82,8 @@ class Exchange:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        handle: Callable[[Request], Awaitable[Answer]],
-        refuse: Callable[[Refused], Answer],
+        handle: Callable[[HttpRequest], Awaitable[HttpAnswer]],
+        refuse: Callable[[HttpRefused], HttpAnswer],
     ) -> None:
         self._reader, self._writer, self._handle, self._refuse = reader, writer, handle, refuse
         self._wire = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
@@ -101,14 +101,16 @@ class Exchange:
                     return
                 answer = await self._handle(request)
             except h11.RemoteProtocolError as error:
-                answer = self._refuse(Refused(error.error_status_hint, f"this is no HTTP request: {error}"))
-            except Refused as refused:
+                answer = self._refuse(
+                    HttpRefused(error.error_status_hint, f"this is no HTTP request: {error}")
+                )
+            except HttpRefused as refused:
                 answer = self._refuse(refused)
             if not await self._answer(answer):
                 return
             self._wire.start_next_cycle()
 
-    async def _read(self, timeout_s: float) -> Request | None:
+    async def _read(self, timeout_s: float) -> HttpRequest | None:
         """Return the next request, whole; None at the end of the connection. Raises Refused,
         RemoteProtocolError."""
         async with asyncio.timeout(timeout_s):
@@ -117,7 +119,7 @@ class Exchange:
             return None
         self._bare = isinstance(head, h11.Request) and head.method == b"HEAD"
         if not isinstance(head, h11.Request):
-            raise Refused(HTTPStatus.BAD_REQUEST, "a body came before its request")
+            raise HttpRefused(HTTPStatus.BAD_REQUEST, "a body came before its request")
         async with asyncio.timeout(HEAD_TIMEOUT_S):
             body = await self._body()
         return _request(head, body, self._peer)
@@ -126,11 +128,11 @@ class Exchange:
         parts, size = [], 0
         while not isinstance(event := await self._event(), h11.EndOfMessage):
             if isinstance(event, h11.ConnectionClosed):
-                raise Refused(HTTPStatus.BAD_REQUEST, "the request ended before its body")
+                raise HttpRefused(HTTPStatus.BAD_REQUEST, "the request ended before its body")
             assert isinstance(event, h11.Data)
             size += len(event.data)
             if size > BODY_BYTES_MAX:
-                raise Refused(
+                raise HttpRefused(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has {BODY_BYTES_MAX} bytes at most"
                 )
             parts.append(bytes(event.data))
@@ -143,7 +145,7 @@ class Exchange:
             self._wire.receive_data(await self._reader.read(16 << 10))
         return event
 
-    async def _answer(self, answer: Answer) -> bool:
+    async def _answer(self, answer: HttpAnswer) -> bool:
         """Send an answer. Return whether another request may follow."""
         if self._wire.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return False
@@ -186,17 +188,17 @@ class Exchange:
             await self._writer.drain()
 
 
-def _request(head: h11.Request, body: bytes, peer: str) -> Request:
+def _request(head: h11.Request, body: bytes, peer: str) -> HttpRequest:
     """Return a request as plain data. Raises Refused."""
     names = [name.decode("ascii") for name, _ in head.headers]
     values = [value.decode("latin-1") for _, value in head.headers]
     target = head.target.decode("latin-1")
     if not target.startswith("/") or target.startswith("//"):
-        raise Refused(HTTPStatus.BAD_REQUEST, "a request names a path of ours, like /jobs")
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "a request names a path of ours, like /jobs")
     with contextlib.suppress(ValueError):
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, max_num_fields=20))
         method = head.method.decode("ascii")
         path = unquote(parts.path, errors="strict")
-        return Request(method, path, query, dict(zip(names, values, strict=True)), body, peer)
-    raise Refused(HTTPStatus.BAD_REQUEST, "the request's path cannot be read")
+        return HttpRequest(method, path, query, dict(zip(names, values, strict=True)), body, peer)
+    raise HttpRefused(HTTPStatus.BAD_REQUEST, "the request's path cannot be read")

@@ -9,7 +9,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from controlplane.access.tls import in_memory
-from controlplane.daemon.page.http import Answer, Exchange, Refused, Request
+from controlplane.daemon.page.http import Exchange, HttpAnswer, HttpRefused, HttpRequest
 from controlplane.daemon.page.places import KNOWN_MAX, STRANGERS_MAX, Visit, leaving, network
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Listener:
         host: str,
         port: int,
         tls: TlsFiles,
-        handle: Callable[[Visit, Request], Awaitable[Answer]],
-        refuse: Callable[[Refused], Answer],
+        handle: Callable[[Visit, HttpRequest], Awaitable[HttpAnswer]],
+        refuse: Callable[[HttpRefused], HttpAnswer],
     ) -> None:
         """Bind. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,7 +87,7 @@ class Listener:
         if (visit := leaving(self.visits)) is not None:
             visit.leave()
 
-    async def _answered(self, visit: Visit, request: Request) -> Answer:
+    async def _answered(self, visit: Visit, request: HttpRequest) -> HttpAnswer:
         answer = await self._handle(visit, request)
         self._make_room()  # by now `who` is set
         return answer

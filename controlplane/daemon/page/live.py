@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controlplane.daemon.page.picture import Picture
-    from controlplane.daemon.page.watch import Watch
+    from controlplane.daemon.page.watch import PageWatch
 
     Send = Callable[[bytes], Awaitable[None]]
 
@@ -37,7 +37,7 @@ class Live:
     """One viewer. `jobs`: it sees only these; (): all. `lost` returns why it may not look any
     more; "": it may."""
 
-    def __init__(self, watch: Watch, jobs: tuple[str, ...], lost: Callable[[], str]) -> None:
+    def __init__(self, watch: PageWatch, jobs: tuple[str, ...], lost: Callable[[], str]) -> None:
         self._watch, self._jobs, self._lost = watch, jobs, lost
         self._told_s = time.monotonic()
 

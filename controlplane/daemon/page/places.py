@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from controlplane.daemon.page.http import Refused
+from controlplane.daemon.page.http import HttpRefused
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,7 +76,7 @@ def network(address: str) -> str:
     return str(ipaddress.ip_network((int(found), _V6_PREFIX), strict=False).network_address)
 
 
-class Streams:
+class PageStreams:
     """Live streams, counted by caller. Those of strangers are bounded by their connections."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Streams:
         """Raise Refused when this caller has as many streams as one may have."""
         if who and self._open[who] >= STREAMS_OF_ONE_MAX:
             reason = f"{who} has {STREAMS_OF_ONE_MAX} streams of news: close a page that shows this cluster"
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason)
+            raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason)
 
     async def run(self, who: str, stream: Callable[[], Awaitable[None]]) -> None:
         """Run a stream to its end; end it at once if the caller has begun too many since `check`."""

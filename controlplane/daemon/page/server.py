@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from controlplane.daemon.page.listener import Listener
-from controlplane.daemon.page.site import Site
-from controlplane.daemon.page.watch import Watch
+from controlplane.daemon.page.site import PageRouter
+from controlplane.daemon.page.watch import PageWatch
 from controlplane.settings import is_loopback
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Page:
         open_to_all = public or not (asks.certificates or asks.tokens is not None)
         host, port = address
         local = is_loopback(host)
-        self._watch = Watch(front)
-        self._site = Site(front, self._watch, asks, open=open_to_all, local=local, secure=tls.serves)
+        self._watch = PageWatch(front)
+        self._site = PageRouter(front, self._watch, asks, open=open_to_all, local=local, secure=tls.serves)
         self._listener = Listener(host, port, tls, self._site.handle, self._site.refuse)
         self.port = self._listener.port
         if not tls.serves:  # all ports of a host share cookies: two pages here need two names

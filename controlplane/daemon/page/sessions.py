@@ -13,15 +13,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from controlplane.access.asking import Shown
-from controlplane.access.callers import Caller, Role, Unknown
-from controlplane.daemon.page.http import Refused
+from controlplane.access.callers import Caller, CallerRole, Unknown
+from controlplane.daemon.page.http import HttpRefused
 from controlplane.daemon.page.places import Paces, network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.access.asking import Asks
-    from controlplane.daemon.page.http import Request
+    from controlplane.daemon.page.http import HttpRequest
 
 SESSION_S = 12 * 3600.0
 """A session ends this many seconds after its login."""
@@ -37,11 +37,11 @@ LOGINS_PER_S = 5.0
 WRONG_PER_S = 5.0
 """Wrong tokens from one address per second that are answered at once: guessing is no way in. Wrong tokens
 never keep out a right one, wherever they come from."""
-MAY_LOG_IN = (Role.OPERATOR, Role.VIEWER)
+MAY_LOG_IN = (CallerRole.OPERATOR, CallerRole.VIEWER)
 
 
 @dataclass(slots=True)
-class Session:
+class PageSession:
     """One login. `digest` is that of its token: removing the token from the file ends its sessions."""
 
     caller: Caller
@@ -56,17 +56,17 @@ class Sessions:
 
     def __init__(self, asks: Asks, clock: Callable[[], float] = time.monotonic) -> None:
         self._asks, self._clock = asks, clock
-        self._of: dict[str, Session] = {}  # by the cookie's word
+        self._of: dict[str, PageSession] = {}  # by the cookie's word
         self._wrong, self._logins = Paces(WRONG_PER_S), Paces(LOGINS_PER_S)
 
-    def log_in(self, token: str, address: str) -> tuple[str, Session]:
+    def log_in(self, token: str, address: str) -> tuple[str, PageSession]:
         """Return the cookie's word and the session of the caller with this token.
 
         Raises Refused; one with the status 429 has to be answered late."""
         tokens = self._asks.tokens
         if tokens is None:
             reason = "nobody can log in here: start the coordinator with --tokens"
-            raise Refused(HTTPStatus.FORBIDDEN, reason)
+            raise HttpRefused(HTTPStatus.FORBIDDEN, reason)
         now = self._clock()
         digest = tokens.digest(token)
         try:
@@ -74,26 +74,26 @@ class Sessions:
         except Unknown as unknown:
             if not self._wrong.allow(network(address), now):
                 reason = "too many wrong tokens came from your address: try again in a second"
-                raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason) from unknown
-            raise Refused(HTTPStatus.UNAUTHORIZED, str(unknown)) from unknown
+                raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason) from unknown
+            raise HttpRefused(HTTPStatus.UNAUTHORIZED, str(unknown)) from unknown
         if lost := self._lost(caller, digest):
-            raise Refused(HTTPStatus.FORBIDDEN, lost)
+            raise HttpRefused(HTTPStatus.FORBIDDEN, lost)
         if caller.role not in MAY_LOG_IN:
             reason = f"{caller} may not see this page: log in with the token of an operator or a viewer"
-            raise Refused(HTTPStatus.FORBIDDEN, reason)
+            raise HttpRefused(HTTPStatus.FORBIDDEN, reason)
         if not self._logins.allow(str(caller), now):
             reason = f"{caller} logs in too often: try again in a second"
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason)
+            raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason)
         self._forget(now, caller)
         word = secrets.token_urlsafe(32)
-        session = self._of[word] = Session(caller, digest, secrets.token_urlsafe(24), now, now)
+        session = self._of[word] = PageSession(caller, digest, secrets.token_urlsafe(24), now, now)
         return word, session
 
     def log_out(self, word: str) -> None:
         """End a session."""
         self._of.pop(word, None)
 
-    def find(self, word: str) -> Session | None:
+    def find(self, word: str) -> PageSession | None:
         """Return the living session of this cookie; None when there is none."""
         session = self._of.get(word)
         if session is None:
@@ -124,19 +124,21 @@ class Sessions:
                 self.log_out(min(words, key=lambda each: self._of[each].used_s))
 
 
-def check_own(request: Request) -> None:
+def check_own(request: HttpRequest) -> None:
     """Raise Refused on a request that another site made a browser send."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin", "")
     host = request.headers.get("host", "")
     if site not in ("same-origin", "none") or (origin and origin.partition("://")[2] != host):
-        raise Refused(HTTPStatus.FORBIDDEN, "this was sent by another site: come by the page itself")
+        raise HttpRefused(HTTPStatus.FORBIDDEN, "this was sent by another site: come by the page itself")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "what is posted here is application/json")
+        raise HttpRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "what is posted here is application/json")
 
 
-def check_csrf(request: Request, session: Session) -> None:
+def check_csrf(request: HttpRequest, session: PageSession) -> None:
     """Raise Refused on an act that does not bring its session's second word."""
     shown = request.headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(shown.encode("latin-1", "replace"), session.csrf.encode()):
-        raise Refused(HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} is missing or old: load the page anew")
+        raise HttpRefused(
+            HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} is missing or old: load the page anew"
+        )

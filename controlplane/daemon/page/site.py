@@ -18,10 +18,10 @@ from controlplane.access.callers import Caller
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.acts import ACTS, act
 from controlplane.daemon.page.files import file
-from controlplane.daemon.page.http import Answer, Refused
+from controlplane.daemon.page.http import HttpAnswer, HttpRefused
 from controlplane.daemon.page.live import Live
 from controlplane.daemon.page.picture import encoded
-from controlplane.daemon.page.places import Streams
+from controlplane.daemon.page.places import PageStreams
 from controlplane.daemon.page.sessions import CSRF_HEADER, Sessions, check_csrf, check_own
 from controlplane.settings import is_loopback
 from controlplane.telling.story import as_json
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controlplane.access.asking import Asks
-    from controlplane.daemon.leadership.reign import Reign
-    from controlplane.daemon.page.http import Request
+    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.daemon.page.http import HttpRequest
     from controlplane.daemon.page.places import Visit
-    from controlplane.daemon.page.sessions import Session
-    from controlplane.daemon.page.watch import Watch
+    from controlplane.daemon.page.sessions import PageSession
+    from controlplane.daemon.page.watch import PageWatch
     from controlplane.daemon.server.context import ServerContext
 
 log = logging.getLogger(__name__)
@@ -70,17 +70,17 @@ _COUNTED: dict[int, str] = {
 """Refusals that are counted and logged, as those of the gRPC port are, and the reason as metrics name it."""
 
 
-class Site:
+class PageRouter:
     """Answers requests. `open`: everybody may look; `local`: the page listens on loopback only;
     `secure`: over TLS."""
 
-    def __init__(self, front: ServerContext, watch: Watch, asks: Asks, **how: bool) -> None:
+    def __init__(self, front: ServerContext, watch: PageWatch, asks: Asks, **how: bool) -> None:
         self._front, self._watch = front, watch
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
         self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None
-        self._streams = Streams()
+        self._streams = PageStreams()
         self.cookie = "__Host-holdfast" if self._secure else "holdfast"
-        self._routes: dict[tuple[str, str], Callable[[Request, list[str]], Awaitable[Answer]]] = {
+        self._routes: dict[tuple[str, str], Callable[[HttpRequest, list[str]], Awaitable[HttpAnswer]]] = {
             ("GET", "session"): self._session,
             ("POST", "login"): self._login,
             ("POST", "logout"): self._logout,
@@ -92,27 +92,27 @@ class Site:
             ("POST", "act"): self._act,
         }
 
-    async def handle(self, visit: Visit, request: Request) -> Answer:
+    async def handle(self, visit: Visit, request: HttpRequest) -> HttpAnswer:
         """Return the answer to a request. It never raises."""
         try:
             self._check_host(request)
             visit.who = self._who(request)
             answer = await self._answer(request)
-        except Refused as refused:
+        except HttpRefused as refused:
             if kind := _COUNTED.get(refused.status):
                 self._front.denied(kind, request.peer, refused.reason)
             return self.refuse(refused)
         except Exception:
             log.exception("the page failed at %s %.200s", request.method, request.path)
-            return self.refuse(Refused(500, "the page failed: the coordinator's log says how"))
+            return self.refuse(HttpRefused(500, "the page failed: the coordinator's log says how"))
         return _with(answer, HEADERS)
 
-    def refuse(self, refused: Refused) -> Answer:
+    def refuse(self, refused: HttpRefused) -> HttpAnswer:
         """Return the answer that says why a request is refused."""
         ends = (("Connection", "close"),) if refused.status == HTTPStatus.TOO_MANY_REQUESTS else ()
         return _with(_json({"error": refused.reason}, refused.status), (*HEADERS, *ends))
 
-    def _check_host(self, request: Request) -> None:
+    def _check_host(self, request: HttpRequest) -> None:
         """Refuse a request by any but loopback's names on a page that listens on loopback.
 
         Otherwise another site could point a name of its own at this address, and its scripts would read the
@@ -121,41 +121,41 @@ class Site:
         name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
         if self._local and not is_loopback(name):
             reason = f"this page is at localhost, not at {name!r:.80}: come by that name"
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, reason)
+            raise HttpRefused(HTTPStatus.MISDIRECTED_REQUEST, reason)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
         words = request.path.split("/")[1:]
         if words[0] == "api" and len(words) > 1:
             return await self._call(request, words[1], words[2:])
         if request.method not in ("GET", "HEAD"):
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not understood here")
+            raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not understood here")
         if words[0] == "static" and len(words) == 2:
             return file(request, words[1])
         if words[0] in VIEWS:
             return file(request, "index.html")
-        raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
+        raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
 
-    async def _call(self, request: Request, name: str, words: list[str]) -> Answer:
+    async def _call(self, request: HttpRequest, name: str, words: list[str]) -> HttpAnswer:
         method = "GET" if request.method == "HEAD" else request.method
         route = self._routes.get((method, name))
         if route is None:
             known = [verb for verb, each in self._routes if each == name]
             if known:
-                raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"/api/{name} is asked with {known[0]}")
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
+                raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"/api/{name} is asked with {known[0]}")
+            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
         return await route(request, words)
 
     # ------------------------------------------------------------ who
 
-    def _find(self, request: Request) -> Session | None:
+    def _find(self, request: HttpRequest) -> PageSession | None:
         return self._sessions.find(request.cookie(self.cookie))
 
-    def _who(self, request: Request) -> str:
+    def _who(self, request: HttpRequest) -> str:
         """Return who asks; "" when that is not known."""
         session = self._find(request)
         return str(session.caller) if session is not None else ""
 
-    def _may_look(self, request: Request) -> tuple[str, ...]:
+    def _may_look(self, request: HttpRequest) -> tuple[str, ...]:
         """Return the jobs that this viewer may see; (): all. Raises Refused."""
         session = self._find(request)
         if session is not None:
@@ -163,9 +163,9 @@ class Site:
         if self._open:
             return ()
         mend = "log in" if self._logs_in else "start the coordinator with --tokens, or with --page-public"
-        raise Refused(HTTPStatus.UNAUTHORIZED, f"this page is for those who have logged in: {mend}")
+        raise HttpRefused(HTTPStatus.UNAUTHORIZED, f"this page is for those who have logged in: {mend}")
 
-    async def _session(self, request: Request, _words: list[str]) -> Answer:
+    async def _session(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
         """Answer who the browser is logged in as, and what that allows."""
         session = self._find(request)
         caller = session.caller if session else Caller(None, "")
@@ -180,21 +180,21 @@ class Site:
             "acts": list(ACTS) if caller.role == "operator" else [],
         })  # fmt: skip
 
-    async def _login(self, request: Request, _words: list[str]) -> Answer:
+    async def _login(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
         check_own(request)
         token = _document(request).get("token")
         if not isinstance(token, str) or not token:
-            raise Refused(HTTPStatus.BAD_REQUEST, 'a login brings {"token": "..."}')
+            raise HttpRefused(HTTPStatus.BAD_REQUEST, 'a login brings {"token": "..."}')
         try:
             word, session = self._sessions.log_in(token, request.peer)
-        except Refused as refused:
+        except HttpRefused as refused:
             if refused.status == HTTPStatus.TOO_MANY_REQUESTS:
                 await asyncio.sleep(WRONG_PAUSE_S)
             raise
         log.info("%s has logged in at the page, from %s", session.caller, request.peer)
         return _with(_json({"name": session.caller.name}), (self._baked(word),))
 
-    async def _logout(self, request: Request, _words: list[str]) -> Answer:
+    async def _logout(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
         check_own(request)
         session = self._find(request)
         if session is not None:
@@ -208,7 +208,7 @@ class Site:
 
     # ------------------------------------------------------------ what
 
-    async def _state(self, request: Request, _words: list[str]) -> Answer:
+    async def _state(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
         """Answer with the whole picture at once, for programs."""
         jobs = self._may_look(request)
         with self._watch.viewing():
@@ -217,7 +217,7 @@ class Site:
             return _with(_said(gzip.compress(text, 1)), (("Content-Encoding", "gzip"),))
         return _said(text)
 
-    async def _live(self, request: Request, _words: list[str]) -> Answer:
+    async def _live(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
         """Answer with the whole picture, and then each change, for as long as the viewer may look."""
         jobs = self._may_look(request)
         who = self._who(request)
@@ -229,31 +229,31 @@ class Site:
             ("X-Accel-Buffering", "no"),  # or nginx would buffer the events
         )
         if request.method == "HEAD":
-            return Answer(HTTPStatus.OK, b"", headers)
-        return Answer(
+            return HttpAnswer(HTTPStatus.OK, b"", headers)
+        return HttpAnswer(
             HTTPStatus.OK, b"", headers, lambda send: self._streams.run(who, lambda: live.run(send, last))
         )
 
-    async def _job(self, request: Request, words: list[str]) -> Answer:
+    async def _job(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
         """Answer with the ranks of a job, and where its time went, by minute."""
         jobs, reign = self._may_look(request), self._leading()
         found = reign.core.machine.jobs.get(words[0]) if len(words) == 1 else None
         if found is None or (jobs and found.name not in jobs):
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(words)!r:.80}")
+            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(words)!r:.80}")
         account = reign.observer.account(found.name)
         minutes = account.rows() if account is not None else []
         return _json({"job": found.name, "ranks": rows.ranks(found, RANKS_SHOWN), "minutes": minutes})
 
-    async def _node(self, request: Request, words: list[str]) -> Answer:
+    async def _node(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
         """Answer with a node and its ranks."""
         jobs, reign = self._may_look(request), self._leading()
         found = rows.node_detail(reign.core, words[0]) if len(words) == 1 else None
         if found is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is no node {'/'.join(words)!r:.80}")
+            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no node {'/'.join(words)!r:.80}")
         found["ranks"] = [each for each in found["ranks"] if not jobs or each["job"] in jobs]
         return _json(found)
 
-    async def _incident(self, request: Request, words: list[str]) -> Answer:
+    async def _incident(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
         """Answer with the whole story of an incident, as `holdfast why --json` prints it."""
         jobs = self._may_look(request)
         with self._watch.viewing():
@@ -262,45 +262,45 @@ class Site:
             story = self._watch.stories.get((words[0], number)) if words else None
         if story is None or (jobs and story.job not in jobs):
             reason = f"the journal tells of no incident {'/'.join(words)!r:.80}"
-            raise Refused(HTTPStatus.NOT_FOUND, reason)
+            raise HttpRefused(HTTPStatus.NOT_FOUND, reason)
         return _json(as_json(story))
 
-    async def _act(self, request: Request, words: list[str]) -> Answer:
+    async def _act(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
         check_own(request)
         session = self._find(request)
         if session is None:
-            raise Refused(HTTPStatus.UNAUTHORIZED, "this is for operators: log in first")
+            raise HttpRefused(HTTPStatus.UNAUTHORIZED, "this is for operators: log in first")
         check_csrf(request, session)
         name = words[0] if len(words) == 1 else "/".join(words)
         answer = await act(self._front, session.caller, name, _document(request))
         log.info("%s has asked at the page: %s %.300s", session.caller, name, request.body)
         return _json(answer)
 
-    def _leading(self) -> Reign:
+    def _leading(self) -> LeaderTerm:
         if self._front.reign is None:
             who = f"the leader is {self._front.leader}" if self._front.leader else "no leader is known"
-            raise Refused(HTTPStatus.CONFLICT, f"this coordinator is a standby: {who}")
+            raise HttpRefused(HTTPStatus.CONFLICT, f"this coordinator is a standby: {who}")
         return self._front.reign
 
 
-def _document(request: Request) -> dict[str, Any]:
+def _document(request: HttpRequest) -> dict[str, Any]:
     """Return the object in a request's body. Raises Refused."""
     try:
         document = json.loads(request.body)
     except (ValueError, RecursionError) as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON") from error
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the body is no JSON") from error
     if not isinstance(document, dict):
-        raise Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
     return document
 
 
-def _said(text: bytes, status: int = HTTPStatus.OK) -> Answer:
-    return Answer(status, text, (("Content-Type", "application/json"), ("Cache-Control", "no-store")))
+def _said(text: bytes, status: int = HTTPStatus.OK) -> HttpAnswer:
+    return HttpAnswer(status, text, (("Content-Type", "application/json"), ("Cache-Control", "no-store")))
 
 
-def _json(document: dict[str, Any], status: int = HTTPStatus.OK) -> Answer:
+def _json(document: dict[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:
     return _said(encoded(document), status)
 
 
-def _with(answer: Answer, headers: tuple[tuple[str, str], ...]) -> Answer:
-    return Answer(answer.status, answer.body, (*answer.headers, *headers), answer.stream)
+def _with(answer: HttpAnswer, headers: tuple[tuple[str, str], ...]) -> HttpAnswer:
+    return HttpAnswer(answer.status, answer.body, (*answer.headers, *headers), answer.stream)

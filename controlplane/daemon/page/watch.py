@@ -22,8 +22,8 @@ from controlplane.telling.story import Teller, as_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controlplane.daemon.journal.journal import Line
-    from controlplane.daemon.leadership.reign import Reign
+    from controlplane.daemon.journal.journal import JournalLine
+    from controlplane.daemon.leadership.reign import LeaderTerm
     from controlplane.daemon.page.picture import Row
     from controlplane.daemon.server.context import ServerContext
     from controlplane.telling.story import Story
@@ -48,12 +48,12 @@ LINGER_S = 5.0
 reloaded finds it."""
 
 
-class Watch:
+class PageWatch:
     """The watch of one process. `news` is set, and replaced by a new one, when the picture changes."""
 
     def __init__(self, front: ServerContext) -> None:
         self._front = front
-        self._reign: Reign | None = None
+        self._reign: LeaderTerm | None = None
         self._viewers = 0
         self._wanted, self.news = asyncio.Event(), asyncio.Event()
         self._first: asyncio.Event = asyncio.Event()
@@ -122,7 +122,7 @@ class Watch:
         self.news.set()
         self.news = asyncio.Event()
 
-    def _begin(self, reign: Reign | None) -> None:
+    def _begin(self, reign: LeaderTerm | None) -> None:
         """Begin a new picture: of this leader term, or of a standby (None)."""
         if self._reign is not None:
             self._reign.changes.forget()
@@ -130,7 +130,7 @@ class Watch:
         self.picture = Picture(secrets.token_hex(6), TABLES)
         self._first.clear()
         self._teller, self._heard = Teller(), 0  # and the number of the journal's line that was read last
-        self._lines: Iterator[Line] = iter(())
+        self._lines: Iterator[JournalLine] = iter(())
         self._round: list[str] = []  # nodes that are left in this round
         self._jobs_at = self._jobs_rest = 0.0  # when jobs are looked at again, and the earliest time for it
         self._whole = False  # the first round is complete
@@ -167,7 +167,7 @@ class Watch:
             "phases": list(rows.PHASES),
         })  # fmt: skip
 
-    def _nodes(self, reign: Reign) -> bool:
+    def _nodes(self, reign: LeaderTerm) -> bool:
         """Look for LOOK_S at the nodes that have changed, then at the next ones of the round.
 
         Return whether more is waiting: changed nodes, or the rest of the first round."""
@@ -186,13 +186,13 @@ class Watch:
         self._whole = self._whole or not self._round
         return bool(marked) or not self._whole
 
-    def _node(self, reign: Reign, name: str, now: float) -> None:
+    def _node(self, reign: LeaderTerm, name: str, now: float) -> None:
         reign.changes.nodes.pop(name, None)
         found = reign.core.machine.nodes.get(name)
         if found is not None:
             self.picture.put("nodes", name, rows.node(reign.core, now, found))
 
-    def _jobs(self, reign: Reign) -> None:
+    def _jobs(self, reign: LeaderTerm) -> None:
         """Look at all jobs, every JOBS_EVERY_S, or sooner when one has changed."""
         now = time.monotonic()
         if now < self._jobs_rest or (now < self._jobs_at and not reign.changes.jobs):
@@ -231,7 +231,7 @@ class Watch:
         self._put(changed)
         return False
 
-    def _hear(self, line: Line) -> Story | None:
+    def _hear(self, line: JournalLine) -> Story | None:
         return self._teller.hear(json.loads(line.text)) if line.job else None
 
     def _put(self, changed: dict[tuple[str, int], Story]) -> None:

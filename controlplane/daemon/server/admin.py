@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controlplane.core.records.model import JobSpec
-    from controlplane.daemon.leadership.reign import Reign, Wish
+    from controlplane.daemon.leadership.reign import LeaderTerm, Wish
     from controlplane.daemon.server.context import ServerContext
 
 LEADER_KEY = "holdfast-leader"
@@ -157,7 +157,7 @@ class Admin(AdminServicer):
         async for line in journal.follow(request.after, request.job):
             yield pb.EventLine(sequence=line.sequence, json=line.text)
 
-    async def _leading(self, context: Any) -> Reign:
+    async def _leading(self, context: Any) -> LeaderTerm:
         reign = self._front.reign
         if reign is not None:
             return reign
@@ -224,7 +224,7 @@ def _check_storage(spec: JobSpec) -> None:
         raise SettingsError("with a mirror, commit_when must be both or first")
 
 
-def _phase(reign: Reign, job: str) -> str:
+def _phase(reign: LeaderTerm, job: str) -> str:
     """Return the phase of a job; "" when there is no job of this name."""
     rows = view.jobs(reign.core, time.monotonic())
     return next((row.phase for row in rows if row.job == job), "")

@@ -13,7 +13,7 @@ import grpc
 from controlplane.access.guard import Sparing, calling
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.server import permitted
-from controlplane.daemon.server.links import Link
+from controlplane.daemon.server.links import AgentLink
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec, versions
 from controlplane.wire import control_pb2 as pb
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.events import Event
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.kube.platform import Platform
-    from controlplane.daemon.leadership.reign import Reign
+    from controlplane.daemon.leadership.reign import LeaderTerm
     from controlplane.daemon.telemetry.alerts import Alerts
     from controlplane.daemon.telemetry.incident_spans import Spans
     from controlplane.daemon.telemetry.metrics import Metrics
@@ -57,7 +57,7 @@ class ServerContext:
 
     def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
         self.cluster, self.journal, self.metrics = cluster, journal, metrics
-        self.reign: Reign | None = None
+        self.reign: LeaderTerm | None = None
         self.leader = self.leader_page = ""
         self.address = self.page = ""
         self._greeting = 0  # streams that are before their hello
@@ -77,7 +77,7 @@ class ServerContext:
             await context.write(unwelcome.answer)
             return
         joined = self._own_copies(_limited(greeting.joined), context)
-        link = Link(joined.node, joined.incarnation)
+        link = AgentLink(joined.node, joined.incarnation)
         reign.links.expect(link)
         reign.post(joined)
         try:
@@ -136,7 +136,7 @@ class ServerContext:
                 retry=False,
             )
 
-    def _accept(self, greeting: codec.Greeting) -> Reign:
+    def _accept(self, greeting: codec.Greeting) -> LeaderTerm:
         """Return the leader term that takes this agent. Raises _Unwelcome."""
         try:
             check_name("node", greeting.joined.node)
@@ -173,7 +173,7 @@ class ServerContext:
             )
         return self.reign
 
-    async def _converse(self, reign: Reign, link: Link, context: Any) -> None:
+    async def _converse(self, reign: LeaderTerm, link: AgentLink, context: Any) -> None:
         """Read and write until either end closes the stream, or it is cut."""
         tasks = [
             asyncio.create_task(self._listen(reign, link, context)),
@@ -190,7 +190,7 @@ class ServerContext:
         for task in done:
             task.result()
 
-    async def _listen(self, reign: Reign, link: Link, context: Any) -> None:
+    async def _listen(self, reign: LeaderTerm, link: AgentLink, context: Any) -> None:
         if not await link.admitted:
             await link.cut.wait()  # the writer sends the refusal first, and then ends the stream
         while (data := await context.read()) is not grpc.aio.EOF:
@@ -219,7 +219,7 @@ class ServerContext:
             self._drop("denied", told, context)
         return event
 
-    def _event(self, link: Link, message: pb.AgentMessage, context: Any) -> Event | None:
+    def _event(self, link: AgentLink, message: pb.AgentMessage, context: Any) -> Event | None:
         """Return the event in a message, as far as it can be read. What cannot be read is counted,
         logged and left out."""
         try:
@@ -256,7 +256,7 @@ def _limited(joined: NodeJoined) -> NodeJoined:
     return dataclasses.replace(joined, jobs=jobs) if jobs and not joined.jobs else joined
 
 
-async def _speak(link: Link, context: Any) -> None:
+async def _speak(link: AgentLink, context: Any) -> None:
     while (message := await link.orders.get()) is not None:
         await context.write(message)
 

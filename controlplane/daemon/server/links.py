@@ -20,7 +20,7 @@ ORDERS_WAITING_MAX = 1024
 """An agent that leaves this many orders unread is cut off. It reconnects, and gets the newest ones."""
 
 
-class Link:
+class AgentLink:
     """One stream of one agent. Messages to the agent wait in `orders`; None ends the stream after them.
 
     `admitted` gets its result when the core has judged the hello. `cut` is set to end the stream at once,
@@ -73,13 +73,13 @@ class Links:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._links: dict[str, Link] = {}
-        self._pending: dict[tuple[str, int], Link] = {}
+        self._links: dict[str, AgentLink] = {}
+        self._pending: dict[tuple[str, int], AgentLink] = {}
 
     def __len__(self) -> int:
         return len(self._links)
 
-    def expect(self, link: Link) -> None:
+    def expect(self, link: AgentLink) -> None:
         """Hold a stream whose hello the core is about to judge; end an older one of the same agent."""
         older = self._pending.pop((link.node, link.incarnation), None)
         if older is not None:
@@ -124,7 +124,7 @@ class Links:
         if not link.send(message):
             self._metrics.messages_dropped_total.labels("slow_agent").inc()
 
-    def forget(self, link: Link) -> bool:
+    def forget(self, link: AgentLink) -> bool:
         """Remove a stream that is over. Return whether the core has to learn of it: it was the node's current
         stream, or pending."""
         key = (link.node, link.incarnation)

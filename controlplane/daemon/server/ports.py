@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from controlplane.access.guard import Guard
+from controlplane.access.guard import AccessGuard
 from controlplane.access.tls import LIMITS, listen
 from controlplane.daemon.server.admin import Admin
 from controlplane.daemon.server.health import Health
@@ -45,7 +45,7 @@ class Server:
         asks: Asks,
     ) -> None:
         """Bind. Raises PortTaken."""
-        guard = Guard(asks, front.denied)
+        guard = AccessGuard(asks, front.denied)
         self._server = grpc.aio.server(options=_OPTIONS, interceptors=(guard,))
         handler = grpc.stream_stream_rpc_method_handler(
             front.link,

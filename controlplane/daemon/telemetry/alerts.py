@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Standing:
+class PostedAlert:
     """One alert as it has to be posted. `told`: the receiver has accepted it in this form."""
 
     alert: Alert
@@ -55,7 +55,7 @@ def name_of(kind: str) -> str:
     return "Holdfast" + "".join(word.capitalize() for word in kind.split("_"))
 
 
-def document(cluster: str, standing: Standing) -> dict[str, Any]:
+def document(cluster: str, standing: PostedAlert) -> dict[str, Any]:
     """Return one alert, with the fields of both formats."""
     alert = standing.alert
     labels = {"alertname": name_of(alert.kind), "severity": alert.severity, "cluster": cluster}
@@ -73,7 +73,7 @@ def document(cluster: str, standing: Standing) -> dict[str, Any]:
     }
 
 
-def body(url: str, cluster: str, news: list[Standing]) -> bytes:
+def body(url: str, cluster: str, news: list[PostedAlert]) -> bytes:
     """Return what is posted to this URL. Either all of `news` fire, or all are resolved."""
     alerts = [document(cluster, each) for each in news]
     if url.rstrip("/").endswith(ALERTMANAGER_PATH):
@@ -104,7 +104,7 @@ class Alerts:
 
     def __init__(self, url: str, cluster: str, count: Callable[[str], None]) -> None:
         self._url, self._cluster, self._count = url, cluster, count
-        self._standing: dict[tuple[str, str], Standing] = {}  # by kind and subject
+        self._standing: dict[tuple[str, str], PostedAlert] = {}  # by kind and subject
         self._confirmed: set[tuple[str, str]] = set()  # found by the present leader term
         self._wake = asyncio.Event()
 
@@ -120,7 +120,7 @@ class Alerts:
             return
         if old is None and alert.resolved:
             return
-        self._standing[key] = Standing(
+        self._standing[key] = PostedAlert(
             alert, old.starts_at if old and not old.alert.resolved else now, now if alert.resolved else ""
         )
         while len(self._standing) > STANDING_MAX:
@@ -165,7 +165,7 @@ class Alerts:
                 for each in self._standing.values():
                     each.told = False
 
-    async def _post_all(self, due: list[Standing]) -> bool:
+    async def _post_all(self, due: list[PostedAlert]) -> bool:
         taken = True
         for resolved in (False, True):
             news = [each for each in due if each.alert.resolved is resolved]
@@ -180,7 +180,7 @@ class Alerts:
             self._taken(news)
         return taken
 
-    def _taken(self, news: list[Standing]) -> None:
+    def _taken(self, news: list[PostedAlert]) -> None:
         for each in news:
             each.told = True
             key = (each.alert.kind, each.alert.subject)

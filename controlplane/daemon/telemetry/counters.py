@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-class Tally(Collector):
+class FastCounter(Collector):
     """A counter with one label, or without any (`label` "")."""
 
     def __init__(self, name: str, about: str, label: str, registry: CollectorRegistry) -> None:

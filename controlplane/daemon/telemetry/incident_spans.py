@@ -35,7 +35,7 @@ OPEN_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SpanPart:
     """One part of an incident. Times are Unix times in s."""
 
     name: str
@@ -51,7 +51,7 @@ class Trace:
     begin_s: float
     end_s: float
     outcome: str
-    parts: tuple[Part, ...]
+    parts: tuple[SpanPart, ...]
     attributes: tuple[tuple[str, Any], ...]
     notes: tuple[tuple[float, str], ...]
 
@@ -145,13 +145,13 @@ def trace(incident: Incident, seen: _Open, end_s: float) -> Trace:
     )
 
 
-def _parts(begin_s: float, marks: list[tuple[str, float]], end_s: float) -> list[Part]:
+def _parts(begin_s: float, marks: list[tuple[str, float]], end_s: float) -> list[SpanPart]:
     """Return the parts, each from the end of the one before.
 
     The marks come from the clocks of several machines: no part may end before it begins."""
     parts = []
     for name, mark_s in marks:
-        parts.append(Part(name, begin_s, min(max(mark_s, begin_s), end_s)))
+        parts.append(SpanPart(name, begin_s, min(max(mark_s, begin_s), end_s)))
         begin_s = parts[-1].end_s
     return parts
 

@@ -129,7 +129,7 @@ class JobTimes:
             self._spent.lost_s[cause] = self._spent.lost_s.get(cause, 0.0) + lost_s
 
 
-class Pace:
+class StepPace:
     """Measures how fast a job makes steps, from looks at it about once a second."""
 
     def __init__(self) -> None:

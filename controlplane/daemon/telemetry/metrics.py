@@ -11,7 +11,7 @@ from controlplane.core.failures.blame import CLUSTER, PLAN, SCRIPT
 from controlplane.core.health import JOB_KINDS
 from controlplane.core.records.model import Cause, JobPhase, MemberPhase, Scope, Strategy
 from controlplane.core.state.cluster_state import LEFT
-from controlplane.daemon.telemetry.counters import Spread, Tally
+from controlplane.daemon.telemetry.counters import FastCounter, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -308,8 +308,8 @@ class _Maker:
     def histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, about, labels, buckets=buckets, **self._common)
 
-    def tally(self, name: str, about: str, label: str = "") -> Tally:
-        return Tally(f"{PREFIX}_{name.removesuffix('_total')}", about, label, self._registry)
+    def tally(self, name: str, about: str, label: str = "") -> FastCounter:
+        return FastCounter(f"{PREFIX}_{name.removesuffix('_total')}", about, label, self._registry)
 
     def spread(self, name: str, about: str, bounds: tuple[float, ...]) -> Spread:
         return Spread(f"{PREFIX}_{name}", about, bounds, self._registry)

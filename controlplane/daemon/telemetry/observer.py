@@ -11,7 +11,7 @@ from controlplane.core.census import census
 from controlplane.core.failures.blame import PLAN
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import NO_STEP, JobPhase
-from controlplane.daemon.telemetry.job_time import REDONE, SNAPSHOT, Account, JobTimes, Pace
+from controlplane.daemon.telemetry.job_time import REDONE, SNAPSHOT, Account, JobTimes, StepPace
 from controlplane.daemon.telemetry.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from holdfast.logs import of_incident
 
@@ -39,7 +39,7 @@ class _Seen:
     """What is known of one job."""
 
     def __init__(self, now: float, account: Account) -> None:
-        self.times, self.pace = JobTimes(now), Pace()
+        self.times, self.pace = JobTimes(now), StepPace()
         self.account = account
         self.ranks = 1  # of the job's newest generation, 1 at least
         self.noticed = 0  # the newest incident whose detection time is counted

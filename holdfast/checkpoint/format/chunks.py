@@ -74,7 +74,7 @@ class BaseIndex:
     meter: Meter = field(default_factory=Meter)
 
 
-class Claims:
+class ChunkClaims:
     """Which worker of a save writes which chunk: equal chunks are written once."""
 
     def __init__(self) -> None:

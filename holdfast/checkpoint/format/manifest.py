@@ -10,7 +10,7 @@ from holdfast.checkpoint.format import codec, envelope, names, sense
 from holdfast.checkpoint.format.chunks import ALGORITHM, Chunk, Ref
 from holdfast.checkpoint.format.cutting import CHUNK_BYTES
 from holdfast.checkpoint.format.envelope import SCHEMA
-from holdfast.checkpoint.format.manifest_records import Manifest, Piece, Shard
+from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
 from holdfast.ipc import layout
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def chunk_body(chunk: Chunk) -> dict[str, Any]:
     return chunk._asdict()
 
 
-def _shard_body(shard: Shard) -> dict[str, Any]:
+def _shard_body(shard: ManifestShard) -> dict[str, Any]:
     return {
         "shard": shard.shard,
         "ranks": list(shard.ranks),
@@ -120,7 +120,7 @@ def _chunk(entry: dict[str, Any]) -> Chunk:
     return chunk
 
 
-def _shard(entry: dict[str, Any], chunks: Sequence[Chunk]) -> Shard:
+def _shard(entry: dict[str, Any], chunks: Sequence[Chunk]) -> ManifestShard:
     data_bytes = count(entry["data_bytes"])
     tensors = layout.check(entry["tensors"], data_bytes)
     pieces = tuple(
@@ -130,7 +130,9 @@ def _shard(entry: dict[str, Any], chunks: Sequence[Chunk]) -> Shard:
         if sum(part.nbytes for part in parts) != tensor.nbytes:
             raise ValueError(f"the pieces of tensor {tensor.name!r:.80} are not its {tensor.nbytes} bytes")
     ranks = tuple(count(rank) for rank in entry["ranks"])
-    return Shard(layout.check_shard(entry["shard"]), ranks, data_bytes, tensors, pieces, entry["state"])
+    return ManifestShard(
+        layout.check_shard(entry["shard"]), ranks, data_bytes, tensors, pieces, entry["state"]
+    )
 
 
 def _piece(entry: list[Any], chunks: Sequence[Chunk]) -> Piece:
@@ -152,7 +154,7 @@ def count(value: Any) -> int:
     return value
 
 
-class Table:
+class ChunkTable:
     """A table of chunks under construction: each chunk once, in the order of first use."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ManifestShard:
     """What the slots of one shard held.
 
     - `shard`: its id.
@@ -63,7 +63,7 @@ class Manifest:
     versions: tuple[tuple[int, int], ...]
     holdfast: str  # version of Holdfast that wrote it
     chunks: tuple[Chunk, ...]
-    shards: tuple[Shard, ...]
+    shards: tuple[ManifestShard, ...]
 
     @property
     def bytes_total(self) -> int:

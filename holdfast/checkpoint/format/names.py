@@ -19,7 +19,7 @@ Bytes = bytes | memoryview
 """What is put on storage."""
 
 
-class Entry(NamedTuple):
+class StoredFile(NamedTuple):
     """A file on storage. `name` is relative to the folder that was listed."""
 
     name: str

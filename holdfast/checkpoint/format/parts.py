@@ -15,14 +15,14 @@ from holdfast.checkpoint.format import envelope, names
 from holdfast.checkpoint.format.chunks import Chunk, Ref
 from holdfast.checkpoint.format.envelope import SCHEMA
 from holdfast.checkpoint.format.manifest import (
-    Table,
+    ChunkTable,
     check_id,
     check_piece,
     chunk_body,
     count,
     parse_chunks,
 )
-from holdfast.checkpoint.format.manifest_records import Manifest, Piece, Shard
+from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
 from holdfast.ipc import layout
 from holdfast.version import __version__
 
@@ -36,7 +36,7 @@ _Placed = tuple[int, Ref]  # start in the tensor, and where the bytes are
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ManifestPart:
     """One share of one shard of a checkpoint. Only share 0 has `state`.
 
     `rank`: whose snapshot was read. The other fields are those of Manifest and Shard."""
@@ -60,9 +60,9 @@ class Part:
         return f"share {self.share} of {self.shares} of shard {self.shard}"
 
 
-def seal(part: Part) -> tuple[bytes, str]:
+def seal(part: ManifestPart) -> tuple[bytes, str]:
     """The part's file and its digest."""
-    table = Table()
+    table = ChunkTable()
     tensors = [
         {
             **layout.entry(tensor),
@@ -91,17 +91,17 @@ def seal(part: Part) -> tuple[bytes, str]:
     return envelope.seal(KIND, body)
 
 
-def unseal(content: bytes, job: str, checkpoint: str, digest: str) -> Part:
+def unseal(content: bytes, job: str, checkpoint: str, digest: str) -> ManifestPart:
     """The part in a file's bytes. Raises as `envelope.parsed` does."""
     return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
 
 
-def _parse(fields: dict[str, Any]) -> Part:
+def _parse(fields: dict[str, Any]) -> ManifestPart:
     step, generation = count(fields["step"]), count(fields["generation"])
     check_id(fields["id"], step, generation)
     names.split_id(fields["base"])
     chunks, data_bytes = parse_chunks(fields["chunks"]), count(fields["data_bytes"])
-    return Part(
+    return ManifestPart(
         job=fields["job"],
         id=fields["id"],
         step=step,
@@ -125,7 +125,7 @@ def _placed(entry: list[Any], chunks: Sequence[Chunk]) -> _Placed:
     return start, Ref(chunks[number], at, nbytes)
 
 
-def merge(parts: Iterable[Part], versions: tuple[tuple[int, int], ...]) -> Manifest:
+def merge(parts: Iterable[ManifestPart], versions: tuple[tuple[int, int], ...]) -> Manifest:
     """The manifest that the parts of one checkpoint make together.
 
     Raises CheckpointRefused, naming what is missing, doubled or does not fit, unless every shard is there
@@ -133,7 +133,7 @@ def merge(parts: Iterable[Part], versions: tuple[tuple[int, int], ...]) -> Manif
     ordered = sorted(parts, key=lambda part: (part.shard, part.share))
     if not ordered:
         raise CheckpointRefused("a checkpoint of no parts")
-    first, table = ordered[0], Table()
+    first, table = ordered[0], ChunkTable()
     for part in ordered:
         _check_same(first, part)
     shards = tuple(_shard(list(group), table) for _, group in groupby(ordered, key=lambda part: part.shard))
@@ -151,14 +151,14 @@ def merge(parts: Iterable[Part], versions: tuple[tuple[int, int], ...]) -> Manif
     )
 
 
-def _check_same(first: Part, part: Part) -> None:
+def _check_same(first: ManifestPart, part: ManifestPart) -> None:
     for field in ("job", "id", "step", "generation", "kind", "base"):
         one, other = getattr(first, field), getattr(part, field)
         if one != other:
             raise _refused(part, f"is of {field} {other}, {first} of {one}")
 
 
-def _shard(parts: list[Part], table: Table) -> Shard:
+def _shard(parts: list[ManifestPart], table: ChunkTable) -> ManifestShard:
     first = parts[0]
     for number, part in enumerate(parts):
         if part.shares != first.shares:
@@ -173,10 +173,10 @@ def _shard(parts: list[Part], table: Table) -> Shard:
         raise _refused(first, f"comes without share {len(parts)}")
     pieces = tuple(_pieces(index, parts, table) for index in range(len(first.tensors)))
     ranks = tuple(sorted({part.rank for part in parts}))
-    return Shard(first.shard, ranks, first.data_bytes, first.tensors, pieces, first.state)
+    return ManifestShard(first.shard, ranks, first.data_bytes, first.tensors, pieces, first.state)
 
 
-def _pieces(index: int, parts: list[Part], table: Table) -> tuple[Piece, ...]:
+def _pieces(index: int, parts: list[ManifestPart], table: ChunkTable) -> tuple[Piece, ...]:
     tensor, end = parts[0].tensors[index], 0
     placed = sorted((piece for part in parts for piece in part.placed[index]), key=lambda piece: piece[0])
     for start, ref in placed:
@@ -191,12 +191,12 @@ def _pieces(index: int, parts: list[Part], table: Table) -> tuple[Piece, ...]:
     return tuple(table.pieces(ref for _, ref in placed))
 
 
-def _difference(one: Part, other: Part) -> str:
+def _difference(one: ManifestPart, other: ManifestPart) -> str:
     for left, right in zip(one.tensors, other.tensors, strict=False):
         if left != right:
             return f"{left} is not {right}"
     return f"{len(one.tensors)} tensors in {one.data_bytes} bytes, {len(other.tensors)} in {other.data_bytes}"
 
 
-def _refused(part: Part, problem: str) -> CheckpointRefused:
+def _refused(part: ManifestPart, problem: str) -> CheckpointRefused:
     return CheckpointRefused(f"checkpoint {part.id}: {part}: {problem}")

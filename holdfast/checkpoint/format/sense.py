@@ -14,7 +14,7 @@ from holdfast.ipc.shm import PAGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
     from holdfast.ipc.layout import Tensor
 
 ITEM_BYTES = {
@@ -84,7 +84,7 @@ def _check_versions(manifest: Manifest) -> None:
             raise ValueError(f"shard {shard.shard} is of rank {min(strangers)}, which has no version")
 
 
-def _check_shard(shard: Shard) -> None:
+def _check_shard(shard: ManifestShard) -> None:
     boxes = ((t.name, t.global_offset) for t in shard.tensors if t.nbytes or t.global_offset is None)
     _once(f"in shard {shard.shard} tensor", boxes)
     end = 0

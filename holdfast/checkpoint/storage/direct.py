@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.checkpoint.storage.pacing import Pace
+    from holdfast.checkpoint.storage.pacing import UploadPace
 
 _DIRECT_FROM_BYTES = 1 << 20
 _KINDS = {
@@ -63,7 +63,7 @@ def open_regular(path: Path, nbytes: int = 0) -> int:
     raise NotAFile(str(path), _KINDS.get(stat.S_IFMT(mode), "something else"))
 
 
-def write_all(descriptor: int, data: memoryview, pace: Pace | None = None) -> int:
+def write_all(descriptor: int, data: memoryview, pace: UploadPace | None = None) -> int:
     """Write all of it from the file's start, no faster than `pace`. Returns the bytes written.
 
     Raises OSError."""

@@ -26,7 +26,7 @@ _PART_BYTES = 8 << 20
 """The size of the parts of a multipart upload; uploads from twice this size on are such."""
 
 
-def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tuple[Any, str]:
+def connect(url: str, shown: str, patience: Patience, pace: pacing.UploadPace) -> tuple[Any, str]:
     """The file system at a URL, and the path in it. Touches nothing yet. Raises StorageError."""
     try:
         options = {name: make(name, patience, pace) for name, make in _OPTIONS.items() if _names(url, name)}
@@ -61,7 +61,7 @@ def awaited(filesystem: Any) -> bool:
     return bool(getattr(filesystem, "async_impl", False)) and not getattr(filesystem, "asynchronous", False)
 
 
-class Calls:
+class StorageCalls:
     """Operations of one file system, each with a limit in seconds; `cancel` ends all that run."""
 
     def __init__(self, filesystem: Any, stop: threading.Event) -> None:
@@ -93,7 +93,7 @@ class Calls:
             future.cancel()
 
 
-def renew(calls: Calls, filesystem: Any, limit_s: float) -> None:
+def renew(calls: StorageCalls, filesystem: Any, limit_s: float) -> None:
     """Make the driver read its credentials again, if it keeps them."""
     if "s3" in protocols(filesystem) and awaited(filesystem):
         before = getattr(filesystem, "_s3creator", None)
@@ -122,7 +122,7 @@ def _names(url: str, scheme: str) -> bool:
     return any(part.startswith(f"{scheme}://") for part in url.split("::"))
 
 
-def _s3(name: str, patience: Patience, pace: pacing.Pace) -> dict[str, Any]:
+def _s3(name: str, patience: Patience, pace: pacing.UploadPace) -> dict[str, Any]:
     config: dict[str, Any] = {
         "http_session_cls": _one_attempt_session(),
         "connect_timeout": patience.connect_s,
@@ -151,4 +151,4 @@ def _one_attempt_session() -> Any:
     return OneAttempt
 
 
-_OPTIONS: dict[str, Callable[[str, Patience, pacing.Pace], dict[str, Any]]] = {"s3": _s3, "s3a": _s3}
+_OPTIONS: dict[str, Callable[[str, Patience, pacing.UploadPace], dict[str, Any]]] = {"s3": _s3, "s3a": _s3}

@@ -35,7 +35,7 @@ class LeaseHeldError(CheckpointError):
     """Another process holds the lease. The message names it."""
 
 
-class Lease:
+class CollectorLease:
     """A lease, held from `take` until `release`.
 
     `now_s`: when it was taken, by the storage's clock; None: not known."""
@@ -124,9 +124,9 @@ def _has_died(holder: bytes) -> bool:
 
 
 @contextmanager
-def held(store: Store, job: str) -> Iterator[Lease]:
+def held(store: Store, job: str) -> Iterator[CollectorLease]:
     """A lease for the duration of a with block. Raises LeaseHeldError."""
-    lease = Lease(store, job)
+    lease = CollectorLease(store, job)
     lease.take()
     try:
         yield lease

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import removal
 from holdfast.checkpoint.format import names
-from holdfast.checkpoint.format.names import Entry
+from holdfast.checkpoint.format.names import StoredFile
 from holdfast.checkpoint.storage import direct, pacing, syncing
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class LocalBackend:
 
     limits: tuple[str, ...] = ()
 
-    def __init__(self, root: Path, *, pace: pacing.Pace = pacing.uploads) -> None:
+    def __init__(self, root: Path, *, pace: pacing.UploadPace = pacing.uploads) -> None:
         self.root = root
         self._pace = pace
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class LocalBackend:
         except FileNotFoundError:
             return []
 
-    def walk(self, folder: str) -> Sequence[Entry]:
+    def walk(self, folder: str) -> Sequence[StoredFile]:
         """All files below a folder, without links, sorted; [] if there is no such folder."""
         top, found = self.root / folder, []
         for path, _, files in os.walk(top, onerror=_unless_gone):
@@ -155,7 +155,7 @@ class LocalBackend:
                     status = os.stat(place, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode):
                         name = os.path.relpath(place, top)
-                        found.append(Entry(name, status.st_size, status.st_mtime))
+                        found.append(StoredFile(name, status.st_size, status.st_mtime))
         return sorted(found)
 
     def list(self, folder: str) -> list[str]:

@@ -16,7 +16,7 @@ _BURST_S = 0.05
 _SO_MAX_PACING_RATE = 47  # Linux; the socket module has no name for it
 
 
-class Pace:
+class UploadPace:
     """A token bucket. Rate 0 lets everything through. Threads share it."""
 
     def __init__(self, bytes_per_s: float = 0.0) -> None:
@@ -58,13 +58,13 @@ class Pace:
             return start - now
 
 
-uploads = Pace()
+uploads = UploadPace()
 """The pace of all uploads of this process; set from `upload_bytes_per_s`."""
-scrubs = Pace()
+scrubs = UploadPace()
 """The pace of all scrubbing reads of this process."""
 
 
-def socket_factory(pace: Pace) -> Callable[[Any], socket.socket]:
+def socket_factory(pace: UploadPace) -> Callable[[Any], socket.socket]:
     """Make sockets that the kernel never lets send faster than `pace`: each chunk is spread out."""
 
     def create(address: Any) -> socket.socket:

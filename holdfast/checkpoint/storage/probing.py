@@ -15,14 +15,14 @@ _FOLDER = "probe"
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class StorageProbe:
     """The result of a probe. `limits`: what this storage cannot promise, in words; () is best."""
 
     url: str
     limits: tuple[str, ...]
 
 
-def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> Probe:
+def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> StorageProbe:
     """Try everything that Holdfast needs at `url`, and at its mirror.
 
     Raises StorageError with URL and fix. The result says what they cannot promise."""
@@ -33,14 +33,14 @@ def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> Probe
         store.close()
 
 
-def examine(store: Store) -> Probe:
+def examine(store: Store) -> StorageProbe:
     """Write, read back, create conditionally, list and delete, there and at its mirror. Raises StorageError.
 
     Leaves nothing behind, unless the storage fails half way."""
     limits = _tried(store)
     if store.second is not None:
         limits += [f"its mirror {store.second.url}: {limit}" for limit in _tried(store.second)]
-    return Probe(store.url, tuple(limits))
+    return StorageProbe(store.url, tuple(limits))
 
 
 def _tried(store: Store) -> list[str]:

@@ -13,7 +13,7 @@ from fsspec.spec import AbstractFileSystem
 
 from holdfast import removal
 from holdfast.checkpoint.format import names
-from holdfast.checkpoint.format.names import Entry
+from holdfast.checkpoint.format.names import StoredFile
 from holdfast.checkpoint.storage import causes, drivers, pacing
 from holdfast.checkpoint.storage.retrying import PATIENCE, Attempts, Patience
 from holdfast.checkpoint.storage.stats import Stats
@@ -32,14 +32,14 @@ class RemoteBackend:
         *,
         patience: Patience = PATIENCE,
         stats: Stats | None = None,
-        pace: pacing.Pace = pacing.uploads,
+        pace: pacing.UploadPace = pacing.uploads,
     ) -> None:
         self.limits = _limits(filesystem)
         self._files, self._root = filesystem, root.rstrip("/")
         self._patience, self._stats, self._pace = patience, stats or Stats(), pace
         self._stop = threading.Event()
         self._options = drivers.put_options(filesystem)
-        self._calls = drivers.Calls(filesystem, self._stop)
+        self._calls = drivers.StorageCalls(filesystem, self._stop)
         self._random = random.Random()
         self._stale = False  # the credentials were refused: renew them first
         self._renewing = threading.Lock()
@@ -120,11 +120,11 @@ class RemoteBackend:
 
         return self._attempts().run(look)
 
-    def walk(self, folder: str) -> list[Entry]:
+    def walk(self, folder: str) -> list[StoredFile]:
         """All files below a folder, sorted; [] if there is no such folder."""
         path = self._path(folder)
 
-        def entries(limit_s: float) -> list[Entry]:
+        def entries(limit_s: float) -> list[StoredFile]:
             self._files.invalidate_cache()
             try:
                 found = self._call("find", limit_s, path, detail=True)
@@ -134,7 +134,7 @@ class RemoteBackend:
                 return []
             skip = len(self._files._strip_protocol(path)) + 1
             return sorted(
-                Entry(name[skip:], int(info["size"]), _modified_s(info)) for name, info in found.items()
+                StoredFile(name[skip:], int(info["size"]), _modified_s(info)) for name, info in found.items()
             )
 
         return self._attempts().run(entries, whole=True)

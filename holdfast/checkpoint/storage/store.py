@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast.checkpoint.format.chunks import BaseIndex
-    from holdfast.checkpoint.format.names import Bytes, Entry
+    from holdfast.checkpoint.format.names import Bytes, StoredFile
 
 _LOCAL = ("file", "local")
 
@@ -61,7 +61,7 @@ class Backend(Protocol):
     def folders(self, folder: str) -> Sequence[str]:
         """Names of the folders in a folder."""
 
-    def walk(self, folder: str) -> Sequence[Entry]:
+    def walk(self, folder: str) -> Sequence[StoredFile]:
         """All files below it, at any depth."""
 
     def list(self, folder: str) -> list[str]:
@@ -93,7 +93,7 @@ class Store:
         self.second: Store | None = None
         self.stats = stats or Stats()
         self._backend = backend
-        self._reads = pacing.Pace()
+        self._reads = pacing.UploadPace()
 
     @classmethod
     def open(
@@ -102,7 +102,7 @@ class Store:
         *,
         second: str = "",
         patience: Patience = PATIENCE,
-        pace: pacing.Pace = pacing.uploads,
+        pace: pacing.UploadPace = pacing.uploads,
     ) -> Store:
         """The storage at an fsspec URL or a path, and with `second` its mirror. Touches nothing yet.
 
@@ -120,7 +120,7 @@ class Store:
         store.second = cls.open(second, patience=patience, pace=pace) if second else None
         return store
 
-    def slowed(self, reads: pacing.Pace) -> Store:
+    def slowed(self, reads: pacing.UploadPace) -> Store:
         """This storage, read no faster than that. Connections, statistics and known bases are shared."""
         other = Store(self.url, self._backend, self.stats)
         other.indexes, other.second, other._reads = self.indexes, self.second, reads
@@ -196,7 +196,7 @@ class Store:
         with self._explained(f"cannot list {folder}"):
             return self._backend.folders(folder)
 
-    def walk(self, folder: str) -> Sequence[Entry]:
+    def walk(self, folder: str) -> Sequence[StoredFile]:
         """All files below a folder at any depth, by name, in one pass: cheaper than asking for each."""
         with self._explained(f"cannot list {folder}"):
             return self._backend.walk(folder)

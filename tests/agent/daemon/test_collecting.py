@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from agent.daemon.node import Node
-from agent.deciding.member import Member
+from agent.daemon.node import NodeDaemon
+from agent.deciding.member import LocalMember
 from agent.host.paths import Paths
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def node() -> AsyncIterator[Node]:
+async def node() -> AsyncIterator[NodeDaemon]:
     """A node that serves nobody yet."""
     with folder() as base:
         paths = Paths(base, base / "shm")
         paths.create()
-        made = Node(AgentSettings(coordinator="127.0.0.1:1"), "n0", "127.0.0.1", 2, paths)
+        made = NodeDaemon(AgentSettings(coordinator="127.0.0.1:1"), "n0", "127.0.0.1", 2, paths)
         try:
             yield made
         finally:
@@ -37,7 +37,7 @@ async def node() -> AsyncIterator[Node]:
 async def test_a_rank_whose_stacks_cannot_be_had_hides_none_of_the_others() -> None:
     async with node() as here:
         for name in ("j.1", "j.2"):
-            here.members.take(Member(MemberStatus(name, "j", MemberPhase.RUNNING, generation=1)))
+            here.members.take(LocalMember(MemberStatus(name, "j", MemberPhase.RUNNING, generation=1)))
         here.paths.stacks("j.1").mkdir()  # nothing can be written there
         here.stacks.order(effects.CollectStacks("n0", "j", 1, 4, 1000))
         kept = here.link._outbox._kept

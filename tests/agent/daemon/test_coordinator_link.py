@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from agent.daemon.coordinator_link import Link, Peer
+from agent.daemon.coordinator_link import CoordinatorLink, Peer
 from agent.deciding.outbox import RESEND_S
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus
@@ -40,7 +40,7 @@ class Node:
             absent=self.absent.append,
             open=lambda: self.asked,
         )
-        self.link = Link(coordinators, 0.2, peer, clock=lambda: time.monotonic() + self.ahead_s)
+        self.link = CoordinatorLink(coordinators, 0.2, peer, clock=lambda: time.monotonic() + self.ahead_s)
 
 
 @contextlib.asynccontextmanager

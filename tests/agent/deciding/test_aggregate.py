@@ -12,9 +12,9 @@ from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
 from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
-from agent.deciding.node_state import Facts
+from agent.deciding.node_state import AgentFacts
 from agent.deciding.outbox import RESEND_S, Outbox
-from agent.deciding.progress import Limits, Sight
+from agent.deciding.progress import HangLimits, Sight
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
 from controlplane.core.records.model import (
@@ -33,9 +33,9 @@ from holdfast.ipc.messages.fields import BadMessage
 from holdfast.ipc.messages.rank import Hello, from_rank
 
 if TYPE_CHECKING:
-    from agent.deciding.member import Member
+    from agent.deciding.member import LocalMember
 
-FACTS = Facts("n0", 7, 5.0, 10.0, 30.0, Limits(5.0, 3.0, 3.0), ("c0",))
+FACTS = AgentFacts("n0", 7, 5.0, 10.0, 30.0, HangLimits(5.0, 3.0, 3.0), ("c0",))
 SPEC = JobSpec(job="j", argv=("train.py",), cwd="/", nnodes_min=1, nnodes_max=1)
 LAUNCH = orders.Launch("n0", "j.1", SPEC, Role.RANK, rank=0, local_rank=0)
 
@@ -50,10 +50,10 @@ class Stage:
         self.slots: list[tuple[int, int]] = []
         self.page = NO_STEP
 
-    def step(self, member: Member) -> int:
+    def step(self, member: LocalMember) -> int:
         return self.page
 
-    def held(self, member: Member) -> list[tuple[int, int]]:
+    def held(self, member: LocalMember) -> list[tuple[int, int]]:
         return self.slots
 
     def wants(self, member: str) -> bool:
@@ -87,7 +87,7 @@ class Stage:
         return done
 
     @property
-    def member(self) -> Member:
+    def member(self) -> LocalMember:
         found = self.core.members.get("j.1")
         assert found is not None
         return found
@@ -277,7 +277,7 @@ def test_ranks_that_hear_no_coordinator_for_long_are_parked_once() -> None:
     assert [(frame["op"], frame["generation"]) for frame in parked] == [("interrupt", 4)]
     stage = running(4)
     for _ in range(99):
-        stage.tell(ev.Absent("c0"))
+        stage.tell(ev.NotLeading("c0"))
         assert not frames(stage.tell(ev.Linked(False), 1.0)), "it is down: nothing was given away"
 
 

@@ -12,11 +12,11 @@ from agent.deciding.judging import (
     Effect,
     Event,
     Heard,
+    NodeWatch,
     Reading,
     Silent,
     Tick,
     Unwatched,
-    Watch,
 )
 
 SLACK_S = 1e-6  # of adding floats
@@ -26,7 +26,7 @@ BAD = Reading("gpu0", False, "xid 79")
 
 def run(*story: tuple[float, Event]) -> list[tuple[float, Effect]]:
     """Feed a story; ticks fill the gaps, as the shell would have it."""
-    watch, told, now = Watch(5.0, 10.0), [], story[0][0]
+    watch, told, now = NodeWatch(5.0, 10.0), [], story[0][0]
     for at, event in story:
         while now + watch.look_every_s < at:
             now += watch.look_every_s
@@ -66,7 +66,7 @@ def test_a_device_that_cannot_be_read_is_bad_and_may_come_back() -> None:
 
 
 def test_an_agent_that_was_stopped_blames_nobody() -> None:
-    watch = Watch(5.0, 10.0)
+    watch = NodeWatch(5.0, 10.0)
     watch.step(0.0, Heard("a"))
     watch.step(0.0, WELL)
     assert watch.step(60.0, Tick()) == []
@@ -77,14 +77,14 @@ def test_an_agent_that_was_stopped_blames_nobody() -> None:
 
 
 def test_nothing_watched_is_nothing_due() -> None:
-    assert Watch(5.0, 10.0).next_deadline() == math.inf
+    assert NodeWatch(5.0, 10.0).next_deadline() == math.inf
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_schedules(seed: int) -> None:
     """Whoever beats within the timeout lives; whoever does not is told within one look of it, once."""
     chance = random.Random(seed)
-    watch, now = Watch(5.0, 10.0), 0.0
+    watch, now = NodeWatch(5.0, 10.0), 0.0
     heard: dict[str, float] = {}
     for _ in range(2000):
         now = min(now + chance.uniform(0, 1.0), max(now, watch.next_deadline()))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from agent.deciding.progress import Limits, Progress, Resumed, Sight, Stalled
+from agent.deciding.progress import HangLimits, ProgressWatch, Resumed, Sight, Stalled
 
-LIMITS = Limits(factor=10.0, floor_s=60.0, first_s=600.0)
+LIMITS = HangLimits(factor=10.0, floor_s=60.0, first_s=600.0)
 
 
-def watched(*gaps: float, limits: Limits = LIMITS) -> Progress:
+def watched(*gaps: float, limits: HangLimits = LIMITS) -> ProgressWatch:
     """A job whose steps have taken so long, one look each."""
-    progress, now = Progress(limits), 0.0
+    progress, now = ProgressWatch(limits), 0.0
     for gap in gaps:
         now += gap
         progress.begin(now)
@@ -19,7 +19,7 @@ def watched(*gaps: float, limits: Limits = LIMITS) -> Progress:
     return progress
 
 
-def limit(progress: Progress, activity: str, asked_s: float = 0.0) -> float:
+def limit(progress: ProgressWatch, activity: str, asked_s: float = 0.0) -> float:
     return progress.limit_s(Sight("a", "j", activity, 0.0, (), asked_s))
 
 
@@ -52,18 +52,18 @@ def test_declared_phases_are_generous(activity: str, seconds: float) -> None:
 
 
 def test_what_is_no_training_is_not_judged() -> None:
-    progress = Progress(LIMITS)
+    progress = ProgressWatch(LIMITS)
     for now in (0.0, 1e6):
         progress.begin(now)
         assert progress.look(Sight("a", "j", "none", 0.0), told=False) is None
 
 
 def test_a_factor_of_nothing_judges_nobody() -> None:
-    assert limit(watched(1.0, limits=Limits(0.0, 60.0, 600.0)), "step") == float("inf")
+    assert limit(watched(1.0, limits=HangLimits(0.0, 60.0, 600.0)), "step") == float("inf")
 
 
 def sights(
-    progress: Progress, since: float, until: float, start: float | None = None
+    progress: ProgressWatch, since: float, until: float, start: float | None = None
 ) -> list[tuple[float, Stalled | Resumed]]:
     """Looks every quarter of a second, from `start` on, at a rank that made its last mark at `since`."""
     found: list[tuple[float, Stalled | Resumed]] = []

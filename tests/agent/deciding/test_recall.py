@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.deciding.member import Member
-from agent.ranks.members import Memory
+from agent.deciding.member import LocalMember
+from agent.ranks.members import MemberMemory
 from controlplane.core.records.model import MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ def test_a_member_that_has_formed_nothing_is_told_to_form_again(
     paths: Paths, phase: MemberPhase, formed: int
 ) -> None:
     """A status before the first group may name the generation that the member was launched under."""
-    before, memory = Member(MemberStatus("j.1", "j", phase, generation=4)), Memory(paths)
+    before, memory = LocalMember(MemberStatus("j.1", "j", phase, generation=4)), MemberMemory(paths)
     memory.make(before)
     memory.keep(before.status)
     memory.close([before])
-    (member,) = Memory(paths).recall()
+    (member,) = MemberMemory(paths).recall()
     assert (member.name, member.formed) == ("j.1", formed)
     memory.close([member])

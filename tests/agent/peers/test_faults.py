@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from agent.peers import wire
-from agent.peers.blocks import BLOCK_BYTES, Held, digest
+from agent.peers.blocks import BLOCK_BYTES, SnapshotInfo, digest
 from agent.peers.room import available_bytes, check_memory
 from agent.peers.server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
@@ -131,22 +131,22 @@ def state_bytes(seed: int) -> bytes:
 
 DATA, HEADER = state_bytes(1)[: CHUNK + 64], b'{"tensors":[],"state":null}'
 CHUNKS = [DATA[:CHUNK], DATA[CHUNK:], HEADER]
-HELD = Held(JOB, MEMBER, 0, "all", 10, 1, len(DATA), len(HEADER), b"".join(map(digest, CHUNKS)))
+HELD = SnapshotInfo(JOB, MEMBER, 0, "all", 10, 1, len(DATA), len(HEADER), b"".join(map(digest, CHUNKS)))
 BLOCKS = [DATA[at : at + BLOCK_BYTES] for at in range(0, CHUNK, BLOCK_BYTES)] + CHUNKS[1:]
 
 
 @contextlib.asynccontextmanager
-async def calling(side: Side) -> AsyncIterator[wire.Calls]:
+async def calling(side: Side) -> AsyncIterator[wire.PeerCalls]:
     """The service of a side, as any client may call it."""
     async with wire.channel(side.peers.address) as channel:
-        yield wire.Calls(channel)
+        yield wire.PeerCalls(channel)
 
 
-def end(held: Held = HELD) -> pb.PutMessage:
+def end(held: SnapshotInfo = HELD) -> pb.PutMessage:
     return pb.PutMessage(finish=pb.Finish(digest=digest(held.digests)))
 
 
-async def put(peer: wire.Calls, *messages: Any) -> list[str]:
+async def put(peer: wire.PeerCalls, *messages: Any) -> list[str]:
     """Say these, and hear out the answers."""
     call = peer.put()
     with contextlib.suppress(asyncio.InvalidStateError):  # it may end while we talk
@@ -156,15 +156,15 @@ async def put(peer: wire.Calls, *messages: Any) -> list[str]:
     return [answer.WhichOneof("body") async for answer in call]
 
 
-async def refusal(peer: wire.Calls, first: Held | pb.PutMessage, *more: Any) -> tuple[Any, str]:
+async def refusal(peer: wire.PeerCalls, first: SnapshotInfo | pb.PutMessage, *more: Any) -> tuple[Any, str]:
     """The code and the words that a Put is refused with."""
-    opening = pb.PutMessage(snapshot=wire.message_of(first)) if isinstance(first, Held) else first
+    opening = pb.PutMessage(snapshot=wire.message_of(first)) if isinstance(first, SnapshotInfo) else first
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await put(peer, opening, *more)
     return refused.value.code(), str(refused.value.details())
 
 
-def but(**changes: Any) -> Held:
+def but(**changes: Any) -> SnapshotInfo:
     return dataclasses.replace(HELD, **changes)
 
 

@@ -13,7 +13,7 @@ from agent.peers.threads import nice_pool
 from controlplane.core.records import effects
 from controlplane.core.records.model import Partner, PeerCopy
 from holdfast.ipc.arena import Arena
-from holdfast.ipc.layout import LayoutError
+from holdfast.ipc.layout import SlotLayoutError
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
 from tests.agent.support import until
@@ -59,7 +59,7 @@ async def test_a_spoilt_header_leaves_the_slot_free(base: Path) -> None:
             start = align(slot.data_bytes, HEADER_ALIGN_BYTES)
             with arena.area(slot.index) as memory:
                 memory[start : start + slot.header_bytes] = b"x" * slot.header_bytes
-            with pytest.raises(LayoutError):
+            with pytest.raises(SlotLayoutError):
                 newest(path, owner.members[MEMBER], 10)
             assert [found.pins for found in arena.slots if found.step == 10] == [0]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.peers.blocks import Held, digests_of
+from agent.peers.blocks import SnapshotInfo, digests_of
 from agent.peers.offer import newest
 from agent.peers.vouching import seal
 from controlplane.core.records import effects, events
@@ -138,7 +138,7 @@ async def test_an_older_agents_copy_is_vouched_for_when_its_next_one_speaks(base
         assert owner.peers.counts["peer_sent_bytes"] == sent, "its bytes were there"
 
 
-OTHERS: dict[str, Callable[[Held], Held]] = {
+OTHERS: dict[str, Callable[[SnapshotInfo], SnapshotInfo]] = {
     "another job": lambda held: dataclasses.replace(held, job="other"),
     "another member": lambda held: dataclasses.replace(held, member="job.2"),
     "another shard": lambda held: dataclasses.replace(held, shard="s1"),

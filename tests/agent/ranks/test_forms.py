@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.deciding.member import Member, survey
+from agent.deciding.member import LocalMember, survey
 from agent.ranks.forms import form_message
-from agent.ranks.members import Memory, held_by
+from agent.ranks.members import MemberMemory, held_by
 from controlplane.core.records.model import (
     NO_STEP,
     MemberPhase,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from agent.host.paths import Paths
 
 
-def member(name: str) -> Member:
-    return Member(MemberStatus(name, "job", MemberPhase.READY), spec=spec("x", storage="file:///store"))
+def member(name: str) -> LocalMember:
+    return LocalMember(MemberStatus(name, "job", MemberPhase.READY), spec=spec("x", storage="file:///store"))
 
 
 def resume(paths: Paths, name: str, what: Resume) -> dict[str, object]:
@@ -96,16 +96,16 @@ def test_a_status_says_what_both_slots_hold(paths: Paths) -> None:
         assert status.snapshot_generation == number
         assert (status.snapshot_step, status.snapshot_before, status.former_step) == held
         assert status.former_generation == (1 if held[2] >= 0 else 0)
-    Memory(paths).close([someone])
+    MemberMemory(paths).close([someone])
 
 
 def test_a_new_agent_knows_the_job_of_a_member(paths: Paths) -> None:
-    job, memory = spec("train.py", "--flag", storage="s3://bucket/x", env=(("A", "b"),)), Memory(paths)
-    before = Member(MemberStatus("job.0", "job", MemberPhase.RUNNING), spec=job)
+    job, memory = spec("train.py", "--flag", storage="s3://bucket/x", env=(("A", "b"),)), MemberMemory(paths)
+    before = LocalMember(MemberStatus("job.0", "job", MemberPhase.RUNNING), spec=job)
     memory.make(before)
     memory.keep(before.status)
     memory.close([before])
-    (found,) = Memory(paths).recall()
+    (found,) = MemberMemory(paths).recall()
     assert found.spec == job
     memory.remove(found)
     assert [path.name for path in paths.memory.iterdir()] == [removal.MARK]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.deciding.member import Member
+from agent.deciding.member import LocalMember
 from agent.host.paths import Paths
-from agent.peers.filling import Kept
-from agent.ranks.members import Memory
+from agent.peers.filling import SharedArena
+from agent.ranks.members import MemberMemory
 from controlplane.core.records import effects
 from controlplane.core.records.model import MemberPhase, MemberStatus
 from holdfast import removal
@@ -63,15 +63,15 @@ async def test_a_beat_does_not_wait_for_a_copy_that_goes(base: Path, ends: str) 
                 owner.paths.arena(MEMBER).unlink()
                 owner.snapshot(MEMBER, values(2, nbytes=2 * LARGE), 20)
             await until(lambda: told, "a beat while the memory is let go")
-            assert isinstance(kept, Kept)
+            assert isinstance(kept, SharedArena)
 
 
 def test_a_member_is_dismissed_at_once_and_its_arena_in_its_own_time(base: Path) -> None:
     paths = Paths(base / "a", base / "a.shm")
     paths.memory.mkdir(mode=0o700)
     removal.claim(paths.memory)
-    memory, go_on = Memory(paths), threading.Event()
-    member = Member(MemberStatus(MEMBER, JOB, MemberPhase.EXITED))
+    memory, go_on = MemberMemory(paths), threading.Event()
+    member = LocalMember(MemberStatus(MEMBER, JOB, MemberPhase.EXITED))
     memory.make(member)
     memory.keep(member.status)
     Arena.create(paths.arena(MEMBER), 4096).close()

@@ -15,7 +15,7 @@ from holdfast.checkpoint.errors import CheckpointCorrupt, StorageError
 from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.load import listing, verify
 from holdfast.checkpoint.mirroring import mirror
-from holdfast.checkpoint.storage.pacing import Pace
+from holdfast.checkpoint.storage.pacing import UploadPace
 from holdfast.checkpoint.storage.probing import probe
 from holdfast.checkpoint.storage.retrying import Patience
 from holdfast.checkpoint.storage.store import Store
@@ -233,7 +233,7 @@ def test_uploads_keep_their_pace(s3: str) -> None:
     store.close()
 
 
-class Counted(Pace):
+class Counted(UploadPace):
     """A pace that remembers what it let through."""
 
     def __init__(self, bytes_per_s: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
 from holdfast.checkpoint.mirroring import Copied, mirror
-from holdfast.checkpoint.storage.pacing import PIECE_BYTES, Pace
+from holdfast.checkpoint.storage.pacing import PIECE_BYTES, UploadPace
 from holdfast.checkpoint.storage.probing import probe
 from holdfast.checkpoint.storage.store import Store
 
@@ -90,7 +90,7 @@ def test_a_probe_looks_at_both(folder: Path) -> None:
 
 
 def test_a_pace_is_kept_by_all_together(folder: Path) -> None:
-    pace = Pace(4 << 20)
+    pace = UploadPace(4 << 20)
     stores = [Store.open(f"file://{folder}/{name}", pace=pace) for name in "ab"]
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
@@ -100,7 +100,7 @@ def test_a_pace_is_kept_by_all_together(folder: Path) -> None:
 
 
 def test_a_paced_chunk_is_spread_over_its_time() -> None:
-    pace, moments = Pace(PIECE_BYTES * 50), []
+    pace, moments = UploadPace(PIECE_BYTES * 50), []
     for _ in range(10):
         pace.take(PIECE_BYTES)
         moments.append(time.monotonic())
@@ -114,7 +114,7 @@ def test_a_paced_chunk_is_spread_over_its_time() -> None:
 def test_a_slowed_storage_is_the_same_storage(folder: Path) -> None:
     store = Store.open(f"file://{folder}/storage")
     store.put("x/1", bytes(1 << 20))
-    slow = store.slowed(Pace(4 << 20))
+    slow = store.slowed(UploadPace(4 << 20))
     began = time.monotonic()
     for _ in range(4):
         assert len(slow.read("x/1", 1 << 20)) == 1 << 20
@@ -124,7 +124,7 @@ def test_a_slowed_storage_is_the_same_storage(folder: Path) -> None:
 
 
 def test_the_speed_of_uploads_counts_overlapping_ones_once(folder: Path) -> None:
-    store = Store.open(f"file://{folder}/storage", pace=Pace(8 << 20))
+    store = Store.open(f"file://{folder}/storage", pace=UploadPace(8 << 20))
     assert store.stats.totals().write_s == 0
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: store.put(f"x/{n}", bytes(1 << 20)), range(4)))

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.core import view
 from controlplane.core.placement import formation
-from controlplane.core.placement.formation import Room
+from controlplane.core.placement.formation import Capacity
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from tests.core.make import spec
@@ -63,7 +63,11 @@ def test_a_range_without_a_whole_replica_is_refused() -> None:
 
 
 def test_what_bars_a_node_is_said() -> None:
-    rooms = [Room("a", 8, True, "cordoned: a fan"), Room("b", 8, True, places=(0,)), Room("c", 8, False)]
+    rooms = [
+        Capacity("a", 8, True, "cordoned: a fan"),
+        Capacity("b", 8, True, places=(0,)),
+        Capacity("c", 8, False),
+    ]
     assert formation.fitting(spec(nproc_per_node=2), rooms) == []
     reason = formation.shortage(spec(nproc_per_node=2), rooms, 1)
     assert "a (cordoned: a fan)" in reason and "b (1)" in reason and "another job holds c" in reason

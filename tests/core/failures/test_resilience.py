@@ -10,7 +10,7 @@ from controlplane import timeout_constraints
 from controlplane.core import health, view
 from controlplane.core.cluster import Cluster
 from controlplane.core.failures import network, quarantine
-from controlplane.core.health import Facts
+from controlplane.core.health import HealthFacts
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, JobSpec, LemonRecord, PeerSight, Strategy
@@ -231,15 +231,15 @@ def test_holds_grow_up_to_their_most_and_are_forgotten_with_the_window() -> None
 
 
 def test_health_has_reasons_and_the_worst_wins() -> None:
-    assert health.level(health.assess(Facts(nodes=4), S)) is Level.HEALTHY
-    found = health.assess(Facts(nodes=4, lost=("a",)), S)
+    assert health.level(health.assess(HealthFacts(nodes=4), S)) is Level.HEALTHY
+    found = health.assess(HealthFacts(nodes=4, lost=("a",)), S)
     assert health.level(found) is Level.DEGRADED
     assert found[0].reason == "1 of 4 nodes are lost: a"
-    assert health.level(health.assess(Facts(nodes=4, lost=("a", "b", "c")), S)) is Level.CRITICAL
-    found = health.assess(Facts(nodes=4, lost=("a",), dcs="no quorum", parked=(("j", "waits"),)), S)
+    assert health.level(health.assess(HealthFacts(nodes=4, lost=("a", "b", "c")), S)) is Level.CRITICAL
+    found = health.assess(HealthFacts(nodes=4, lost=("a",), dcs="no quorum", parked=(("j", "waits"),)), S)
     assert [each.kind for each in found] == ["dcs_unavailable", "job_parked", "nodes_lost"]
     assert [each.job for each in found] == ["", "j", ""]
-    assert health.level(health.assess(Facts(incidents=S.incidents_critical + 1), S)) is Level.CRITICAL
+    assert health.level(health.assess(HealthFacts(incidents=S.incidents_critical + 1), S)) is Level.CRITICAL
 
 
 def test_a_critical_cluster_pauses_by_policy_and_goes_on() -> None:
@@ -290,9 +290,11 @@ def test_lines_tell_both_sides_words() -> None:
     ],
 )
 def test_who_has_to_go(ring: str, pairs: list[str], gone: list[str]) -> None:
-    bad = [network.Line(pair[0], pair[1], "cut", "") for pair in pairs]
+    bad = [network.NodeConnection(pair[0], pair[1], "cut", "") for pair in pairs]
     assert network.untangle(tuple(ring), bad) == gone
-    assert network.untangle(tuple(ring), [network.Line(p[0], p[1], "lossy", "") for p in pairs]) == []
+    assert (
+        network.untangle(tuple(ring), [network.NodeConnection(p[0], p[1], "lossy", "") for p in pairs]) == []
+    )
 
 
 def test_an_agent_whose_timeouts_contradict_ours_is_refused_with_the_mend() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.core.placement import formation, replicas
-from controlplane.planner.places import Place, Site, shared_domains
+from controlplane.planner.places import DevicePlace, PlannedNode, shared_domains
 from holdfast.coordinates import Coordinates, read
 from tests.core.make import spec
 
@@ -54,13 +54,13 @@ def test_what_divides_is_taken() -> None:
         assert job.replica_nodes == nodes
 
 
-def places_of(job: JobSpec, nodes: list[str]) -> list[Place]:
+def places_of(job: JobSpec, nodes: list[str]) -> list[DevicePlace]:
     """Every rank's coordinates and node, as the ranks are told them."""
     names = [f"m{index}" for index in range(len(nodes) * job.nproc_per_node)]
     seats = formation.layout(job, nodes, names)
     told = [Coordinates(seat.rank, len(seats), job.tensor_parallel, job.pipeline_parallel) for seat in seats]
     return [
-        Place(seat.rank, at.tp_rank, at.cp_rank, at.dp_rank, at.pp_rank, seat.node, seat.local_rank)
+        DevicePlace(seat.rank, at.tp_rank, at.cp_rank, at.dp_rank, at.pp_rank, seat.node, seat.local_rank)
         for seat, at in zip(seats, told, strict=True)
     ]
 
@@ -73,7 +73,7 @@ def test_the_copies_of_a_shard_lie_in_different_racks_and_tensor_groups_inside_n
     racks = {f"n{index}": f"rack{index // 2}" for index in range(8)}
     nodes = replicas.arrange(sorted(racks), 2, racks)
     places = places_of(job, nodes)
-    assert shared_domains(places, [Site(name, 4, rack) for name, rack in racks.items()]) == 0
+    assert shared_domains(places, [PlannedNode(name, 4, rack) for name, rack in racks.items()]) == 0
     for at in range(0, len(places), 2):
         assert places[at].node == places[at + 1].node, "a tensor group"
         assert (places[at].tp, places[at + 1].tp) == (0, 1)

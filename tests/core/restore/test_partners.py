@@ -6,43 +6,48 @@ import pytest
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Partner
-from controlplane.core.restore.replica_holders import Keeper, Shard, plan
+from controlplane.core.restore.replica_holders import ReplicaHolder, ShardNeed, plan
 from tests.core.lifecycle.test_loading import broken, lost
 from tests.transcripts.language import Play
 
 
-def keepers(*domains: str) -> list[Keeper]:
+def keepers(*domains: str) -> list[ReplicaHolder]:
     """Nodes n0, n1 ... in these domains."""
-    return [Keeper(f"n{index}", domain) for index, domain in enumerate(domains)]
+    return [ReplicaHolder(f"n{index}", domain) for index, domain in enumerate(domains)]
 
 
 def test_what_lives_in_enough_domains_costs_nothing() -> None:
-    assert plan([Shard("all", ("a", "b"), 10)], keepers("a", "b", "c"), replicas=1) == {}
-    assert plan([Shard("all", ("a",), 10)], keepers("a", "b"), replicas=0) == {}
+    assert plan([ShardNeed("all", ("a", "b"), 10)], keepers("a", "b", "c"), replicas=1) == {}
+    assert plan([ShardNeed("all", ("a",), 10)], keepers("a", "b"), replicas=0) == {}
 
 
 def test_copies_are_outside_the_own_domain_and_apart_from_each_other() -> None:
-    found = plan([Shard("s", ("rack1",), 10)], keepers("rack1", "rack2", "rack2", "rack3"), replicas=2)
+    found = plan([ShardNeed("s", ("rack1",), 10)], keepers("rack1", "rack2", "rack2", "rack3"), replicas=2)
     assert found == {"s": ("n1", "n3")}
 
 
 def test_fewer_than_wanted_when_there_are_no_more_domains() -> None:
-    assert plan([Shard("s", ("a",), 10)], keepers("a", "b"), replicas=2) == {"s": ("n1",)}
-    assert plan([Shard("s", ("a",), 10)], keepers("a"), replicas=1) == {"s": ()}
+    assert plan([ShardNeed("s", ("a",), 10)], keepers("a", "b"), replicas=2) == {"s": ("n1",)}
+    assert plan([ShardNeed("s", ("a",), 10)], keepers("a"), replicas=1) == {"s": ()}
 
 
 def test_the_lightest_is_taken_by_bytes_then_by_copies() -> None:
-    nodes = [Keeper("a", "a"), Keeper("b", "b", (500, 1)), Keeper("c", "c", (500, 0)), Keeper("d", "d")]
-    shards = [Shard(f"s{i}", ("a",), size) for i, size in enumerate((600, 10, 10))]
+    nodes = [
+        ReplicaHolder("a", "a"),
+        ReplicaHolder("b", "b", (500, 1)),
+        ReplicaHolder("c", "c", (500, 0)),
+        ReplicaHolder("d", "d"),
+    ]
+    shards = [ShardNeed(f"s{i}", ("a",), size) for i, size in enumerate((600, 10, 10))]
     assert plan(shards, nodes, replicas=1) == {"s0": ("d",), "s1": ("c",), "s2": ("b",)}
 
 
 def test_a_former_choice_stays_while_it_lives_and_is_balanced_around() -> None:
     nodes = keepers("a", "b", "c")
-    kept = Shard("s0", ("a",), 10, former=("n2",))
-    assert plan([kept, Shard("s1", ("a",), 10)], nodes, 1) == {"s0": ("n2",), "s1": ("n1",)}
+    kept = ShardNeed("s0", ("a",), 10, former=("n2",))
+    assert plan([kept, ShardNeed("s1", ("a",), 10)], nodes, 1) == {"s0": ("n2",), "s1": ("n1",)}
     assert plan([kept], nodes[:2], 1) == {"s0": ("n1",)}
-    own = Shard("s0", ("c",), 10, former=("n2",))
+    own = ShardNeed("s0", ("c",), 10, former=("n2",))
     assert plan([own], nodes, 1) == {"s0": ("n0",)}
 
 
@@ -50,12 +55,12 @@ def test_a_former_choice_stays_while_it_lives_and_is_balanced_around() -> None:
 def test_a_thousand_shards_are_spread_evenly_and_again_the_same(nodes: int) -> None:
     names = keepers(*(f"d{index}" for index in range(nodes)))
     per = 1024 // nodes
-    shards = [Shard(f"s{rank}", (f"d{rank // per}",), 100) for rank in range(1024)]
+    shards = [ShardNeed(f"s{rank}", (f"d{rank // per}",), 100) for rank in range(1024)]
     found = plan(shards, names, replicas=1)
     counts = [sum(name == keeper.node for (name,) in found.values()) for keeper in names]
     assert max(counts) - min(counts) <= 2
     assert all(by[0] != f"n{rank // per}" for rank, by in enumerate(found.values()))
-    again = [Shard(s.word, s.domains, s.size, found[s.word]) for s in shards]
+    again = [ShardNeed(s.word, s.domains, s.size, found[s.word]) for s in shards]
     assert plan(again, names, replicas=1) == found
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from controlplane.core.state import cadence
-from controlplane.core.state.cadence import Choice, Costs, Last
+from controlplane.core.state.cadence import CadenceChoice, CheckpointCosts, Last
 from tests.core.make import spec
 from tests.core.test_cluster import running
 
@@ -49,19 +49,19 @@ def test_the_prior_fades_with_what_is_seen() -> None:
 
 
 def test_the_choice_counts_stall_and_slowdown_and_is_never_shorter_than_the_upload() -> None:
-    choice = cadence.choose(Costs(stall_s=1.0, upload_s=20.0), incidents=1, watched_s=0.0)
+    choice = cadence.choose(CheckpointCosts(stall_s=1.0, upload_s=20.0), incidents=1, watched_s=0.0)
     assert choice.cost_s == 1.0 + cadence.SLOWDOWN_SHARE * 20.0
     assert choice.interval_s == cadence.daly(choice.cost_s, cadence.PRIOR_MTBF_S / 2)
-    slow = cadence.choose(Costs(stall_s=0.1, upload_s=5000.0), incidents=1000, watched_s=0.0)
+    slow = cadence.choose(CheckpointCosts(stall_s=0.1, upload_s=5000.0), incidents=1000, watched_s=0.0)
     assert slow.interval_s == 5000.0
     assert "every 5000.0 s" in slow.reason
 
 
 def test_small_changes_are_not_told() -> None:
-    old = Choice(100.0, 1.0, 1.0, 1.0)
+    old = CadenceChoice(100.0, 1.0, 1.0, 1.0)
     assert cadence.differs(old, None)
-    assert not cadence.differs(Choice(109.0, 1.0, 1.0, 1.0), old)
-    assert cadence.differs(Choice(111.0, 1.0, 1.0, 1.0), old)
+    assert not cadence.differs(CadenceChoice(109.0, 1.0, 1.0, 1.0), old)
+    assert cadence.differs(CadenceChoice(111.0, 1.0, 1.0, 1.0), old)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_seconds_count_besides_steps_and_alone_with_auto() -> None:
     assert cadence.due(timed, 10, 60.0, Last(0, 0.0), None)
     assert not cadence.due(timed, 10, 59.0, Last(0, 0.0), None)
     assert cadence.due(timed, 100, 1.0, Last(0, 0.0), None)
-    auto, choice = spec(checkpoint_auto=True), Choice(30.0, 1.0, 1.0, 1.0)
+    auto, choice = spec(checkpoint_auto=True), CadenceChoice(30.0, 1.0, 1.0, 1.0)
     assert not cadence.due(auto, 100, 29.0, Last(0, 0.0), choice)
     assert cadence.due(auto, 10, 30.0, Last(0, 0.0), choice)
     assert not cadence.due(auto, 0, 99.0, Last(0, 0.0), choice), "no step was made since"

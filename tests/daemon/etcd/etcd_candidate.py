@@ -10,11 +10,11 @@ import sys
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.etcd.target import Target
+from controlplane.daemon.etcd.target import EtcdTarget
 
 
 async def main(endpoint: str, cluster: str, name: str, ttl: str) -> None:
-    async with Etcd(Target((endpoint,), private=True)) as etcd:
+    async with Etcd(EtcdTarget((endpoint,), private=True)) as etcd:
         print("standing", flush=True)
         election = Election(etcd, Keyspace(cluster), name.encode(), ttl_s=float(ttl))
         leadership = await election.campaign()

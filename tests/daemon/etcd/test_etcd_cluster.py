@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.rows import Changed, Put, modified_at
-from controlplane.daemon.etcd.store import Records
+from controlplane.daemon.etcd.store import RecordStore
 from tests.daemon.etcd_fixtures import client_of, first, until
 from tests.daemon.etcd_members import leader_of, three_members
 
@@ -82,7 +82,7 @@ async def test_a_reign_outlives_etcds_own_leader(keys: Keyspace) -> None:
         all_of(members) as etcd,
         await first(Election(etcd, keys, b"me", ttl_s=9).campaign()) as leadership,
     ):
-        records = Records(etcd, keys)
+        records = RecordStore(etcd, keys)
         await records.commit(leadership.term, {keys.generation("j"): b"1"})
         (await leader_of(members)).kill()
         await records.commit(leadership.term, {keys.generation("j"): b"2"})

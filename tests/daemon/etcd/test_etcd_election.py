@@ -14,7 +14,7 @@ import pytest
 from controlplane.daemon.etcd.election import Election, Leadership
 from controlplane.daemon.etcd.errors import Fenced
 from controlplane.daemon.etcd.rows import modified_at
-from controlplane.daemon.etcd.store import Records
+from controlplane.daemon.etcd.store import RecordStore
 from tests.daemon.etcd_fixtures import client_of, first, until
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def test_a_short_absence_of_etcd_ends_no_reign(own_server: PrivateEtcd, ke
         await own_server.start()
         await until(lambda: leadership.valid_until() > granted + 1, "keepalives go on")
         assert leadership.held
-        await Records(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
+        await RecordStore(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
 
 
 async def test_a_leader_whose_key_is_deleted_steps_down_at_once(etcd: Etcd, keys: Keyspace) -> None:
@@ -152,7 +152,7 @@ async def test_a_leader_whose_key_is_deleted_steps_down_at_once(etcd: Etcd, keys
     await first(leadership.lost.wait())
     assert leadership.reason == "the leader key was deleted or taken"
     with pytest.raises(Fenced, match=f"term {leadership.term} is over, nobody reigns"):
-        await Records(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
+        await RecordStore(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
     await leadership.resign()
 
 

@@ -29,7 +29,7 @@ from controlplane.daemon.etcd.errors import (
 )
 from controlplane.daemon.etcd.rows import Put, absent
 from controlplane.daemon.etcd.server import PrivateEtcd
-from controlplane.daemon.etcd.target import Target
+from controlplane.daemon.etcd.target import EtcdTarget
 from controlplane.settings import EtcdSettings, SettingsError
 from tests.daemon.etcd_fixtures import b64, client_of, first, folder, gateway, until
 from tests.daemon.etcd_members import Member
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.daemon.etcd.keyspace import Keyspace
-    from controlplane.daemon.etcd.rows import Row
+    from controlplane.daemon.etcd.rows import EtcdRow
 
 
 @contextmanager
@@ -161,16 +161,16 @@ async def test_tls_with_client_certificates(keys: Keyspace) -> None:
         ca, other = str(path / "ca.pem"), str(path / "other.pem")
         cert, key = str(path / "client.pem"), str(path / "client.key")
         async with Member(data, flags=[*extra, "--client-cert-auth"], scheme="https") as server:
-            async with Etcd(Target((server.endpoint,), ca, cert, key)) as etcd:
+            async with Etcd(EtcdTarget((server.endpoint,), ca, cert, key)) as etcd:
                 assert (await etcd.txn([absent(keys.meta)], [Put(keys.meta, b"1")])).succeeded
                 async with etcd.watch(keys.prefix) as updates:
                     await first(anext(updates))
                 lease = await etcd.grant(5)
                 assert (await etcd.keepalive(lease.id)).ttl_s == 5
             for target, kind, words in (
-                (Target((server.endpoint,), other, cert, key), EtcdAuth, "not signed by --etcd-ca"),
-                (Target((server.endpoint,), ca), EtcdUnavailable, "closes connections"),
-                (Target((server.endpoint,)), EtcdUnavailable, "does it want TLS"),
+                (EtcdTarget((server.endpoint,), other, cert, key), EtcdAuth, "not signed by --etcd-ca"),
+                (EtcdTarget((server.endpoint,), ca), EtcdUnavailable, "closes connections"),
+                (EtcdTarget((server.endpoint,)), EtcdUnavailable, "does it want TLS"),
             ):
                 async with Etcd(target, timeout_s=0.4) as etcd:
                     with pytest.raises(kind, match=words):
@@ -185,7 +185,7 @@ async def test_renewed_certificates_are_taken_when_etcd_comes_back(keys: Keyspac
         extra = [part for flag, name in flags.items() for part in (flag, str(path / name))]
         ca, cert, key = (str(path / name) for name in ("ca.pem", "client.pem", "client.key"))
         async with Member(data, flags=[*extra, "--client-cert-auth"], scheme="https") as server:
-            async with Etcd(Target((server.endpoint,), ca, cert, key), timeout_s=5.0) as etcd:
+            async with Etcd(EtcdTarget((server.endpoint,), ca, cert, key), timeout_s=5.0) as etcd:
                 assert (await etcd.txn([absent(keys.meta)], [Put(keys.meta, b"1")])).succeeded
                 async with etcd.watch(keys.prefix) as updates:
                     await first(anext(updates))
@@ -210,7 +210,7 @@ async def test_certificates_that_are_just_being_renewed_end_nothing(keys: Keyspa
         extra = [part for flag, name in flags.items() for part in (flag, str(path / name))]
         ca, cert, key = (str(path / name) for name in ("ca.pem", "client.pem", "client.key"))
         async with Member(data, flags=[*extra, "--client-cert-auth"], scheme="https") as server:
-            async with Etcd(Target((server.endpoint,), ca, cert, key), timeout_s=3.0) as etcd:
+            async with Etcd(EtcdTarget((server.endpoint,), ca, cert, key), timeout_s=3.0) as etcd:
                 await etcd.txn([absent(keys.meta)], [Put(keys.meta, b"1")])
                 server.kill()
                 put(path / "client.key", other)
@@ -227,7 +227,7 @@ def put(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
-async def until_answered(etcd: Etcd, key: str) -> Row:
+async def until_answered(etcd: Etcd, key: str) -> EtcdRow:
     """The row, as soon as etcd answers again."""
     async with asyncio.timeout(30):
         while True:
@@ -240,13 +240,13 @@ async def until_answered(etcd: Etcd, key: str) -> Row:
 def test_a_certificate_file_that_holds_none(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("not a certificate")
     with pytest.raises(SettingsError, match=r"--etcd-ca .*ca\.pem holds no PEM"):
-        Etcd(Target(("127.0.0.1:1",), str(tmp_path / "ca.pem")))
+        Etcd(EtcdTarget(("127.0.0.1:1",), str(tmp_path / "ca.pem")))
 
 
 async def test_tls_to_an_etcd_without(etcd_server: PrivateEtcd) -> None:
     async with folder() as path:
         await asyncio.to_thread(certificates, path)
-        async with Etcd(Target((etcd_server.endpoint,), str(path / "ca.pem")), timeout_s=1.0) as etcd:
+        async with Etcd(EtcdTarget((etcd_server.endpoint,), str(path / "ca.pem")), timeout_s=1.0) as etcd:
             with pytest.raises((EtcdNotEtcd, EtcdUnavailable), match=r"has no TLS.* leave --etcd-ca out"):
                 await etcd.get("x")
 
@@ -264,7 +264,9 @@ async def with_users(server: PrivateEtcd) -> AsyncIterator[None]:
 
 async def test_user_and_password(own_server: PrivateEtcd, keys: Keyspace) -> None:
     def etcd_as(user: str, password: str) -> Etcd:
-        return Etcd(Target((own_server.endpoint,), user=user, password=password, private=True), timeout_s=2)
+        return Etcd(
+            EtcdTarget((own_server.endpoint,), user=user, password=password, private=True), timeout_s=2
+        )
 
     async with with_users(own_server), etcd_as("root", "secret") as etcd:
         assert (await etcd.txn([absent(keys.meta)], [Put(keys.meta, b"1")])).succeeded
@@ -293,7 +295,7 @@ async def test_user_and_password(own_server: PrivateEtcd, keys: Keyspace) -> Non
 async def test_a_login_where_none_is_asked(
     etcd_server: PrivateEtcd, keys: Keyspace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Etcd(Target((etcd_server.endpoint,), user="me", password="x")) as etcd:
+    async with Etcd(EtcdTarget((etcd_server.endpoint,), user="me", password="x")) as etcd:
         assert await etcd.get(keys.meta) is None
     assert "asks for no login: --etcd-user is not used" in caplog.text
 
@@ -302,7 +304,7 @@ async def test_a_version_that_loses_writes_is_only_good_for_a_laptop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with folder() as data, PrivateEtcd(data, binary=binary_at(wheel_path())) as server:
-        async with Etcd(Target((server.endpoint,))) as etcd:
+        async with Etcd(EtcdTarget((server.endpoint,))) as etcd:
             with pytest.raises(EtcdVersion, match=f"{server.endpoint} is 3.5.1.*upgrade it to 3.5.3"):
                 await etcd.check()
         with caplog.at_level(logging.WARNING):
@@ -339,8 +341,8 @@ async def test_a_full_etcd_says_what_to_do(own_server: PrivateEtcd, keys: Keyspa
 )
 def test_settings_that_cannot_be(settings: EtcdSettings, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        Target.of(settings)
+        EtcdTarget.of(settings)
 
 
 def test_endpoints_are_taken_as_people_write_them() -> None:
-    assert Target.of(EtcdSettings(etcd="http://a:1/, b:2")).endpoints == ("a:1", "b:2")
+    assert EtcdTarget.of(EtcdSettings(etcd="http://a:1/, b:2")).endpoints == ("a:1", "b:2")

@@ -13,7 +13,7 @@ import pytest
 
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.rows import Changed, Put, absent
-from controlplane.daemon.etcd.store import Records
+from controlplane.daemon.etcd.store import RecordStore
 from tests.daemon.etcd_fixtures import first
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def b64(value: bytes) -> str:
 
 async def test_the_oracle_sees_what_we_wrote(etcd: Etcd, keys: Keyspace, oracle: Ask) -> None:
     async with await first(Election(etcd, keys, b"127.0.0.1:7070").campaign()) as leadership:
-        records = Records(etcd, keys)
+        records = RecordStore(etcd, keys)
         await records.commit(leadership.term, {keys.generation("j"): b"\x00\xff1", keys.rdzv("j", 1): b"s"})
         revision = await records.commit(leadership.term, {keys.generation("j"): bytes(200_000)})
         ours = [

@@ -18,7 +18,7 @@ from controlplane.daemon.etcd.errors import (
     ValueTooLarge,
 )
 from controlplane.daemon.etcd.rows import Put, absent, modified_at
-from controlplane.daemon.etcd.store import Records
+from controlplane.daemon.etcd.store import RecordStore
 from tests.daemon.etcd_fixtures import Proxy, client_of, first, until
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def value(etcd: Etcd, key: str) -> bytes | None:
 
 
 async def test_what_is_committed_is_loaded_at_one_revision(etcd: Etcd, keys: Keyspace, term: int) -> None:
-    records = Records(etcd, keys)
+    records = RecordStore(etcd, keys)
     written: dict[str, bytes | None] = {
         keys.spec("j"): b"spec",
         keys.generation("j"): b"1",
@@ -50,7 +50,7 @@ async def test_what_is_committed_is_loaded_at_one_revision(etcd: Etcd, keys: Key
         keys.latest("j"): b"10-1",
     }
     revision = await records.commit(term, written)
-    listing = await Records(etcd, keys).load()
+    listing = await RecordStore(etcd, keys).load()
     rows = {row.key: row for row in listing.rows}
     assert rows.pop(keys.leader).create_revision == term
     assert {key: row.value for key, row in rows.items()} == written
@@ -58,7 +58,7 @@ async def test_what_is_committed_is_loaded_at_one_revision(etcd: Etcd, keys: Key
 
 
 async def test_records_are_rewritten_and_deleted(etcd: Etcd, keys: Keyspace, term: int) -> None:
-    records = Records(etcd, keys)
+    records = RecordStore(etcd, keys)
     await records.commit(term, {keys.state("j"): b"1", keys.meta: b"m"})
     await records.commit(term, {keys.state("j"): b"2", keys.meta: None, keys.config: None})
     await records.commit(term, {keys.state("j"): b"2", keys.config: b"c"})
@@ -68,7 +68,7 @@ async def test_records_are_rewritten_and_deleted(etcd: Etcd, keys: Keyspace, ter
 
 async def test_a_former_leader_writes_nothing(etcd: Etcd, keys: Keyspace) -> None:
     old = await first(Election(etcd, keys, b"old").campaign())
-    records = Records(etcd, keys)
+    records = RecordStore(etcd, keys)
     await records.commit(old.term, {keys.generation("j"): b"1"})
     await old.resign()
     with pytest.raises(Fenced, match="nobody reigns"):
@@ -80,7 +80,7 @@ async def test_a_former_leader_writes_nothing(etcd: Etcd, keys: Keyspace) -> Non
 
 
 async def test_a_foreign_change_is_a_conflict_once(etcd: Etcd, keys: Keyspace, term: int) -> None:
-    records = Records(etcd, keys)
+    records = RecordStore(etcd, keys)
     revision = await records.commit(term, {keys.state("j"): b"ours"})
     await etcd.txn([modified_at(keys.state("j"), revision)], [Put(keys.state("j"), b"theirs")])
     with pytest.raises(Conflict, match="someone else changed one of"):
@@ -93,7 +93,7 @@ async def test_a_foreign_change_is_a_conflict_once(etcd: Etcd, keys: Keyspace, t
 async def test_a_condition_of_the_caller_holds_or_nothing_is_written(
     etcd: Etcd, keys: Keyspace, term: int
 ) -> None:
-    records = Records(etcd, keys)
+    records = RecordStore(etcd, keys)
     await records.commit(term, {keys.spec("j"): b"1"}, [absent(keys.state("j"))])
     with pytest.raises(Conflict, match=f"a condition on {keys.spec('j')} does not hold"):
         await records.commit(term, {keys.meta: b"1"}, [absent(keys.spec("j"))])
@@ -101,7 +101,7 @@ async def test_a_condition_of_the_caller_holds_or_nothing_is_written(
 
 
 async def test_keys_of_others_and_large_values_are_refused(etcd: Etcd, keys: Keyspace, term: int) -> None:
-    records = Records(etcd, keys)
+    records = RecordStore(etcd, keys)
     for key in ("/elsewhere", keys.leader):
         with pytest.raises(ValueError, match="is no record of the cluster"):
             await records.commit(term, {key: b""})
@@ -117,7 +117,7 @@ async def test_lost_answers_neither_repeat_nor_lose_a_commit(
         Proxy(etcd_server.endpoint) as proxy,
         client_of(proxy.endpoint, timeout_s=0.8, try_timeout_s=0.3) as client,
     ):
-        records = Records(client, keys)
+        records = RecordStore(client, keys)
         await records.commit(term, {keys.generation("j"): b"1"})
         for number in (b"2", b"3"):
             proxy.deaf = True
@@ -134,7 +134,7 @@ async def test_a_commit_cancelled_in_mid_air_is_known_again(
     etcd_server: PrivateEtcd, keys: Keyspace, term: int
 ) -> None:
     async with Proxy(etcd_server.endpoint) as proxy, client_of(proxy.endpoint) as client:
-        records = Records(client, keys)
+        records = RecordStore(client, keys)
         await records.commit(term, {keys.state("j"): b"1", keys.meta: b"m"})
         proxy.deaf = True
         with pytest.raises(TimeoutError):
@@ -155,7 +155,7 @@ async def test_etcd_killed_again_and_again_while_a_leader_writes(
         client_of(own_server.endpoint, timeout_s=20) as etcd,
         await first(Election(etcd, keys, b"me", ttl_s=60).campaign()) as leadership,
     ):
-        records, done = Records(etcd, keys), 0
+        records, done = RecordStore(etcd, keys), 0
 
         async def write() -> None:
             nonlocal done
@@ -187,5 +187,5 @@ async def test_with_etcd_away_a_commit_says_so(own_server: PrivateEtcd, keys: Ke
     async with client_of(own_server.endpoint, timeout_s=0.5) as etcd:
         await own_server.stop()
         with pytest.raises(EtcdUnavailable, match=f"{own_server.endpoint} cannot be reached") as raised:
-            await Records(etcd, keys).commit(1, {keys.meta: b""})
+            await RecordStore(etcd, keys).commit(1, {keys.meta: b""})
         assert not isinstance(raised.value, EtcdUnknownOutcome)

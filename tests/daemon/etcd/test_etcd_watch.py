@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.client import Etcd
     from controlplane.daemon.etcd.keyspace import Keyspace
     from controlplane.daemon.etcd.server import PrivateEtcd
-    from controlplane.daemon.etcd.watch import Watch
+    from controlplane.daemon.etcd.watch import EtcdWatch
 
 
 async def write(etcd: Etcd, key: str, *values: str) -> int:
@@ -31,7 +31,7 @@ async def write(etcd: Etcd, key: str, *values: str) -> int:
     return revision
 
 
-async def values(updates: Watch, count: int) -> list[str]:
+async def values(updates: EtcdWatch, count: int) -> list[str]:
     """The next `count` written values; fails on a listing."""
     told: list[str] = []
     async with asyncio.timeout(20):

@@ -20,7 +20,7 @@ from controlplane.core.records.model import JobSpec, Role
 from controlplane.core.records.notes import NoteKind
 from controlplane.daemon.journal import rotation
 from controlplane.daemon.journal.journal import HIDDEN, Journal
-from controlplane.daemon.journal.rotation import Limits
+from controlplane.daemon.journal.rotation import FileLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -130,7 +130,7 @@ async def test_a_folder_that_is_not_there_is_an_error_at_the_start(folder: Path)
         Journal(folder / "absent" / "journal.jsonl")
 
 
-def _written(folder: Path, lines: int, limits: Limits) -> Path:
+def _written(folder: Path, lines: int, limits: FileLimits) -> Path:
     """A journal of so many lines, each of about 200 bytes, written by one coordinator."""
     path = folder / "journal.jsonl"
     journal = Journal(path, limits)
@@ -150,7 +150,7 @@ def _settle(journal: Journal) -> None:
 
 
 def test_a_full_journal_is_followed_by_another_and_old_ones_go(folder: Path) -> None:
-    path = _written(folder, 400, Limits(10_000, 3))
+    path = _written(folder, 400, FileLimits(10_000, 3))
     kept = rotation.files(path)
     assert len(kept) == 4 and kept[-1] == path
     assert all(each.stat().st_size <= 10_000 for each in kept)
@@ -160,10 +160,10 @@ def test_a_full_journal_is_followed_by_another_and_old_ones_go(folder: Path) -> 
 
 
 def test_a_coordinator_that_begins_goes_on_behind_all_files(folder: Path) -> None:
-    path = _written(folder, 100, Limits(10_000, 9))
+    path = _written(folder, 100, FileLimits(10_000, 9))
     assert len(rotation.files(path)) > 1
     os.rename(path, path.with_name("journal.jsonl.000099"))  # killed before the next was begun
-    journal = Journal(path, Limits(10_000, 9))
+    journal = Journal(path, FileLimits(10_000, 9))
     assert journal.sequence == 100
     assert [line.sequence for line in journal.lines()] == list(range(1, 101))
     journal.write_body(1, "daemon", "T", {})
@@ -176,14 +176,14 @@ def test_what_is_no_journal_of_ours_stays(folder: Path) -> None:
     theirs.write_text("the only copy of a thesis\n")
     (folder / "elsewhere").write_text('{"sequence":1}\n')
     link.symlink_to(folder / "elsewhere")
-    _written(folder, 300, Limits(5_000, 1))
+    _written(folder, 300, FileLimits(5_000, 1))
     assert theirs.read_text() == "the only copy of a thesis\n"
     assert (folder / "elsewhere").exists() and link.is_symlink()
 
 
 def test_a_generation_is_whole_again_once_a_file_is_full(folder: Path) -> None:
     spec = JobSpec("j", ("t.py",), "/", env=(("NAME", "value"),))
-    journal = Journal(folder / "journal.jsonl", Limits(5_000, 1))
+    journal = Journal(folder / "journal.jsonl", FileLimits(5_000, 1))
     for _ in range(100):
         journal.write(1, "effect", Launch("n1", "j.1", spec, Role.RANK))
         _settle(journal)
@@ -196,7 +196,7 @@ def test_a_generation_is_whole_again_once_a_file_is_full(folder: Path) -> None:
 
 
 def test_readers_read_across_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _written(folder, 200, Limits(10_000, 50))
+    path = _written(folder, 200, FileLimits(10_000, 50))
     assert len(rotation.files(path)) > 2
     assert main(["events", "--journal", str(path), "-o", "json"]) == 0
     told = [json.loads(line)["sequence"] for line in capsys.readouterr().out.splitlines()]
@@ -209,10 +209,10 @@ def test_readers_read_across_files(folder: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_follower_misses_nothing_while_files_follow_each_other(folder: Path) -> None:
     path = folder / "journal.jsonl"
-    journal, seen = Journal(path, Limits(4_000, 1000)), []
+    journal, seen = Journal(path, FileLimits(4_000, 1000)), []
     journal.write_body(1, "daemon", "T", {})
     _settle(journal)
-    reader = rotation.Reader(path)
+    reader = rotation.JournalReader(path)
     for number in range(300):
         journal.write_body(1, "daemon", "T", {"text": "x" * 100})
         if number % 7 == 0:
@@ -236,7 +236,7 @@ def test_a_follower_misses_no_file_that_gets_its_number_while_it_looks(folder: P
             path.write_text(f'{{"sequence":{number}}}\n')
 
     path.write_text('{"sequence":1}\n')
-    reader, writer, seen = rotation.Reader(path), threading.Thread(target=write), []
+    reader, writer, seen = rotation.JournalReader(path), threading.Thread(target=write), []
     writer.start()
     while writer.is_alive():
         seen += [json.loads(text)["sequence"] for text in reader.lines()]
@@ -247,10 +247,10 @@ def test_a_follower_misses_no_file_that_gets_its_number_while_it_looks(folder: P
 
 
 def test_a_follower_goes_on_with_the_oldest_when_its_file_was_let_go(folder: Path) -> None:
-    path = _written(folder, 40, Limits(4_000, 2))
-    reader = rotation.Reader(path)
+    path = _written(folder, 40, FileLimits(4_000, 2))
+    reader = rotation.JournalReader(path)
     list(reader.lines())
-    journal = Journal(path, Limits(4_000, 2))
+    journal = Journal(path, FileLimits(4_000, 2))
     for number in range(400):
         journal.write_body(1, "daemon", "T", {"text": "x" * 100})
         if number % 20 == 0:
@@ -268,7 +268,7 @@ def test_a_journal_that_cannot_be_followed_grows(folder: Path) -> None:
     os.rename(folder / "journal.jsonl.000001", folder / "journal.jsonl.999999")
     (folder / "journal.jsonl.1000000").mkdir()
     (folder / "journal.jsonl.1000000" / "full").touch()
-    _written(folder, 200, Limits(5_000, 1))
+    _written(folder, 200, FileLimits(5_000, 1))
     kept = [path, *(each for each in rotation.former(path) if each.is_file())]
     lines = [json.loads(text)["sequence"] for each in kept for text in each.read_text().splitlines()]
     assert 200 in lines

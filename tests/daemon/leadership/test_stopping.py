@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.cli.client import Admin
+from controlplane.cli.client import AdminClient
 from controlplane.cli.orders.follow import until_end
 from controlplane.core.records import events
 from controlplane.core.records.effects import StoreJob
@@ -19,8 +19,8 @@ from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.leadership.recorder import Recorder
-from controlplane.daemon.leadership.reign import Reign
-from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.reign import LeaderTerm
+from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.server.admin import check_spec
 from controlplane.daemon.server.ports import stop_within
 from controlplane.daemon.telemetry.metrics import Metrics
@@ -60,9 +60,9 @@ async def test_a_server_whose_stop_hangs_does_not_hold_up_the_end() -> None:
     assert await stop_within(stop, 0.1)
 
 
-async def _reign(disk: Disk) -> tuple[Reign, asyncio.Task[None]]:
-    reign = Reign(
-        "c", CoreSettings(), events.Elected(1), store=disk, records=Records(Keyspace("c")),
+async def _reign(disk: Disk) -> tuple[LeaderTerm, asyncio.Task[None]]:
+    reign = LeaderTerm(
+        "c", CoreSettings(), events.Elected(1), store=disk, records=RecordMapping(Keyspace("c")),
         journal=Journal(), metrics=Metrics("0"), held=lambda: True,
     )  # fmt: skip
     return reign, asyncio.create_task(reign.run())
@@ -112,7 +112,7 @@ async def test_one_value_that_etcd_never_takes_does_not_hold_up_the_others() -> 
     disk = Picky()
     metrics = Metrics("0")
     said: list[events.Event] = []
-    recorder = Recorder(disk, Records(Keyspace("c")), said.append, 1, metrics)
+    recorder = Recorder(disk, RecordMapping(Keyspace("c")), said.append, 1, metrics)
     for ticket in (1, 2, 3):
         reason = "x" * 1000 if ticket == 1 else ""
         state = JobState(f"j{ticket}", JobPhase.PENDING, reason)
@@ -132,7 +132,7 @@ def test_a_job_too_large_for_etcd_is_refused() -> None:
 async def test_an_end_that_the_journal_does_not_tell_is_seen_all_the_same(
     shared_coordinator: Coordinator,
 ) -> None:
-    async with Admin(shared_coordinator.listen) as admin:
+    async with AdminClient(shared_coordinator.listen) as admin:
         await admin.submit(SPEC)
         await admin.stop(SPEC.job, "enough")
         async with asyncio.timeout(30):

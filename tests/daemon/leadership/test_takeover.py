@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from controlplane.cli.client import Admin as Client
+from controlplane.cli.client import AdminClient as Client
 from controlplane.cli.errors import UnreachableError
 from controlplane.cli.orders.follow import status_by
 from controlplane.core.records.model import JobSpec

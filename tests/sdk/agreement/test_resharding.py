@@ -14,8 +14,8 @@ from holdfast.checkpoint.storage.store import Store
 from holdfast.errors import RestoreError
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.formation import Resume
-from holdfast.snapshots.snapshot import Snapshots
-from holdfast.state.tracked import Tracked
+from holdfast.snapshots.snapshot import SnapshotWriter
+from holdfast.state.tracked import TrackedState
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ class Tied(torch.nn.Module):
         return cast("torch.Tensor", self.head(self.table(words)))
 
 
-def trained(seed: int, *, tied: bool = True) -> tuple[Tied, Tracked]:
+def trained(seed: int, *, tied: bool = True) -> tuple[Tied, TrackedState]:
     """A model and its optimizer after one step of its own, tracked."""
-    model, tracked = Tied(seed, tied=tied), Tracked()
+    model, tracked = Tied(seed, tied=tied), TrackedState()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     tracked.add("model", model)
     tracked.add("optimizer", optimizer)
@@ -152,9 +152,9 @@ def trained(seed: int, *, tied: bool = True) -> tuple[Tied, Tracked]:
     return model, tracked
 
 
-def saved(tracked: Tracked, url: str, arena: Path) -> str:
+def saved(tracked: TrackedState, url: str, arena: Path) -> str:
     """A checkpoint of it; the manifest's digest."""
-    snapshots, store = Snapshots(tracked), Store.open(url)
+    snapshots, store = SnapshotWriter(tracked), Store.open(url)
     with Arena.create(arena, snapshots.needs()) as place:
         snapshots.attach(str(arena))
         snapshots.write(5, 1, 0)
@@ -199,8 +199,8 @@ def layers(*, bias: bool = True) -> Any:
     return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2, bias=bias))
 
 
-def kept(model: Any, optimizer: torch.optim.Optimizer) -> Tracked:
-    tracked = Tracked()
+def kept(model: Any, optimizer: torch.optim.Optimizer) -> TrackedState:
+    tracked = TrackedState()
     tracked.add("model", model)
     tracked.add("optimizer", optimizer)
     return tracked

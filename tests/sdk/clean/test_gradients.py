@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast.clean.guard import DIRTY, Guard
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ class Loop:
     def __init__(self, *, optimized: bool) -> None:
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
         self.parameters = list(self.model.parameters())
-        tracked = Tracked()
+        tracked = TrackedState()
         tracked.add("model", self.model)
         self.optimizer = torch.optim.SGD(self.parameters if optimized else [torch.zeros(1)], lr=0.1)
         if optimized:

@@ -12,7 +12,7 @@ import torch
 from holdfast.clean.guard import DIRTY, Guard
 from holdfast.clean.owned import Owned
 from holdfast.clean.unowned import Unowned
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 
 
 class Odd(torch.nn.Module):
@@ -38,7 +38,7 @@ class Odd(torch.nn.Module):
 
 
 def watched(*modules: torch.nn.Module) -> Unowned:
-    tracked = Tracked()
+    tracked = TrackedState()
     for index, module in enumerate(modules):
         tracked.add(f"m{index}", module)
     found = Unowned(tracked)
@@ -262,7 +262,7 @@ class Trained:
     ) -> None:
         self.model: Any = model or torch.nn.Linear(40, 30)
         self.optimizer = torch.optim.AdamW((owned or self.model).parameters())
-        tracked = Tracked()
+        tracked = TrackedState()
         tracked.add("model", self.model)
         tracked.add("optimizer", self.optimizer)
         self.guard = Guard(tracked)

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Session, SessionError
 from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
-from holdfast.data.contract import Order, Stream
+from holdfast.data.contract import SampleOrder, SampleStream
 from holdfast.ipc.formation import Resume
 from tests.sdk.data.test_loading import SCRIPT, read, wanted
 from tests.sdk.node import Node
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 ALL_DIE = [{"rank": rank, "step": 7, "phase": "part0"} for rank in (0, 1)]
 
 
-def spread(order: Order, batches: range) -> list[int]:
+def spread(order: SampleOrder, batches: range) -> list[int]:
     whole = range(order.global_batch)
     return [index for batch in batches for index in order.samples(batch, whole).tolist()]
 
 
 def test_another_global_batch_repeats_nothing_and_skips_nothing() -> None:
-    old = Order.new(100, 8, 5)
+    old = SampleOrder.new(100, 8, 5)
     new = old.changed(7, 100, 12, 5)
     taken = spread(old, range(7)) + spread(new, range(7, 30))
     assert taken == sampling.indices(100, 0, len(taken), 5).tolist()
@@ -40,10 +40,10 @@ def test_another_global_batch_repeats_nothing_and_skips_nothing() -> None:
 
 
 def test_a_stream_knows_what_it_was_as_far_back_as_training_may_go() -> None:
-    orders = [Order.new(100, 8, 5)]
+    orders = [SampleOrder.new(100, 8, 5)]
     for batch in range(1, 9):
         orders.append(orders[-1].changed(batch, 100, 8 + batch, 5))
-    stream = Stream([orders[0]], 0)
+    stream = SampleStream([orders[0]], 0)
     for order in orders[1:]:
         stream.change(order)
     stream.trim(3, 7, 7)
@@ -69,7 +69,7 @@ def test_a_batch_that_grows_and_a_break_over_many_steps(zygote: Zygote) -> None:
 
 @pytest.mark.parametrize(("n", "seed"), [(130, 5), (100, 6), (130, 6)])
 def test_more_samples_or_another_seed_come_after_the_begun_epoch(n: int, seed: int) -> None:
-    old = Order.new(100, 8, 5)
+    old = SampleOrder.new(100, 8, 5)
     new = old.changed(7, n, 8, seed)
     taken = spread(old, range(7)) + spread(new, range(7, 60))
     assert Counter(taken[:100]) == Counter(range(100)), "the epoch that had begun"
@@ -81,14 +81,14 @@ def test_more_samples_or_another_seed_come_after_the_begun_epoch(n: int, seed: i
 
 
 def test_fewer_samples_begin_a_new_epoch_at_once() -> None:
-    old = Order.new(100, 8, 5)
+    old = SampleOrder.new(100, 8, 5)
     new = old.changed(7, 60, 8, 5)
     taken = spread(new, range(7, 7 + 15))
     assert Counter(taken) == Counter(dict.fromkeys(range(60), 2)), "two whole epochs of what is there"
 
 
 def test_a_change_at_the_end_of_an_epoch() -> None:
-    old = Order.new(96, 8, 5)
+    old = SampleOrder.new(96, 8, 5)
     new = old.changed(12, 40, 8, 5)
     assert Counter(spread(new, range(12, 17))) == Counter(range(40))
     assert len(new.stretches) == 1
@@ -124,7 +124,7 @@ def test_going_on_by_samples_consumed(zygote: Zygote, tmp_path: Path, kind: str)
         told = read(node.folder)
         resumes = [one["resume"]["step"] for one in node.generations]
     assert resumes[:2] == [0, 5], resumes
-    order = Order.new(97, 10, 3).changed(5, 97, 12, 4)
+    order = SampleOrder.new(97, 10, 3).changed(5, 97, 12, 4)
     expected = {step: order.samples(step, range(12)).tolist() for step in range(5, 20)}
     expected |= {step: samples for step, samples in wanted().items() if step < 5}
     assert told.samples == expected
@@ -159,7 +159,7 @@ def test_who_made_a_state_is_known_until_a_step_is_complete() -> None:
     session = Session()
     streams, made = session.runtime.streams, list[tuple[int, str]]()
     told = {"script": "another", "streams": [], "iterables": []}
-    entry = contract.tell(Stream([Order.new(97, 10, 3)], 4), 5, 5)
+    entry = contract.tell(SampleStream([SampleOrder.new(97, 10, 3)], 4), 5, 5)
 
     @session.elastic
     def train() -> None:

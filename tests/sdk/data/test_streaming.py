@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from holdfast import SessionError
-from holdfast.data.contract import Held
-from holdfast.data.places import Places
+from holdfast.data.contract import StreamPosition
+from holdfast.data.places import StreamPositions
 from holdfast.data.stateful import decode, encode
 from tests.sdk.data.test_loading import Told, read
 from tests.sdk.node import Node
@@ -76,16 +76,20 @@ def test_a_break_that_goes_back_over_many_steps(zygote: Zygote) -> None:
 
 
 def test_a_place_that_is_not_kept_any_more_is_refused() -> None:
-    places = Places()
+    places = StreamPositions()
     for step in range(1, 9):
-        places.hold(3, step, Held(8, (b"%d" % step,)))
+        places.hold(3, step, StreamPosition(8, (b"%d" % step,)))
         places.trim(2, step)
-    assert [places.at(3, step) for step in (0, 2, 8)] == [None, (2, Held(8, (b"2",))), (8, Held(8, (b"8",)))]
+    assert [places.at(3, step) for step in (0, 2, 8)] == [
+        None,
+        (2, StreamPosition(8, (b"2",))),
+        (8, StreamPosition(8, (b"8",))),
+    ]
     for step in (1, 5, 7):
         with pytest.raises(SessionError, match="seed 3 was consumed before step"):
             places.at(3, step)
     places.trim(2, 2)
-    assert places.at(3, 9) == (2, Held(8, (b"2",))), "what was to come comes again"
+    assert places.at(3, 9) == (2, StreamPosition(8, (b"2",))), "what was to come comes again"
 
 
 def test_an_object_made_outside_begins_each_function_as_it_was_given(zygote: Zygote) -> None:

@@ -10,8 +10,8 @@ from holdfast.checkpoint import save
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotWriter
-from holdfast.snapshots.snapshot import Snapshots
-from holdfast.state.tracked import Tracked
+from holdfast.snapshots.snapshot import SnapshotWriter
+from holdfast.state.tracked import TrackedState
 from tests.checkpoint import states
 
 if TYPE_CHECKING:
@@ -69,22 +69,22 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right and type(left) is type(right))
 
 
-def session_state() -> tuple[torch.nn.Module, torch.optim.Optimizer, Tracked]:
+def session_state() -> tuple[torch.nn.Module, torch.optim.Optimizer, TrackedState]:
     torch.manual_seed(11)
     model = torch.nn.Sequential(torch.nn.Linear(30, 70), torch.nn.BatchNorm1d(70))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(4, 30)).sum().backward()
     optimizer.step()
-    tracked = Tracked()
+    tracked = TrackedState()
     tracked.add("model", model)
     tracked.add("optimizer", optimizer)
     tracked.add("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 5))
     return model, optimizer, tracked
 
 
-def saved_by_an_agent(tracked: Tracked, url: str, tmp_path: Path) -> None:
+def saved_by_an_agent(tracked: TrackedState, url: str, tmp_path: Path) -> None:
     """What a rank and its agent do of a snapshot."""
-    snapshots = Snapshots(tracked)
+    snapshots = SnapshotWriter(tracked)
     arena = Arena.create(tmp_path / "arena", snapshots.needs())
     snapshots.attach(str(tmp_path / "arena"))
     assert snapshots.write(5, 1, released_step=0) in (0, 1)

@@ -10,7 +10,7 @@ import torch
 
 from holdfast.ipc.arena import Arena, SlotWriter
 from holdfast.snapshots import snapshot
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +27,10 @@ class Fatal:
 
 
 def test_a_reader_killed_while_it_reads_blocks_no_slot(tmp_path: Path) -> None:
-    tracked = Tracked()
+    tracked = TrackedState()
     tracked.add("model", torch.nn.Linear(4, 2))
     tracked.add("fatal", Fatal())
-    own = snapshot.Snapshots(tracked)
+    own = snapshot.SnapshotWriter(tracked)
     with Arena.create(tmp_path / "job.1.arena", own.needs()) as arena:
         own.attach(str(arena.path))
         assert [own.write(step, 1, released_step=step) for step in (5, 10)] == [0, 1]

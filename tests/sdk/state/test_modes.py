@@ -15,7 +15,7 @@ from holdfast.agreement import proof
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena
 from holdfast.snapshots import plan, snapshot
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,16 +56,16 @@ class Scaled(torch.nn.Module):
         state["layer.weight"] = state["layer.weight"] * 2
 
 
-def tracked(**objects: Any) -> Tracked:
-    made = Tracked()
+def tracked(**objects: Any) -> TrackedState:
+    made = TrackedState()
     for name, thing in objects.items():
         made.add(name, thing)
     return made
 
 
-def through(folder: Path, source: Tracked, target: Tracked, change: Callable[[], None]) -> None:
+def through(folder: Path, source: TrackedState, target: TrackedState, change: Callable[[], None]) -> None:
     """The second of two snapshots, taken after a change, into other objects."""
-    own = snapshot.Snapshots(source)
+    own = snapshot.SnapshotWriter(source)
     with Arena.create(folder / "a.arena", own.needs() + (1 << 16)) as arena:
         own.attach(str(arena.path))
         assert own.write(1, 1, released_step=-1) == 0

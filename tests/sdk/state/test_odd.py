@@ -13,7 +13,7 @@ from holdfast import SessionError
 from holdfast.ipc.arena import Arena
 from holdfast.snapshots import snapshot
 from holdfast.state import randomness
-from holdfast.state.tracked import Tracked
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,9 +57,9 @@ class Tied(torch.nn.Module):
             self.second.weight = self.first.weight
 
 
-def through(folder: Path, source: Tracked, target: Tracked) -> int:
+def through(folder: Path, source: TrackedState, target: TrackedState) -> int:
     """One state into an arena and out of it into other objects; the bytes of data it took."""
-    own = snapshot.Snapshots(source)
+    own = snapshot.SnapshotWriter(source)
     with Arena.create(folder / "a.arena", own.needs()) as arena:
         own.attach(str(arena.path))
         assert own.write(3, 1, released_step=-1) == 0
@@ -70,8 +70,8 @@ def through(folder: Path, source: Tracked, target: Tracked) -> int:
         return found.data_bytes
 
 
-def tracked(**objects: Any) -> Tracked:
-    made = Tracked()
+def tracked(**objects: Any) -> TrackedState:
+    made = TrackedState()
     for name, thing in objects.items():
         made.add(name, thing)
     return made
@@ -116,7 +116,7 @@ def test_views_of_one_storage(tmp_path: Path) -> None:
 def test_a_state_that_changes_shape_between_snapshots(tmp_path: Path) -> None:
     own = Own({"it": torch.arange(3.0)})
     source, target = tracked(own=own), Own({})
-    snapshots = snapshot.Snapshots(source)
+    snapshots = snapshot.SnapshotWriter(source)
     with Arena.create(tmp_path / "a.arena", snapshots.needs()) as arena:
         snapshots.attach(str(arena.path))
         assert snapshots.write(1, 1, released_step=-1) == 0
@@ -169,7 +169,7 @@ def test_an_optimizer_that_begins_anew_is_not_snapshotted_as_it_was(tmp_path: Pa
     model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     optimizer, target = torch.optim.AdamW(model.parameters()), torch.optim.AdamW(other.parameters())
     stepped(model, optimizer)
-    snapshots = snapshot.Snapshots(tracked(model=model, optimizer=optimizer))
+    snapshots = snapshot.SnapshotWriter(tracked(model=model, optimizer=optimizer))
     with Arena.create(tmp_path / "a.arena", snapshots.needs()) as arena:
         snapshots.attach(str(arena.path))
         assert snapshots.write(1, 1, released_step=-1) == 0
@@ -199,7 +199,7 @@ class Growing(torch.nn.Module):
 
 def test_what_a_module_gets_later_is_in_the_next_snapshot(tmp_path: Path) -> None:
     model, other = Growing(), Growing()
-    snapshots = snapshot.Snapshots(tracked(model=model))
+    snapshots = snapshot.SnapshotWriter(tracked(model=model))
     with Arena.create(tmp_path / "a.arena", 1 << 16) as arena:
         snapshots.attach(str(arena.path))
         assert snapshots.write(1, 1, released_step=-1) == 0

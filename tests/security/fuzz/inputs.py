@@ -24,7 +24,7 @@ from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsEr
 from controlplane.simulation.failures import FailureInputError
 from controlplane.simulation.trace import read
 from holdfast.ipc.frames import Decoder, FrameError, encode
-from holdfast.launch.script import Order
+from holdfast.launch.script import RunOrder
 from tests.security.fuzz.messages import WORDS, damage
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def launcher(rng: Random) -> bool:
         )
     try:
         (told,) = Decoder().feed(damage(encode(message), rng))
-        order = Order.of(told)
+        order = RunOrder.of(told)
     except (FrameError, ValueError):
         return False
     assert all(isinstance(word, str) for word in (*order.argv, *order.env.values(), order.cwd))

@@ -153,7 +153,7 @@ def manifests(rng: Random) -> bool:
     return True
 
 
-_SHARD = manifest_records.Shard("all", (0,), 0, (), (), {})
+_SHARD = manifest_records.ManifestShard("all", (0,), 0, (), (), {})
 _MANIFEST = manifest.seal(
     manifest_records.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), (_SHARD,))
 )
