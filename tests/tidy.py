@@ -221,7 +221,7 @@ SAME_CONCEPT = {
         "an order of the core, and what the agent makes of it for its ranks",
     ),
     **dict.fromkeys(
-        ("Resume", "Source"), "the restore point, and a source of it, as core and rank know them"
+        ("Resume", "Source"), "the restore point and its sources, as core and rank have them"
     ),
     **dict.fromkeys(("Fault", "Standing"), "what a rank reports, and the core's record of it"),
     **dict.fromkeys(("Welcome", "Refused"), "the answers to a hello, of the coordinator and of the agent"),
