@@ -45,11 +45,12 @@ def _local_rank(job: Job, each: Evidence) -> int | None:
 
 
 def _stands_out(m: ClusterState, job: Job, node: Node, seat: int) -> bool:
-    """Whether no other device of the job's nodes saw more than one death."""
+    """Whether no other device of the job's nodes saw more than one death within the window."""
+    since = m.now - m.settings.device_window_s
     for name in job.seat_nodes():
         other = m.nodes.get(name)
         for place, deaths in other.deaths.items() if other else ():
-            if (name, place) != (node.name, seat) and len(deaths) > 1:
+            if (name, place) != (node.name, seat) and sum(at > since for at in deaths) > 1:
                 return False
     return True
 
