@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.core.test_cluster import play
-from tests.transcripts.language import Play
 
 
 class Dying:
@@ -49,10 +48,5 @@ def test_deaths_on_another_device_before_the_window_excuse_nothing() -> None:
     job = Dying()
     for _ in range(2):
         job.die("a")
-    live(job.stage, 650)
+    job.stage.do("live 650")
     assert [bool(excluded(job.die("b"))) for _ in range(3)] == [False, False, True]
-
-
-def live(stage: Play, seconds: int) -> None:
-    for _ in range(seconds // 10):
-        stage.do("live 10 a b c")
