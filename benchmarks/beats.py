@@ -22,7 +22,7 @@ import uvloop
 
 from benchmarks.load import LoadMeter
 from benchmarks.page import RANKS, elected, running
-from controlplane.access.own import Access, plain
+from controlplane.access.client_credentials import Access, plain
 from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.daemon.loop.stepping import Loop
 from controlplane.daemon.telemetry.counters import Spread

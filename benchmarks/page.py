@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.load import LoadMeter
-from controlplane.access.asking import Asks
+from controlplane.access.authentication import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import CordonRequested, Elected, NodeBeat, NodeJoined
 from controlplane.core.records.model import (
@@ -40,7 +40,7 @@ from tests.page.browser import DESK, Browser, Tab, chromium, tab
 from tests.security.serving import reigning, serving
 
 if TYPE_CHECKING:
-    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.daemon.leadership.leader_term import LeaderTerm
 
 RANKS = 8
 BEAT_S = 10.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from controlplane import leash
+from controlplane import parent_death
 
 
 def leashed(argv: list[str]) -> list[str]:
     """The same program, asked to end when the thread that started it is no more."""
-    return leash.leashed(argv, signal.SIGTERM)
+    return parent_death.leashed(argv, signal.SIGTERM)

@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 
 from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Outbox
-from controlplane.access.own import Access, plain
+from controlplane.access.client_credentials import Access, plain
 from controlplane.core.records import events
 from controlplane.settings import SettingsError
 from controlplane.wire import codec

@@ -32,13 +32,13 @@ from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
 from agent.orders.context import Context, Storages
 from agent.orders.snapshot_queue import SnapshotQueue
-from agent.peers.looks import PeerDialler
+from agent.peers.dialling import PeerDialler
 from agent.peers.service import Peers
 from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts
 from agent.ranks.members import MemberMemory
 from agent.ranks.rank_server import RankServer
-from controlplane.access.own import Access
+from controlplane.access.client_credentials import Access
 from controlplane.core.records import events
 from controlplane.setting import coordinators
 from controlplane.storage_settings import Allowed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
     from agent.orders.snapshot_queue import SnapshotQueue
-    from agent.peers.looks import PeerDialler
+    from agent.peers.dialling import PeerDialler
     from agent.peers.service import Peers
 
 log = logging.getLogger("holdfast.agent.orders")

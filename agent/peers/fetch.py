@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from agent.peers.blocks import SnapshotInfo
     from agent.peers.copies import KeptCopies
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
     from holdfast.ipc.arena import Arena, SlotWriter
 
 _ANY_STEP = 1 << 62

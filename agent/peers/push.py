@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from agent.peers.blocks import SnapshotInfo
     from agent.peers.offer import Offer
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
     from controlplane.core.records.model import Partner
 
 _BACKOFF_S = (0.25, 30.0)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.peers.copies import KeptCopies
     from agent.peers.filling import Receiving
     from agent.peers.own import Own
-    from controlplane.access.asking import Asks
+    from controlplane.access.authentication import Asks
     from controlplane.access.tls import TlsFiles
 
 STREAMS_MAX = 8

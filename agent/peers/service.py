@@ -18,8 +18,8 @@ from agent.peers.rights import Rights, job_of
 from agent.peers.server import PeerServer
 from agent.peers.threads import in_thread, nice_pool
 from agent.peers.vouching import Vouches
-from controlplane.access.asking import asks_of
-from controlplane.access.own import Access
+from controlplane.access.authentication import asks_of
+from controlplane.access.client_credentials import Access
 from controlplane.settings import check_exposed
 
 if TYPE_CHECKING:

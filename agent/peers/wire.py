@@ -12,14 +12,14 @@ import grpc
 import grpc.aio
 
 from agent.peers.blocks import PeerError, SnapshotInfo
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.wire import bounds
 from controlplane.wire import peer_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
 
 SERVICE = "holdfast.peer.v1.Peer"
 MESSAGE_BYTES_MAX = 4 << 20

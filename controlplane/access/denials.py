@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.access.callers import ANY, CallerRole
-from controlplane.access.rereading import Reread
+from controlplane.access.file_watch import Reread
 from controlplane.settings import NAME, SettingsError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from controlplane.access.asking import NOBODY_ASKED
+from controlplane.access.authentication import NOBODY_ASKED
 from controlplane.access.callers import ANYONE, Caller, Unknown
 from controlplane.access.roles import RULES, Rule
 from controlplane.access.streams import OpenStreams
@@ -27,7 +27,7 @@ from controlplane.access.streams import OpenStreams
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from controlplane.access.asking import Asks, Shown
+    from controlplane.access.authentication import Asks, Shown
 
 log = logging.getLogger(__name__)
 

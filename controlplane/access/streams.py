@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from controlplane.access.asking import Asks, Shown
+    from controlplane.access.authentication import Asks, Shown
 
 RECHECK_S = 1.0
 """Seconds between two looks at the files and at the clock."""

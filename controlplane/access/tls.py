@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from controlplane.access.rereading import signature
+from controlplane.access.file_watch import signature
 from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from controlplane.access.callers import Caller, Unknown, caller
-from controlplane.access.rereading import Reread
+from controlplane.access.file_watch import Reread
 from controlplane.settings import SettingsError
 
 VARIABLE = "HOLDFAST_TOKEN"

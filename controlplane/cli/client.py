@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
 
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
     from controlplane.core.records.model import CheckpointRecord, JobSpec
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -11,10 +11,10 @@ from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, number
 from controlplane.cli.questions.outputs import add_output, data
 from controlplane.cli.questions.tables import plain
+from controlplane.reporting.quantities import duration
 from controlplane.simulation import mixes, picture, running, trace
 from controlplane.simulation.costs import Setup, split
 from controlplane.simulation.failures import FailureInputError
-from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
     import argparse

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from controlplane.access.asking import asks_of
+from controlplane.access.authentication import asks_of
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
 from controlplane.core.records.timing import CoreSettings
@@ -47,7 +47,7 @@ from holdfast.logs import set_up
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from controlplane.access.asking import Asks
+    from controlplane.access.authentication import Asks
     from controlplane.settings import CoordinatorSettings
 
 log = logging.getLogger(__name__)

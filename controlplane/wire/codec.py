@@ -18,9 +18,9 @@ from controlplane.core import view
 from controlplane.core.records import effects, events, model
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
-from controlplane.wire.legible import leave_out
 from controlplane.wire.mapping import RECORDS, Mapping
 from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - for agents to import from here
+from controlplane.wire.unreadable import leave_out
 from controlplane.wire.versions import PROTOCOL_VERSION as PROTOCOL_VERSION  # noqa: PLC0414 - the same
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.security.authority import CLUSTER, Authority
 from tests.security.serving import OPTIONS
 
 if TYPE_CHECKING:
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
     from tests.security.authority import Files
 
 OTHER = "other"

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from controlplane.telling.story import ENDINGS
+from controlplane.reporting.story import ENDINGS
 from tests.chaos.books import Journals, Steps
 from tests.chaos.cluster import COORDINATORS, NODES, Cluster, until
 

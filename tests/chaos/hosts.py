@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.cli.local.processes import descendants
-from controlplane.leash import leashed
+from controlplane.parent_death import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

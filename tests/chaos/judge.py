@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.demo import ledger as ledgers
 from controlplane.daemon.journal import replay
 from controlplane.daemon.journal.recording import folder_of
-from controlplane.telling import story
+from controlplane.reporting import story
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.storage.store import Store

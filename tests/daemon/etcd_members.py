@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
-from controlplane.leash import leashed
+from controlplane.parent_death import leashed
 from tests.daemon.etcd_fixtures import folder, gateway, until
 
 if TYPE_CHECKING:

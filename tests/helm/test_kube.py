@@ -13,9 +13,9 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, JobPhase, JobState, Plan, Scope, Strategy, Verdict
 from controlplane.daemon.kube.account import ServiceAccount
 from controlplane.daemon.kube.api import Api, KubeError
+from controlplane.daemon.kube.event_writer import BURST, SERIES_S, UPDATE_S, Telling
 from controlplane.daemon.kube.replacer import WHY, Replacer
 from controlplane.daemon.kube.taints import Taints, why
-from controlplane.daemon.kube.telling import BURST, SERIES_S, UPDATE_S, Telling
 from controlplane.settings import SettingsError
 from tests.daemon.rig import until
 from tests.helm.fake_api import FakeApi, fake_api

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from controlplane.access.own import Access
+from controlplane.access.client_credentials import Access
 from controlplane.access.tls import TlsFiles
 from controlplane.wire import control_pb2 as pb
 from tests.daemon.etcd_fixtures import etcd_server

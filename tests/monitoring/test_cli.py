@@ -17,10 +17,10 @@ from controlplane.cli.completion import script
 from controlplane.cli.kubernetes.yaml_text import document
 from controlplane.cli.questions import tables
 from controlplane.core.records.model import Cause, Strategy
-from controlplane.telling import story
-from controlplane.telling.event_text import tell
-from controlplane.telling.lines import REASON_MAX, brief
-from controlplane.telling.story import CAUSES, STRATEGIES
+from controlplane.reporting import story
+from controlplane.reporting.event_text import tell
+from controlplane.reporting.lines import REASON_MAX, brief
+from controlplane.reporting.story import CAUSES, STRATEGIES
 from tests.e2e.cli_running import Run, running, until
 
 PROGRAM = (sys.executable, "-P", "-m", "controlplane")

@@ -105,7 +105,7 @@ def test_nothing_of_opentelemetry_is_loaded_unless_it_is_asked_for() -> None:
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=tidy.ROOT, check=True, capture_output=True, text=True
     )
-    assert "controlplane.daemon.leadership.reign" in run.stdout and "opentelemetry" not in run.stdout
+    assert "controlplane.daemon.leadership.leader_term" in run.stdout and "opentelemetry" not in run.stdout
 
 
 async def test_a_collector_that_is_away_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.telling import story
+from controlplane.reporting import story
 
 
 def line(kind: str, wall_s: float, body: dict[str, Any]) -> dict[str, Any]:

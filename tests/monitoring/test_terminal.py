@@ -22,7 +22,7 @@ from tests.monitoring.test_outputs import MANY, WHOLE
 from tests.security.serving import serving
 
 if TYPE_CHECKING:
-    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.daemon.leadership.leader_term import LeaderTerm
 
 PROGRAM = (sys.executable, "-P", "-m", "controlplane")
 HOSTILE = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.access.asking import Asks
+from controlplane.access.authentication import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from controlplane.access.asking import Asks
-from controlplane.daemon.page import places, sessions
+from controlplane.access.authentication import Asks
+from controlplane.daemon.page import admission, sessions
+from controlplane.daemon.page.admission import Paces, Visit, leaving, network
 from controlplane.daemon.page.http import HttpRefused
-from controlplane.daemon.page.places import Paces, Visit, leaving, network
 from controlplane.daemon.page.sessions import Sessions
 from tests.page.test_fuzz import ODD, WHOLE
 from tests.page.visiting import Paged, Visitor, job, paged, until
@@ -62,7 +62,7 @@ async def test_the_streams_of_one_user_lock_nobody_out(tokens: Tokens, known: di
             held += await asyncio.gather(*(_opened(greedy) for _ in range(20)))
         assert {status for status, _ in held} == {200, 429}
         visits = found.page._listener.visits
-        await until(lambda: len(visits) <= places.OF_ONE_MAX)
+        await until(lambda: len(visits) <= admission.OF_ONE_MAX)
         assert (await found.visitor.log_in(known["operator"])).status == 200
         for _ in range(10):
             assert (await found.visitor.get("/api/state")).status == 200
@@ -116,14 +116,14 @@ def test_a_few_tries_a_second_and_as_many_for_everybody_else() -> None:
 
 
 def test_whoever_has_most_leaves_first() -> None:
-    visits = [Visit("10.0.0.1") for _ in range(places.STRANGERS_MAX - 1)]
+    visits = [Visit("10.0.0.1") for _ in range(admission.STRANGERS_MAX - 1)]
     visits += [Visit("10.0.0.9")]
     assert leaving(visits) is None
     assert leaving([visits[-1], *visits[:-1], Visit("10.0.0.1")]) is visits[0]
-    greedy = [Visit("10.0.0.1", "viewer v") for _ in range(places.OF_ONE_MAX)]
+    greedy = [Visit("10.0.0.1", "viewer v") for _ in range(admission.OF_ONE_MAX)]
     assert leaving([*visits, *greedy]) is None, "strangers and those who are known have rooms of their own"
     assert leaving([*greedy, Visit("10.0.0.7", "viewer v")]) is greedy[0]
-    crowd = [Visit("10.0.0.1", f"viewer v{n // 2}") for n in range(places.KNOWN_MAX - 50)]
+    crowd = [Visit("10.0.0.1", f"viewer v{n // 2}") for n in range(admission.KNOWN_MAX - 50)]
     assert leaving([*crowd, *greedy[:50]]) is None
     assert leaving([*crowd, *greedy[:50], Visit("10.0.0.1", "viewer w")]) is greedy[0]
 
@@ -177,7 +177,7 @@ async def _disturb(found: Paged) -> None:
         plain = Visitor(port)
         for leave in (_hang_up, _reset):
             await leave(plain, data)
-    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(places.STRANGERS_MAX + 40)]
+    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admission.STRANGERS_MAX + 40)]
     await _closed([(0, writer) for _, writer in crowd])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.core.records.events import NodeJoined
-from controlplane.daemon.page import http, listener, live, places
+from controlplane.daemon.page import admission, http, listener, live
 from tests.page.visiting import Visitor, die, job, paged, parsed, until
 
 if TYPE_CHECKING:
@@ -310,9 +310,9 @@ async def test_strangers_are_few_and_those_who_are_known_stay(tokens: Tokens, kn
         await found.visitor.log_in(known["viewer"])
         async with found.visitor.live() as stream:
             await stream.event()
-            idle = [await found.visitor.dial() for _ in range(places.STRANGERS_MAX + 20)]
+            idle = [await found.visitor.dial() for _ in range(admission.STRANGERS_MAX + 20)]
             visits = found.page._listener.visits
-            await until(lambda: len(visits) <= places.STRANGERS_MAX + 1)
+            await until(lambda: len(visits) <= admission.STRANGERS_MAX + 1)
             assert (await found.visitor.get("/api/state")).status == 200  # there is room for who knows us
             await found.reign.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
             assert await stream.patch("nodes", "n7")

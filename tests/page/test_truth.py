@@ -6,7 +6,7 @@ import copy
 import json
 from typing import TYPE_CHECKING
 
-from controlplane.access.asking import Asks
+from controlplane.access.authentication import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import NodeJoined
 from controlplane.daemon.page.server import Page

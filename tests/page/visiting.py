@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.asking import Asks
+from controlplane.access.authentication import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import JobSubmitted, MemberReport, NodeJoined
 from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
-    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.daemon.leadership.leader_term import LeaderTerm
 
 NODES, RANKS = 2, 2
 

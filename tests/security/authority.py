@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controlplane.access.own import Access
+from controlplane.access.client_credentials import Access
 from controlplane.access.tls import TlsFiles
 
 if TYPE_CHECKING:

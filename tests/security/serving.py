@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from controlplane.access.asking import Asks
-from controlplane.access.own import Access, plain
+from controlplane.access.authentication import Asks
+from controlplane.access.client_credentials import Access, plain
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
-from controlplane.daemon.leadership.reign import LeaderTerm
+from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.ports import Server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.core.records.model import PeerCopy
 from controlplane.wire import codec

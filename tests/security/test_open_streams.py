@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 
 from controlplane.access.certificates import Unreadable, facts
-from controlplane.access.own import Access, plain
+from controlplane.access.client_credentials import Access, plain
 from controlplane.access.tokens import Tokens
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire import peer_pb2

@@ -10,7 +10,7 @@ import pytest
 from agent.peers import wire
 from agent.peers.blocks import PeerError
 from agent.peers.offer import newest
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.wire import peer_pb2 as pb
 from tests.agent.peering import JOB, Side, values
 from tests.security.authority import CLUSTER
@@ -18,7 +18,7 @@ from tests.security.authority import CLUSTER
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
     from tests.security.authority import Authority, Files
 
 MEMBER = f"{JOB}.1"

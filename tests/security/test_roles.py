@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from controlplane.access.callers import Caller, CallerRole, Unknown, from_certificate
-from controlplane.access.own import Access
+from controlplane.access.client_credentials import Access
 from controlplane.access.roles import ADMIN, HEALTH, RULES
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens, read_token

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from controlplane.access.own import Access, plain
+from controlplane.access.client_credentials import Access, plain
 from controlplane.access.tls import TlsFiles
 from controlplane.settings import (
     AgentSettings,

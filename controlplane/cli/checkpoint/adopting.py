@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
     from controlplane.wire import control_pb2 as pb
 
 

@@ -16,7 +16,7 @@ from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.core.checkpoint.retention import removable
-from controlplane.telling.quantities import size
+from controlplane.reporting.quantities import size
 from holdfast.checkpoint import collect, load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 

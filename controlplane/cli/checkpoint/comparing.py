@@ -9,7 +9,7 @@ from controlplane.cli.errors import OK
 from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
-from controlplane.telling.quantities import size
+from controlplane.reporting.quantities import size
 from holdfast.checkpoint import load
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.questions.outputs import data
-from controlplane.telling.quantities import size
+from controlplane.reporting.quantities import size
 from holdfast.checkpoint import export, load
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from controlplane.cli.errors import OK
 from controlplane.cli.flags.parser import CommandSpec
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
-from controlplane.telling.quantities import size
+from controlplane.reporting.quantities import size
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
-from controlplane.cli.demo.wish import Wish
+from controlplane.cli.demo.options import Wish
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from holdfast import examples, removal

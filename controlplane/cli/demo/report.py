@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from controlplane.telling.quantities import duration
+from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     from controlplane.cli.demo.verdict import DemoOutcome

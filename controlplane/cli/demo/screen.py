@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from controlplane.telling.event_text import EventLevel, tell
-from controlplane.telling.quantities import duration
+from controlplane.reporting.event_text import EventLevel, tell
+from controlplane.reporting.quantities import duration
 from holdfast.ipc.progress_page import PHASES
 from holdfast.neutral import neutral, raw
 

@@ -10,7 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.cli.client import AdminClient
 from controlplane.cli.demo.ledger import RecordedLedger, judge, read
 from controlplane.cli.demo.report import verdict_table
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from controlplane.cli.demo.wish import Wish
+    from controlplane.cli.demo.options import Wish
 
 SPARES = 1
 REDRAW_S = 0.1

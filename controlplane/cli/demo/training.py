@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.layout import LocalPaths, layout_at

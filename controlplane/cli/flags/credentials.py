@@ -12,7 +12,7 @@ from controlplane.settings import CallerSettings, SettingsError
 if TYPE_CHECKING:
     import argparse
 
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
 
 
 def coordinator() -> str:
@@ -27,7 +27,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def access_of(values: argparse.Namespace | None = None) -> Access:
     """The credentials from these flags and the environment. Raises UsageError."""
-    from controlplane.access.own import Access
+    from controlplane.access.client_credentials import Access
 
     said = from_environment(CallerSettings) | (given(CallerSettings, values) if values is not None else {})
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import send, wait_for_end
-from controlplane.leash import leashed
+from controlplane.parent_death import leashed
 from holdfast import removal
 
 if TYPE_CHECKING:

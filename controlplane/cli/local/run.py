@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.cli.client import AdminClient, OtherSettings
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED, CliError
 from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
@@ -25,7 +25,7 @@ from controlplane.cli.orders.follow import (
     until_phase,
 )
 from controlplane.daemon.journal import rotation
-from controlplane.telling.event_text import EventLevel, tell
+from controlplane.reporting.event_text import EventLevel, tell
 from holdfast import removal
 
 if TYPE_CHECKING:

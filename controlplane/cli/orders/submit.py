@@ -16,7 +16,7 @@ from controlplane.cli.flags.job import add_job_flags, job_name, read_job, said_i
 from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.orders.follow import last_words, until_end
 from controlplane.cli.questions.queries import add_coordinator
-from controlplane.telling.event_text import EventLevel, stamped, tell
+from controlplane.reporting.event_text import EventLevel, stamped, tell
 
 if TYPE_CHECKING:
     import argparse

@@ -14,10 +14,10 @@ from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data, for_programs
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.cli.questions.tables import CHECKPOINTS, RANKS, Table, message, plain
-from controlplane.telling import story
-from controlplane.telling.event_text import EventLevel, stamped, tell
-from controlplane.telling.lines import job_of
-from controlplane.telling.quantities import duration, size
+from controlplane.reporting import story
+from controlplane.reporting.event_text import EventLevel, stamped, tell
+from controlplane.reporting.lines import job_of
+from controlplane.reporting.quantities import duration, size
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.questions.outputs import TABLE, WIDE, data
 from controlplane.cli.questions.tables import NOTHING, Table, as_json, plain
-from controlplane.telling.lines import brief
+from controlplane.reporting.lines import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable

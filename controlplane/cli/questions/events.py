@@ -14,8 +14,8 @@ from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.questions.outputs import JSON, WIDE, add_output, part
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.daemon.journal.rotation import JournalReader
-from controlplane.telling.event_text import EventLevel, stamped, tell
-from controlplane.telling.lines import job_of
+from controlplane.reporting.event_text import EventLevel, stamped, tell
+from controlplane.reporting.lines import job_of
 
 if TYPE_CHECKING:
     import argparse

@@ -13,7 +13,7 @@ from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output, data, for_programs, part
 from controlplane.cli.questions.tables import CHECKPOINTS, TABLES, as_json
-from controlplane.telling.lines import brief
+from controlplane.reporting.lines import brief
 from holdfast.neutral import raw
 
 if TYPE_CHECKING:

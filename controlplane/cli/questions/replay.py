@@ -17,7 +17,7 @@ from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, p
 from controlplane.daemon.journal import replay as replaying
 from controlplane.daemon.journal.recording import folder_of
 from controlplane.daemon.journal.replay import ReplayError, Step
-from controlplane.telling.event_text import headline, tell
+from controlplane.reporting.event_text import headline, tell
 
 if TYPE_CHECKING:
     import argparse

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.telling.lines import brief
-from controlplane.telling.quantities import duration, size
+from controlplane.reporting.lines import brief
+from controlplane.reporting.quantities import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,8 +15,8 @@ from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.questions.queries import add_coordinator, as_data, health
 from controlplane.cli.questions.tables import NOTHING, plain, why
-from controlplane.telling.lines import brief
-from controlplane.telling.quantities import duration
+from controlplane.reporting.lines import brief
+from controlplane.reporting.quantities import duration
 from holdfast.neutral import raw
 
 if TYPE_CHECKING:

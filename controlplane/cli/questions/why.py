@@ -15,7 +15,7 @@ from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.daemon.journal.rotation import JournalReader
-from controlplane.telling import story
+from controlplane.reporting import story
 
 if TYPE_CHECKING:
     import argparse

@@ -1,6 +1,6 @@
 """Call etcd over several endpoints: one channel each, with rotation, retries and login of our own.
 
-A failed attempt is judged by a table (trouble.py): whether to try again, and whether the request may have
+A failed attempt is judged by a table (error_class.py): whether to try again, and whether the request may have
 been carried out although no answer came. `call` keeps the latter in `Reply.doubtful`; a transaction needs it
 to know its outcome. So grpc's own retries are off."""
 
@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 
 from controlplane.daemon.etcd import rpc_pb2 as pb
+from controlplane.daemon.etcd.error_class import SILENT, ErrorClass, judge
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome
 from controlplane.daemon.etcd.target import boottime
-from controlplane.daemon.etcd.trouble import SILENT, ErrorClass, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

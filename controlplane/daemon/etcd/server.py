@@ -14,7 +14,7 @@ from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.errors import EtcdAuth, EtcdError, PrivateEtcdError
 from controlplane.daemon.etcd.target import EtcdTarget
-from controlplane.leash import leashed
+from controlplane.parent_death import leashed
 
 if TYPE_CHECKING:
     from controlplane.daemon.etcd.binary import Binary

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 
 from controlplane.daemon.etcd import rpc_pb2 as pb
+from controlplane.daemon.etcd.error_class import SILENT, judge
 from controlplane.daemon.etcd.errors import EtcdUnavailable
 from controlplane.daemon.etcd.link import WATCH, Failed, read
 from controlplane.daemon.etcd.rows import Change, Changed, Listed, decode, encode, prefix_end, row_of
-from controlplane.daemon.etcd.trouble import SILENT, judge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from controlplane.daemon.etcd.error_class import ErrorClass
     from controlplane.daemon.etcd.link import EtcdLink
     from controlplane.daemon.etcd.rows import Listing
-    from controlplane.daemon.etcd.trouble import ErrorClass
 
 log = logging.getLogger(__name__)
 

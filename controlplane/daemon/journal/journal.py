@@ -22,7 +22,7 @@ from controlplane.daemon.journal import recording, rotation
 from controlplane.daemon.journal.compaction import Brevity
 from controlplane.daemon.journal.line_file import LineFile, tail
 from controlplane.daemon.journal.recording import Bounds, Recording, folder_of, word_for
-from controlplane.telling.lines import job_of
+from controlplane.reporting.lines import job_of
 from controlplane.wire.shape import shapes_of
 from holdfast import masking as arguments
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from controlplane.daemon.kube.account import ServiceAccount
 from controlplane.daemon.kube.api import Api
+from controlplane.daemon.kube.event_writer import Telling
 from controlplane.daemon.kube.leading import Leading
 from controlplane.daemon.kube.replacer import Replacer
 from controlplane.daemon.kube.taints import Taints
-from controlplane.daemon.kube.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable

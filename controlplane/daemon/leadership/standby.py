@@ -14,7 +14,7 @@ from controlplane.daemon.etcd.rows import created_at
 from controlplane.daemon.etcd.store import RecordStore
 from controlplane.daemon.leadership import accounts
 from controlplane.daemon.leadership.identity import Identity
-from controlplane.daemon.leadership.reign import LeaderTerm
+from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.loop.stepping import ReignOver
 from controlplane.wire import codec

@@ -9,8 +9,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 from controlplane.access.tls import in_memory
+from controlplane.daemon.page.admission import KNOWN_MAX, STRANGERS_MAX, Visit, leaving, network
 from controlplane.daemon.page.http import Exchange, HttpAnswer, HttpRefused, HttpRequest
-from controlplane.daemon.page.places import KNOWN_MAX, STRANGERS_MAX, Visit, leaving, network
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

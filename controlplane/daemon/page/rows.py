@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
     from controlplane.daemon.page.picture import Row
     from controlplane.daemon.telemetry.job_time import Account
-    from controlplane.telling.story import Story
+    from controlplane.reporting.story import Story
 
 PHASES = tuple(phase.value for phase in MemberPhase)
 """The phases of ranks. Rows hold a phase's index in here."""

@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from controlplane.daemon.page.listener import Listener
-from controlplane.daemon.page.site import PageRouter
+from controlplane.daemon.page.routes import PageRouter
 from controlplane.daemon.page.watch import PageWatch
 from controlplane.settings import is_loopback
 
 if TYPE_CHECKING:
-    from controlplane.access.asking import Asks
+    from controlplane.access.authentication import Asks
     from controlplane.access.tls import TlsFiles
     from controlplane.daemon.server.context import ServerContext
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from controlplane.access.asking import Shown
+from controlplane.access.authentication import Shown
 from controlplane.access.callers import Caller, CallerRole, Unknown
+from controlplane.daemon.page.admission import Paces, network
 from controlplane.daemon.page.http import HttpRefused
-from controlplane.daemon.page.places import Paces, network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.access.asking import Asks
+    from controlplane.access.authentication import Asks
     from controlplane.daemon.page.http import HttpRequest
 
 SESSION_S = 12 * 3600.0

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from controlplane.core import view
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.picture import TABLES, Picture
-from controlplane.telling.story import Teller, as_json
+from controlplane.reporting.story import Teller, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controlplane.daemon.journal.journal import JournalLine
-    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.daemon.leadership.leader_term import LeaderTerm
     from controlplane.daemon.page.picture import Row
     from controlplane.daemon.server.context import ServerContext
-    from controlplane.telling.story import Story
+    from controlplane.reporting.story import Story
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controlplane.core.records.model import JobSpec
-    from controlplane.daemon.leadership.reign import LeaderTerm, Wish
+    from controlplane.daemon.leadership.leader_term import LeaderTerm, Wish
     from controlplane.daemon.server.context import ServerContext
 
 LEADER_KEY = "holdfast-leader"

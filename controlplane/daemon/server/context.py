@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.events import Event
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.kube.platform import Platform
-    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.daemon.leadership.leader_term import LeaderTerm
     from controlplane.daemon.telemetry.alerts import Alerts
     from controlplane.daemon.telemetry.incident_spans import Spans
     from controlplane.daemon.telemetry.metrics import Metrics

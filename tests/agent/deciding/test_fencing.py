@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from agent.deciding.fencing import Fence
-from agent.peers.looks import dial, sight
+from agent.peers.dialling import dial, sight
 from controlplane.core.records.model import PeerAddress
 
 

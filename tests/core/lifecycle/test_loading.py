@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Resume, Tier
-from controlplane.telling.event_text import tell
+from controlplane.reporting.event_text import tell
 from controlplane.wire.records import plain
 from tests.core.make import record
 from tests.transcripts.language import Play

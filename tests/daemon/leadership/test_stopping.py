@@ -18,8 +18,8 @@ from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
+from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.recorder import Recorder
-from controlplane.daemon.leadership.reign import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.server.admin import check_spec
 from controlplane.daemon.server.ports import stop_within

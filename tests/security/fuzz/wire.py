@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from controlplane.access.own import plain
+from controlplane.access.client_credentials import plain
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.security.authority import CLUSTER

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
-from controlplane.telling import repeating
+from controlplane.reporting import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from controlplane.telling import repeating
-from controlplane.telling.quantities import duration, size
+from controlplane.reporting import repeating
+from controlplane.reporting.quantities import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from controlplane.telling import repeating
-from controlplane.telling.event_text import EventLevel, headline, tell, whom
-from controlplane.telling.lines import Line, job_of
-from controlplane.telling.quantities import duration
+from controlplane.reporting import repeating
+from controlplane.reporting.event_text import EventLevel, headline, tell, whom
+from controlplane.reporting.lines import Line, job_of
+from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Tie a process to its parent: the kernel sends it a signal when the parent ends.
 
-Run as `leash.py SIGNAL PARENT ARGV...`, it asks the kernel for that signal (PR_SET_PDEATHSIG), then becomes
+Run as `parent_death.py SIGNAL PARENT ARGV...`, it asks the kernel for that signal (PR_SET_PDEATHSIG), then becomes
 ARGV by exec, which keeps the request. If the parent ended before the request, no signal would ever come: so
 the parent's pid is compared afterwards, and the process ends when it has changed.
 

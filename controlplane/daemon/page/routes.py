@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.access.callers import Caller
 from controlplane.daemon.page import rows
-from controlplane.daemon.page.acts import ACTS, act
+from controlplane.daemon.page.actions import ACTS, act
+from controlplane.daemon.page.admission import PageStreams
 from controlplane.daemon.page.files import file
 from controlplane.daemon.page.http import HttpAnswer, HttpRefused
 from controlplane.daemon.page.live import Live
 from controlplane.daemon.page.picture import encoded
-from controlplane.daemon.page.places import PageStreams
 from controlplane.daemon.page.sessions import CSRF_HEADER, Sessions, check_csrf, check_own
+from controlplane.reporting.story import as_json
 from controlplane.settings import is_loopback
-from controlplane.telling.story import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.access.asking import Asks
-    from controlplane.daemon.leadership.reign import LeaderTerm
+    from controlplane.access.authentication import Asks
+    from controlplane.daemon.leadership.leader_term import LeaderTerm
+    from controlplane.daemon.page.admission import Visit
     from controlplane.daemon.page.http import HttpRequest
-    from controlplane.daemon.page.places import Visit
     from controlplane.daemon.page.sessions import PageSession
     from controlplane.daemon.page.watch import PageWatch
     from controlplane.daemon.server.context import ServerContext
