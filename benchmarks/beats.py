@@ -22,10 +22,10 @@ import uvloop
 
 from benchmarks.load import LoadMeter
 from benchmarks.page import RANKS, elected, running
-from controlplane.access.client_credentials import Access, plain
+from controlplane.access.client_credentials import ClientCredentials, plain
 from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.daemon.loop.stepping import Loop
-from controlplane.daemon.telemetry.counters import Spread
+from controlplane.daemon.telemetry.counters import FastHistogram
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
@@ -42,7 +42,12 @@ LINK = "/holdfast.control.v1.Control/Link"
 async def serve(files: Files | None) -> None:
     """Be a leading coordinator until standard input ends. Prints its address, at the end the results."""
     spent = _Spent()
-    for kind, name in ((Loop, "_record"), (Observer, "event"), (Observer, "look"), (Spread, "observe")):
+    for kind, name in (
+        (Loop, "_record"),
+        (Observer, "event"),
+        (Observer, "look"),
+        (FastHistogram, "observe"),
+    ):
         spent.watch(kind, name)
     tls = files.tls() if files else None
     async with serving(tls) as served, reigning(served.front, elected(STREAMS)):
@@ -80,13 +85,13 @@ class _Spent:
         setattr(kind, name, timed)
 
 
-async def talk(address: str, agents: list[Access], seconds: float) -> None:
+async def talk(address: str, agents: list[ClientCredentials], seconds: float) -> None:
     """Send beats as fast as they are taken, each agent on a connection of its own."""
     ends_at = time.monotonic() + seconds
     await asyncio.gather(*(_agent(address, number, ends_at, each) for number, each in enumerate(agents)))
 
 
-async def _agent(address: str, number: int, ends_at: float, access: Access) -> None:
+async def _agent(address: str, number: int, ends_at: float, access: ClientCredentials) -> None:
     async with access.channel(address, OPTIONS) as channel:
         await _stream(channel, number, ends_at)
 
@@ -115,7 +120,7 @@ Beats taken per second; beats taken per second of the coordinator's CPU; the sha
 and metrics took."""
 
 
-def measure(server_files: Files | None, agents: list[Access], seconds: float) -> Round:
+def measure(server_files: Files | None, agents: list[ClientCredentials], seconds: float) -> Round:
     """Run one round."""
     document = json.dumps(vars(server_files) if server_files else None)
     argv = [sys.executable, "-m", "benchmarks.beats", "--serve", document]

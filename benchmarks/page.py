@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.load import LoadMeter
-from controlplane.access.authentication import Asks
+from controlplane.access.authentication import Authenticator
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import CordonRequested, Elected, NodeBeat, NodeJoined
 from controlplane.core.records.model import (
@@ -134,7 +134,7 @@ def running(rank: int, step: int = 7) -> MemberStatus:
 async def serve(nodes: int) -> None:
     """Be a coordinator until standard input ends. Each line is `cpu`, or the number of a node to cordon."""
     async with serving() as served, reigning(served.front, elected(nodes)) as reign:
-        page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), Asks("c1"))
+        page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), Authenticator("c1"))
         page.start()
         metrics = MetricsServer(served.front.metrics, "127.0.0.1", 0)
         swarm = Swarm(reign, nodes)

@@ -1,8 +1,8 @@
 """Tie a process to its parent: the kernel sends it a signal when the parent ends.
 
-Run as `parent_death.py SIGNAL PARENT ARGV...`, it asks the kernel for that signal (PR_SET_PDEATHSIG), then becomes
-ARGV by exec, which keeps the request. If the parent ended before the request, no signal would ever come: so
-the parent's pid is compared afterwards, and the process ends when it has changed.
+Run as `parent_death.py SIGNAL PARENT ARGV...`, it asks the kernel for that signal (PR_SET_PDEATHSIG), then
+becomes ARGV by exec, which keeps the request. If the parent ended before the request, no signal would ever
+come: so the parent's pid is compared afterwards, and the process ends when it has changed.
 
 This is a program of its own because code between fork and exec may deadlock in a process that has threads."""
 
@@ -15,7 +15,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def leashed(argv: list[str], number: int) -> list[str]:
+def with_parent_death_signal(argv: list[str], number: int) -> list[str]:
     """Return the command that becomes `argv`, and that the kernel sends the signal `number` when its parent
     ends, for whatever reason.
 

@@ -9,4 +9,4 @@ from controlplane import parent_death
 
 def leashed(argv: list[str]) -> list[str]:
     """The same program, asked to end when the thread that started it is no more."""
-    return parent_death.leashed(argv, signal.SIGTERM)
+    return parent_death.with_parent_death_signal(argv, signal.SIGTERM)

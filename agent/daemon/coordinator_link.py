@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 
 from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Outbox
-from controlplane.access.client_credentials import Access, plain
+from controlplane.access.client_credentials import ClientCredentials, plain
 from controlplane.core.records import events
 from controlplane.settings import SettingsError
 from controlplane.wire import codec
@@ -103,7 +103,7 @@ class CoordinatorLink:
         coordinators: Sequence[str],
         beat_interval_s: float,
         peer: Peer,
-        access: Access | None = None,
+        access: ClientCredentials | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock

@@ -80,13 +80,13 @@ class EffectDispatcher:
             fx.Run: self._run,
             fx.Command: lambda effect: of.launcher.say(**effect.words),
             fx.Keep: lambda effect: of.memory.keep(effect.status),
-            fx.Tell: lambda effect: of.tell(effect.event),
+            fx.SendEvent: lambda effect: of.tell(effect.event),
             fx.Adopt: self._adopt,
             fx.Ended: self._ended,
             fx.Dismiss: self._dismiss,
             fx.MakeRoom: self._make_room,
-            fx.Conceal: self._conceal,
-            fx.Testify: self._testify,
+            fx.HideTraceback: self._conceal,
+            fx.TakeStacks: self._testify,
             fx.Note: _note,
             fx.Count: lambda effect: of.count(effect.kind),
         }
@@ -162,7 +162,7 @@ class EffectDispatcher:
         if self._of.outputs is not None:
             self._of.outputs.finish(effect.member)
 
-    def _conceal(self, effect: fx.Conceal) -> None:
+    def _conceal(self, effect: fx.HideTraceback) -> None:
         """Keep a traceback out of the shown output: the member's log has it, and the coordinator gets it."""
         if self._of.outputs is not None and not self._of.show_tracebacks:
             self._of.outputs.hide(effect.member, effect.traceback)
@@ -176,12 +176,12 @@ class EffectDispatcher:
         if member is not None:
             self._of.arenas.ask(member, effect.slot_bytes)
 
-    def _testify(self, effect: fx.Testify) -> None:
+    def _testify(self, effect: fx.TakeStacks) -> None:
         member = self._member(effect.member)
         if member is not None:
             self._of.stacks.testify(member, partial(self._stood, effect))
 
-    def _stood(self, effect: fx.Testify, standing: Standing) -> None:
+    def _stood(self, effect: fx.TakeStacks, standing: Standing) -> None:
         self._of.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
 
 

@@ -20,7 +20,7 @@ from agent.daemon.launcher_client import LauncherClient
 from agent.daemon.local_view import LocalView
 from agent.daemon.order_routing import OrderRouter
 from agent.daemon.stacks import Channels, Stacks
-from agent.daemon.stalls import Stalls
+from agent.daemon.stalls import PageReader
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
@@ -38,7 +38,7 @@ from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts
 from agent.ranks.members import MemberMemory
 from agent.ranks.rank_server import RankServer
-from controlplane.access.client_credentials import Access
+from controlplane.access.client_credentials import ClientCredentials
 from controlplane.core.records import events
 from controlplane.setting import coordinators
 from controlplane.storage_settings import Allowed
@@ -88,7 +88,7 @@ class NodeDaemon:
             count=self.count,
         )
         self._dispatcher = EffectDispatcher(self._components())
-        access = Access.of(settings)
+        access = ClientCredentials.of(settings)
         self.link = CoordinatorLink(
             self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access
         )
@@ -106,7 +106,7 @@ class NodeDaemon:
         )
         channels = Channels(paths.stacks, self._push, self.launcher.say, self.tell)
         self.stacks = Stacks(members, channels, settings.beat_interval_s)
-        self.stalls = Stalls(members, self.core.progress.look_every_s, self.decide)
+        self.stalls = PageReader(members, self.core.progress.look_every_s, self.decide)
         admission = Admission(
             self.name,
             members,

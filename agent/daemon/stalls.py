@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from agent.deciding.events import Looked
-from agent.deciding.progress import Sight
+from agent.deciding.progress import PageReading
 from holdfast.ipc.progress_page import ACTIVITIES
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.ipc.progress_page import ProgressPage
 
 
-class Stalls:
+class PageReader:
     """Looks at the progress pages of one node's ranks."""
 
     def __init__(self, members: NodeState, look_every_s: float, decide: Callable[[ev.Event], None]) -> None:
@@ -39,10 +39,10 @@ class Stalls:
         alive = {member.name for member in members if member.alive}
         self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
 
-    def _sight(self, member: LocalMember, page: ProgressPage) -> Sight | None:
+    def _sight(self, member: LocalMember, page: ProgressPage) -> PageReading | None:
         code, since_ns = page.activity, page.marked_ns
         if not 0 <= code < len(ACTIVITIES) or since_ns <= 0:
             return None
         self._seen[member.name], gaps = page.gaps(self._seen.get(member.name, 0))
         job, limit_s = member.status.job, max(page.limit_ns, 0) / 1e9
-        return Sight(member.name, job, ACTIVITIES[code], since_ns / 1e9, tuple(gaps), limit_s)
+        return PageReading(member.name, job, ACTIVITIES[code], since_ns / 1e9, tuple(gaps), limit_s)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.deciding.effects import Effect
     from agent.deciding.member import LocalMember
     from agent.deciding.node_state import AgentFacts, NodeView
-    from agent.deciding.progress import Sight
+    from agent.deciding.progress import PageReading
     from controlplane.core.records import events
 
 
@@ -113,7 +113,7 @@ class AgentCore:
         alive = [member for member in state if member.alive]
         self.progress.forget({m.name for m in alive}, {m.status.job for m in alive})
 
-    def _look(self, member: LocalMember, sight: Sight) -> None:
+    def _look(self, member: LocalMember, sight: PageReading) -> None:
         state, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
         if member.mute:
             return  # the leader knows already; `Silences.heard` clears it when the member beats again

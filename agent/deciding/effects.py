@@ -65,7 +65,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendEvent:
     """Send this event to the leader."""
 
     event: Any
@@ -101,7 +101,7 @@ class MakeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Conceal:
+class HideTraceback:
     """Do not show this traceback in the output: the member's failure report carries it."""
 
     member: str
@@ -109,7 +109,7 @@ class Conceal:
 
 
 @dataclass(frozen=True, slots=True)
-class Testify:
+class TakeStacks:
     """Take the stacks of a member that has stopped beating. Answered by Stood.
 
     `age_s` and `heard_at` come back in the answer: a beat in between changes the member's `heard_at`, and the
@@ -136,6 +136,6 @@ class Count:
 
 
 Effect = (
-    Push | Form | Spawn | Run | Command | Keep | Tell | Adopt | Ended | Dismiss | MakeRoom | Conceal
-    | Testify | Note | Count
+    Push | Form | Spawn | Run | Command | Keep | SendEvent | Adopt | Ended | Dismiss | MakeRoom
+    | HideTraceback | TakeStacks | Note | Count
 )  # fmt: skip

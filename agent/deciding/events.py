@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.judging import Reading, Tick
 
 if TYPE_CHECKING:
-    from agent.deciding.progress import Sight
+    from agent.deciding.progress import PageReading
     from controlplane.core.records.model import Standing
     from holdfast.ipc.frames import Message
     from holdfast.ipc.messages.rank import Hello, RankMessage
@@ -86,7 +86,7 @@ class Stood:
 class Looked:
     """All progress pages were read. A rank that is missing here has no page, or no mark on it yet."""
 
-    sights: dict[str, Sight]
+    sights: dict[str, PageReading]
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class NodeState:
 
     def tell(self, event: events.Event) -> None:
         """Send the leader an event."""
-        self._out.append(fx.Tell(event))
+        self._out.append(fx.SendEvent(event))
 
     def failed(self, job: str, member: str, failure: Failure) -> None:
         """Report to the leader that an order about a member could not be carried out."""

@@ -44,7 +44,7 @@ class HangLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PageReading:
     """What a rank's progress page shows. `since`: the time of its last mark, in s on the clock of `now`."""
 
     member: str
@@ -123,7 +123,7 @@ class ProgressWatch:
                 rank.pardon_s += gap
         self._now = now
 
-    def look(self, sight: Sight, told: bool) -> Stalled | Resumed | None:
+    def look(self, sight: PageReading, told: bool) -> Stalled | Resumed | None:
         """Take one look at a rank and return what changed. `told`: it has been reported as stalled
         already."""
         rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
@@ -137,7 +137,7 @@ class ProgressWatch:
             return None
         return Stalled(sight.member, sight.activity, age_s, limit_s) if stalled else Resumed(sight.member)
 
-    def limit_s(self, sight: Sight) -> float:
+    def limit_s(self, sight: PageReading) -> float:
         """How long the rank's current activity may take, in s; infinity when it is not judged.
 
         The script's own limit goes first; then max(floor, factor * usual time)."""

@@ -220,7 +220,7 @@ class Ranks:
             exception=raised.exception[:200],
             traceback=raised.traceback[-_TEXT_MAX:],
         )
-        self._state.do(fx.Conceal(member.name, failure.traceback))
+        self._state.do(fx.HideTraceback(member.name, failure.traceback))
         if member.status.failure is None:
             self._state.update(member, phase=MemberPhase.RAISED, failure=failure)
 

@@ -55,7 +55,7 @@ class Silences:
         if member is None or not member.alive or _is_free(member):
             return
         self._state.count("silent")
-        self._state.do(fx.Testify(member.name, effect.age_s, member.heard_at))
+        self._state.do(fx.TakeStacks(member.name, effect.age_s, member.heard_at))
 
     def stood(self, event: Stood) -> None:
         """Decide by the stack report: ask the leader about the member, or kill it."""

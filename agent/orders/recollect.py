@@ -30,7 +30,7 @@ class _Span(NamedTuple):
     nbytes: int
 
 
-class Recollection:
+class MemoryChunks:
     """Looks for the chunks of one checkpoint in memory. Close it: it keeps arenas open."""
 
     def __init__(self, paths: Paths, manifest: Manifest) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agent.orders.context import Context, OrderKind, log, said
-from agent.orders.recollect import Recollection
+from agent.orders.recollect import MemoryChunks
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import collect, load, mirroring, scrub
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
@@ -61,7 +61,7 @@ class Upkeep:
         store = context.storages.open(spec.storage).slowed(pacing.scrubs)
         mirror = context.storages.open(spec.mirror) if spec.mirror else None
         manifest, repaired = self._manifest(order, store, mirror)
-        with contextlib.closing(Recollection(context.paths, manifest)) as memory:
+        with contextlib.closing(MemoryChunks(context.paths, manifest)) as memory:
             done = scrub.scrub(store, manifest, mirror, memory, context.stop)
         self._count(spec.job, done, repaired)
         if mirror is not None and not done.failed:

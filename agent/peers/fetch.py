@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from agent.peers.blocks import SnapshotInfo
     from agent.peers.copies import KeptCopies
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
     from holdfast.ipc.arena import Arena, SlotWriter
 
 _ANY_STEP = 1 << 62
@@ -51,7 +51,7 @@ class Fetches:
         incarnation: int,
         tell: Callable[[events.Event], None],
         loaded: Callable[[str], None],
-        access: Access | None = None,
+        access: ClientCredentials | None = None,
     ) -> None:
         self._access = access
         self._copies, self._room, self._pool = copies, room, pool

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from agent.peers.blocks import SnapshotInfo
     from agent.peers.offer import Offer
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
     from controlplane.core.records.model import Partner
 
 _BACKOFF_S = (0.25, 30.0)
@@ -70,7 +70,7 @@ class Pushes:
         *,
         vouch: Callable[[SnapshotInfo], None],
         linger_s: float = LINGER_S,
-        access: Access | None = None,
+        access: ClientCredentials | None = None,
     ) -> None:
         self._access = access
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count

@@ -19,7 +19,7 @@ from agent.peers import wire
 from agent.peers.blocks import PeerError, blocks, check, check_member, digest, places
 from agent.peers.rights import NotYours, Rights, may_change, may_read, owner_of
 from agent.peers.threads import in_thread, undo
-from controlplane.access.guard import AccessGuard, Sparing, calling
+from controlplane.access.guard import AccessGuard, LogLimiter, calling
 from controlplane.access.tls import LIMITS, listen
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.peers.copies import KeptCopies
     from agent.peers.filling import Receiving
     from agent.peers.own import Own
-    from controlplane.access.authentication import Asks
+    from controlplane.access.authentication import Authenticator
     from controlplane.access.tls import TlsFiles
 
 STREAMS_MAX = 8
@@ -86,12 +86,12 @@ class PeerServer:
         timeout_s: float,
         count: Callable[[str, int], None],
         *,
-        asks: Asks,
+        asks: Authenticator,
         tls: TlsFiles,
         rights: Rights = Rights(),  # noqa: B008 - it is frozen
     ) -> None:
         self._asks, self._tls, self._rights = asks, tls, rights
-        self._telling = Sparing()
+        self._telling = LogLimiter()
         self._copies, self._own = copies, own
         self._pool, self._timeout_s, self._count = pool, timeout_s, count
         self._putting: dict[str, _Put] = {}

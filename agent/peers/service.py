@@ -18,8 +18,8 @@ from agent.peers.rights import Rights, job_of
 from agent.peers.server import PeerServer
 from agent.peers.threads import in_thread, nice_pool
 from agent.peers.vouching import Vouches
-from controlplane.access.authentication import asks_of
-from controlplane.access.client_credentials import Access
+from controlplane.access.authentication import authenticator_of
+from controlplane.access.client_credentials import ClientCredentials
 from controlplane.settings import check_exposed
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Peers:
         loaded: Callable[[str], None],
     ) -> None:
         self._settings, self._paths, self._host, self._status = settings, paths, host, status
-        access = Access.of(settings).to(settings.tls_peer_name)
+        access = ClientCredentials.of(settings).to(settings.tls_peer_name)
         timeout_s = settings.peer_timeout_s
         self._pool, self._fetching = nice_pool(2, "peers"), ThreadPoolExecutor(1, "fetch")
         self._kept = KeptCopies(paths.copies)
@@ -64,7 +64,7 @@ class Peers:
             self._pool,
             timeout_s,
             self._count,
-            asks=asks_of(settings.cluster, settings, certificates=access.files.verifies),
+            asks=authenticator_of(settings.cluster, settings, certificates=access.files.verifies),
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
         )

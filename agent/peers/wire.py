@@ -19,7 +19,7 @@ from controlplane.wire import peer_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
 
 SERVICE = "holdfast.peer.v1.Peer"
 MESSAGE_BYTES_MAX = 4 << 20
@@ -173,7 +173,7 @@ class PeerCalls:
         )
 
 
-def channel(address: str, access: Access | None = None) -> Any:
+def channel(address: str, access: ClientCredentials | None = None) -> Any:
     """A channel to another agent's peer service. Raises SettingsError: see Access.channel."""
     return (access or plain()).channel(address, OPTIONS)
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.callers import ANYONE, Caller, Unknown, from_certificate
+from controlplane.access.callers import ANYONE, Caller, Unauthenticated, from_certificate
 from controlplane.access.certificates import Unreadable, facts
 from controlplane.access.denials import DenyList
 
@@ -23,7 +23,7 @@ _BEARER = "Bearer "
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Credentials:
     """An authenticated caller, and the credentials that prove who it is."""
 
     caller: Caller
@@ -32,12 +32,12 @@ class Shown:
     ends_s: float = math.inf  # when the certificate expires, Unix time; infinity: it showed none
 
 
-NOBODY_ASKED = Shown(ANYONE)
+UNAUTHENTICATED = Credentials(ANYONE)
 """What every caller gets where nobody is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class Authenticator:
     """What a port demands of its callers. Without `certificates` and `tokens` it accepts everybody.
 
     `certificates`: the connection must have one. `tokens`: a call may carry a token, which then says who
@@ -52,16 +52,16 @@ class Asks:
 
     def who(
         self, metadata: Sequence[tuple[str, Any]], peer: Mapping[str, Sequence[bytes]], now_s: float
-    ) -> Shown:
+    ) -> Credentials:
         """Return who calls, from the call's metadata and grpc's auth context of the connection (`peer`).
 
         Raises Unknown when the credentials are missing or not accepted."""
         if not self.certificates and self.tokens is None:
-            return NOBODY_ASKED
+            return UNAUTHENTICATED
         shown = self._shown(_token(metadata), peer)
         self.refresh()
         if lost := self.lost(shown, now_s):
-            raise Unknown(lost)
+            raise Unauthenticated(lost)
         return shown
 
     def refresh(self) -> int:
@@ -69,7 +69,7 @@ class Asks:
         each change."""
         return sum(each.refresh() for each in (self.tokens, self.deny) if each is not None)
 
-    def lost(self, shown: Shown, now_s: float) -> str:
+    def lost(self, shown: Credentials, now_s: float) -> str:
         """Return why a caller that was accepted before may not stay, by the files as `refresh` read them
         last; "" when it may."""
         if now_s >= shown.ends_s:
@@ -82,32 +82,34 @@ class Asks:
                 return f"the rights of {shown.caller} have changed: come again"
         return self.deny.why(shown.caller, shown.serial) if self.deny is not None else ""
 
-    def _shown(self, token: str | None, peer: Mapping[str, Sequence[bytes]]) -> Shown:
+    def _shown(self, token: str | None, peer: Mapping[str, Sequence[bytes]]) -> Credentials:
         if token is not None and self.tokens is None:
-            raise Unknown("no tokens are taken here: come with a certificate alone (unset HOLDFAST_TOKEN)")
+            raise Unauthenticated(
+                "no tokens are taken here: come with a certificate alone (unset HOLDFAST_TOKEN)"
+            )
         if token is None and not self.certificates:
-            raise Unknown("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
+            raise Unauthenticated("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
         if token is not None and self.tokens is not None:
             digest = self.tokens.digest(token)
-            shown = Shown(self.tokens.whose(digest), digest)
+            shown = Credentials(self.tokens.whose(digest), digest)
         else:
-            shown = Shown(from_certificate(self.cluster, peer, subjects=self.subjects))
+            shown = Credentials(from_certificate(self.cluster, peer, subjects=self.subjects))
         return self._certified(shown, peer) if self.certificates else shown
 
-    def _certified(self, shown: Shown, peer: Mapping[str, Sequence[bytes]]) -> Shown:
+    def _certified(self, shown: Credentials, peer: Mapping[str, Sequence[bytes]]) -> Credentials:
         try:
             found = facts(b"".join(peer.get("x509_pem_cert", ())))
         except Unreadable as error:
-            raise Unknown(f"the certificate of {shown.caller} cannot be read: {error}") from error
+            raise Unauthenticated(f"the certificate of {shown.caller} cannot be read: {error}") from error
         return replace(shown, serial=found.serial, ends_s=found.ends_s)
 
 
-def asks_of(
+def authenticator_of(
     cluster: str, settings: PortSettings, *, certificates: bool, tokens: Tokens | None = None
-) -> Asks:
+) -> Authenticator:
     """Return what a daemon's ports demand, by its settings. Raises SettingsError on an invalid deny list."""
     deny = DenyList(settings.deny_list) if settings.deny_list else None
-    return Asks(cluster, certificates, tokens, settings.tls_own_authority, deny)
+    return Authenticator(cluster, certificates, tokens, settings.tls_own_authority, deny)
 
 
 def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:

@@ -34,7 +34,7 @@ class CallerRole(StrEnum):
     VIEWER = "viewer"
 
 
-class Unknown(Exception):
+class Unauthenticated(Exception):
     """The credentials do not show who calls. The message says which ones to bring."""
 
 
@@ -74,12 +74,12 @@ def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subje
     uris = [uri.decode("ascii", "replace") for uri in peer.get("peer_uri", ())]
     ours = [uri for uri in uris if uri.startswith(f"{SCHEME}://")]
     if len(ours) > 1:
-        raise Unknown(f"the certificate names {len(ours)} {SCHEME}:// URIs: give it one")
+        raise Unauthenticated(f"the certificate names {len(ours)} {SCHEME}:// URIs: give it one")
     if ours:
         return _from_uri(cluster, ours[0])
     subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
     if not subjects:
-        raise Unknown(
+        raise Unauthenticated(
             f"the certificate {subject!r:.200} has no URI of ours, and others may have certificates of its "
             f"authority: give it the URI {SCHEME}://{cluster}/ROLE/NAME; or, where that authority signs for "
             "this cluster alone, start this daemon with --tls-own-authority"
@@ -93,13 +93,13 @@ def _from_uri(cluster: str, uri: str) -> Caller:
     try:
         of, path = _parts(bare)
     except ValueError as error:
-        raise Unknown(f"the certificate's URI {uri!r:.200} is none ({error}): {mend}") from error
+        raise Unauthenticated(f"the certificate's URI {uri!r:.200} is none ({error}): {mend}") from error
     words = path.split("/")
     if of != cluster:
-        raise Unknown(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
+        raise Unauthenticated(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
     jobs = _jobs(uri, query) if asks else []
     if len(words) != 3:
-        raise Unknown(f"the certificate's URI {uri!r:.200} says no role and name: {mend}")
+        raise Unauthenticated(f"the certificate's URI {uri!r:.200} says no role and name: {mend}")
     return caller(words[1], words[2], jobs, f"certificate {words[2]}")
 
 
@@ -116,7 +116,7 @@ def _jobs(uri: str, query: str) -> list[str]:
     An empty query or name is refused: it was meant to restrict the caller, and would restrict nothing."""
     pairs = [word.partition("=") for word in query.split("&")]
     if any(key != "job" or not job for key, _, job in pairs):
-        raise Unknown(
+        raise Unauthenticated(
             f"the certificate's URI {uri!r:.200} restricts it to no job by name (is a variable of its "
             "template unset?): give each as ?job=NAME&job=NAME, or no '?' at all for every job"
         )
@@ -125,13 +125,13 @@ def _jobs(uri: str, query: str) -> list[str]:
 
 def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
     if any(odd in subject for odd in '\\"+\n'):
-        raise Unknown(
+        raise Unauthenticated(
             f"the certificate's subject {subject!r:.200} can be read in two ways: give it a URI instead"
         )
     units = re.findall(r"(?:^|,)OU=([^,=+]*)(?=,|$)", subject)
     names = [name.decode("utf-8", "replace") for name in peer.get("x509_common_name", ())]
     if len(units) != 1 or len(names) != 1:
-        raise Unknown(
+        raise Unauthenticated(
             f"the certificate {subject!r:.200} says no role: give it the URI {SCHEME}://CLUSTER/ROLE/NAME, "
             f"or one OU that is its role ({', '.join(CallerRole)}) and one CN that is its name"
         )
@@ -141,12 +141,12 @@ def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
 def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
     """Return a caller made of these words. Raises Unknown when one of them is invalid."""
     if role not in tuple(CallerRole):
-        raise Unknown(f"{role!r:.80} is no role: there are {', '.join(CallerRole)}")
+        raise Unauthenticated(f"{role!r:.80} is no role: there are {', '.join(CallerRole)}")
     begins = name.removesuffix(ANY) if role == CallerRole.AGENT and name != ANY else name
     named = [] if (role, name) == (CallerRole.AGENT, ANY) else [("name", begins)]
     for kind, word in (*named, *(("job", job) for job in jobs)):
         if not NAME.fullmatch(word):
-            raise Unknown(
+            raise Unauthenticated(
                 f"the {kind} {word!r:.80} will not do: letters, digits, '.', '_' and '-', 63 at most"
             )
     return Caller(CallerRole(role), name, tuple(jobs), by)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClientCredentials:
     """Credentials for calls. The token's file is read again for every call."""
 
     files: TlsFiles
@@ -28,7 +28,7 @@ class Access:
     private: bool = False  # no token is sent
 
     @classmethod
-    def of(cls, settings: CallerSettings) -> Access:
+    def of(cls, settings: CallerSettings) -> ClientCredentials:
         """Return the credentials that settings name. Raises SettingsError when a file cannot be read."""
         if settings.private:
             return plain()
@@ -36,9 +36,9 @@ class Access:
         access.metadata()
         return access
 
-    def to(self, name: str) -> Access:
+    def to(self, name: str) -> ClientCredentials:
         """Return credentials for servers whose certificates carry `name`: our certificate, no token."""
-        return Access(self.files, "", name, self.insecure, True)
+        return ClientCredentials(self.files, "", name, self.insecure, True)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
         """Return a channel to host:port. SettingsError when it would be plaintext to another machine."""
@@ -55,6 +55,6 @@ class Access:
         return (("authorization", f"Bearer {token}"),) if token else ()
 
 
-def plain() -> Access:
+def plain() -> ClientCredentials:
     """Return no credentials: for a private cluster on loopback."""
-    return Access(TlsFiles(), private=True)
+    return ClientCredentials(TlsFiles(), private=True)

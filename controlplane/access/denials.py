@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.access.callers import ANY, CallerRole
-from controlplane.access.file_watch import Reread
+from controlplane.access.file_watch import ReloadedFile
 from controlplane.settings import NAME, SettingsError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class DenyList:
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises SettingsError that names the invalid line."""
-        self._file = Reread(path, _read, "deny list")
+        self._file = ReloadedFile(path, _read, "deny list")
 
     def refresh(self) -> int:
         """Read the file again if it has changed. Return a number that grows with each change."""

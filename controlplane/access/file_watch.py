@@ -26,7 +26,7 @@ def signature(path: str | Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-class Reread(Generic[T]):
+class ReloadedFile(Generic[T]):
     """What `read` makes of the file at `path`. `what` names the content in the log. `version` starts at 1 and
     grows with each change that is taken."""
 

@@ -19,15 +19,15 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from controlplane.access.authentication import NOBODY_ASKED
-from controlplane.access.callers import ANYONE, Caller, Unknown
+from controlplane.access.authentication import UNAUTHENTICATED
+from controlplane.access.callers import ANYONE, Caller, Unauthenticated
 from controlplane.access.roles import RULES, Rule
 from controlplane.access.streams import OpenStreams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from controlplane.access.authentication import Asks, Shown
+    from controlplane.access.authentication import Authenticator, Credentials
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def calling() -> Caller:
     return _calling.get()
 
 
-class Sparing:
+class LogLimiter:
     """Limits the lines logged per second (a token bucket): endless refusals must not fill the disk."""
 
     def __init__(self, per_s: float = TOLD_PER_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,7 +82,7 @@ class AccessGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has
 
     def __init__(
         self,
-        asks: Asks,
+        asks: Authenticator,
         denied: Callable[[str, str, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -98,7 +98,7 @@ class AccessGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has
             return None
         return _guarded(handler, _Door(self, details.method, details.invocation_metadata or ()))
 
-    def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Shown:
+    def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Credentials:
         """Return who calls. Raises Unknown when the credentials are missing or not accepted."""
         return self._asks.who(metadata, context.auth_context(), self._clock())
 
@@ -116,7 +116,7 @@ class _Door:
     method: str
     metadata: Sequence[tuple[str, Any]]
 
-    async def enter(self, context: Any) -> tuple[Rule, Shown]:
+    async def enter(self, context: Any) -> tuple[Rule, Credentials]:
         """Return rule and caller, if the caller's role may call the method; else end the call."""
         try:
             rule, shown = self._judge(context)
@@ -126,7 +126,7 @@ class _Door:
         _calling.set(shown.caller)
         return rule, shown
 
-    async def take(self, context: Any, handler: Any, data: bytes) -> tuple[Any, Rule, Shown]:
+    async def take(self, context: Any, handler: Any, data: bytes) -> tuple[Any, Rule, Credentials]:
         """Return request, rule and caller, if the caller may call for this job; else end the call.
 
         The request's bytes are parsed only once the caller's role is accepted."""
@@ -144,12 +144,12 @@ class _Door:
             raise
         return request, rule, shown
 
-    async def watch(self, context: Any, shown: Shown, answering: Coroutine[Any, Any, Any]) -> Any:
+    async def watch(self, context: Any, shown: Credentials, answering: Coroutine[Any, Any, Any]) -> Any:
         """Answer a stream for as long as its caller may stay, then end the call with the reason.
 
         When the caller loses its credentials, streams.py cancels this task and sets `stream.lost`. A
         cancellation without that reason comes from grpc and goes on."""
-        if shown is NOBODY_ASKED:
+        if shown is UNAUTHENTICATED:
             return await answering
         reply = None
         with self.guard.streams.opened(shown) as stream:
@@ -163,15 +163,15 @@ class _Door:
             await self.guard.deny(context, lost)
         return reply
 
-    def _judge(self, context: Any) -> tuple[Rule, Shown]:
+    def _judge(self, context: Any) -> tuple[Rule, Credentials]:
         rule = RULES.get(self.method)
         if rule is None:
             raise _denied(f"{self.method:.200} is nobody's to call")
         if rule.public:
-            return rule, NOBODY_ASKED
+            return rule, UNAUTHENTICATED
         try:
             shown = self.guard.who(self.metadata, context)
-        except Unknown as unknown:
+        except Unauthenticated as unknown:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
         permit(rule, shown.caller, self.method)
         return rule, shown

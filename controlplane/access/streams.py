@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from controlplane.access.authentication import Asks, Shown
+    from controlplane.access.authentication import Authenticator, Credentials
 
 RECHECK_S = 1.0
 """Seconds between two looks at the files and at the clock."""
@@ -25,7 +25,7 @@ AT_ONCE = 500
 class OpenStream:
     """One open stream. `lost`: why its caller may not stay; "" while it may."""
 
-    def __init__(self, shown: Shown, task: asyncio.Task[object] | None) -> None:
+    def __init__(self, shown: Credentials, task: asyncio.Task[object] | None) -> None:
         self.shown, self.lost = shown, ""
         self._task = task
 
@@ -39,14 +39,14 @@ class OpenStream:
 class OpenStreams:
     """Watches the open streams of one port, while there are any. `clock` is Unix time in s."""
 
-    def __init__(self, asks: Asks, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, asks: Authenticator, clock: Callable[[], float] = time.time) -> None:
         self._asks, self._clock = asks, clock
         self._open: set[OpenStream] = set()
         self._next_s = math.inf  # when the next certificate expires, Unix time
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def opened(self, shown: Shown) -> Iterator[OpenStream]:
+    def opened(self, shown: Credentials) -> Iterator[OpenStream]:
         """Watch a stream of this caller, which runs in the current task, until the context ends."""
         stream = OpenStream(shown, asyncio.current_task())
         self._open.add(stream)

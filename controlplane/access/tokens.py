@@ -11,8 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from controlplane.access.callers import Caller, Unknown, caller
-from controlplane.access.file_watch import Reread
+from controlplane.access.callers import Caller, Unauthenticated, caller
+from controlplane.access.file_watch import ReloadedFile
 from controlplane.settings import SettingsError
 
 VARIABLE = "HOLDFAST_TOKEN"
@@ -32,7 +32,7 @@ class Tokens:
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises SettingsError that names the invalid line."""
-        self._file = Reread(path, _read, "tokens")
+        self._file = ReloadedFile(path, _read, "tokens")
 
     def who(self, token: str) -> Caller:
         """Return the caller with this token. Raises Unknown."""
@@ -50,7 +50,7 @@ class Tokens:
             if hmac.compare_digest(known, digest):
                 found = whose
         if found is None:
-            raise Unknown("the token is none of this cluster's: ask an operator for one")
+            raise Unauthenticated("the token is none of this cluster's: ask an operator for one")
         return found
 
     def refresh(self) -> int:
@@ -92,7 +92,7 @@ def _line(where: str, words: list[str]) -> tuple[bytes, Caller]:
     jobs = words[3].split(",") if len(words) > _WORDS else []
     try:
         return bytes.fromhex(digest[1]), caller(words[0], words[1], jobs, f"token of {words[1]}")
-    except Unknown as error:
+    except Unauthenticated as error:
         raise SettingsError(f"{where}: {error}") from error
 
 

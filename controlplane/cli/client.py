@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
 
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
     from controlplane.core.records.model import CheckpointRecord, JobSpec
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -45,7 +45,9 @@ class AdminClient:
 
     `access`: the credentials to show; None: those from the environment. `timeout_s` holds for each call."""
 
-    def __init__(self, coordinators: str, timeout_s: float = 5.0, access: Access | None = None) -> None:
+    def __init__(
+        self, coordinators: str, timeout_s: float = 5.0, access: ClientCredentials | None = None
+    ) -> None:
         self._addresses = addresses(coordinators)
         self._timeout_s = timeout_s
         self._access = access or access_of()

@@ -50,11 +50,11 @@ def exec_(values: argparse.Namespace) -> int:
         raise UsageError(f"no command given: {USAGE}")
     _check_names(values)
     _take_interpreter(command)
-    from holdfast.launch.errand import Errand
+    from holdfast.launch.errand import EndPolicy
     from holdfast.launch.launcher import serve
 
     folder = Path(values.run_dir) / values.cluster / values.node
-    return serve(folder, values.orphan_timeout_s, Errand(values.job, values.grace_s), values.log_format)
+    return serve(folder, values.orphan_timeout_s, EndPolicy(values.job, values.grace_s), values.log_format)
 
 
 def _flags(parser: Parser) -> None:

@@ -253,14 +253,14 @@ def _drive(m: ClusterState, job: Job) -> None:
         PHASES[job.phase](m, job)
         if job.phase is not before or job.recovery.unjudged:
             m.touch(job)
-        hangs.tend(m, job)
-        saving.tend(m, job)
-        pausing.tend(m, job)
-        resizing.tend(m, job)
+        hangs.reconcile(m, job)
+        saving.reconcile(m, job)
+        pausing.reconcile(m, job)
+        resizing.reconcile(m, job)
         draining.tidy(m, job)
-        spares.tend(m, job)
-        replica_holders.tend(m, job)
-        leftovers.tend(m, job)
+        spares.reconcile(m, job)
+        replica_holders.reconcile(m, job)
+        leftovers.reconcile(m, job)
     members.kill_zombies(m, job)
 
 

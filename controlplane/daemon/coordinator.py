@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from controlplane.access.authentication import asks_of
+from controlplane.access.authentication import authenticator_of
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
 from controlplane.core.records.timing import CoreSettings
@@ -47,7 +47,7 @@ from holdfast.logs import set_up
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from controlplane.access.authentication import Asks
+    from controlplane.access.authentication import Authenticator
     from controlplane.settings import CoordinatorSettings
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         tls = TlsFiles() if settings.private else TlsFiles.of(settings)
         tokens = Tokens(settings.tokens) if settings.tokens and not settings.private else None
         _warn_open(settings, tls, tokens)
-        asks = asks_of(settings.cluster, settings, certificates=tls.verifies, tokens=tokens)
+        asks = authenticator_of(settings.cluster, settings, certificates=tls.verifies, tokens=tokens)
         server = Server(front, host, port, tls, asks)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
@@ -192,7 +192,7 @@ async def _start_page(
     settings: CoordinatorSettings,
     front: ServerContext,
     tls: TlsFiles,
-    asks: Asks,
+    asks: Authenticator,
     stack: contextlib.AsyncExitStack,
 ) -> str:
     """Serve the status page. Return its URL; "" when it is not wanted."""

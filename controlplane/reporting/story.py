@@ -66,7 +66,7 @@ TIMELINE_MAX = 40
 
 
 @dataclass(slots=True)
-class Story:
+class IncidentReport:
     """What is known of one incident."""
 
     job: str
@@ -100,14 +100,14 @@ class Story:
         return {name: float(span) for name, span in self.incident.get("phases_s", ())}
 
 
-class Teller:
+class ReportBuilder:
     """Takes the journal's lines in order, and keeps what they say about incidents."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, int], Story] = {}
-        self._open: dict[str, Story] = {}
+        self.found: dict[tuple[str, int], IncidentReport] = {}
+        self._open: dict[str, IncidentReport] = {}
 
-    def hear(self, line: Line) -> Story | None:
+    def hear(self, line: Line) -> IncidentReport | None:
         """Take one line. Returns the incident that it belongs to; None when there is none."""
         body = line["body"]
         job = job_of(body)
@@ -126,14 +126,14 @@ class Teller:
             self._open.pop(job, None)
         return story
 
-    def _judged(self, line: Line) -> Story:
+    def _judged(self, line: Line) -> IncidentReport:
         body = line["body"]
         story = self._story(body["verdict"]["job"], body["incident"], line["wall_s"])
         story.verdict, story.plan = body["verdict"], body["plan"]
         self._open[story.job] = story
         return story
 
-    def _changed(self, line: Line) -> Story:
+    def _changed(self, line: Line) -> IncidentReport:
         incident = line["body"]["incident"]
         story = self._story(incident["job"], incident["id"], line["wall_s"])
         story.incident, story.verdict, story.plan = incident, incident["verdict"], incident["plan"]
@@ -142,7 +142,7 @@ class Teller:
             self._open.pop(story.job, None)
         return story
 
-    def _outlived(self, line: Line) -> Story | None:
+    def _outlived(self, line: Line) -> IncidentReport | None:
         """Close an incident whose leader ended before it was over; its further phases are not known."""
         story = self._open.pop(line["body"]["subject"], None)
         if story is not None:
@@ -151,19 +151,19 @@ class Teller:
             story.lines.append((line["wall_s"], headline(line["body"]["reason"])))
         return story
 
-    def _story(self, job: str, number: int, wall_s: float) -> Story:
-        return self.found.setdefault((job, number), Story(job, number, wall_s))
+    def _story(self, job: str, number: int, wall_s: float) -> IncidentReport:
+        return self.found.setdefault((job, number), IncidentReport(job, number, wall_s))
 
 
-def stories(lines: Iterable[Line]) -> list[Story]:
+def stories(lines: Iterable[Line]) -> list[IncidentReport]:
     """Return all incidents in the lines, oldest first."""
-    teller = Teller()
+    teller = ReportBuilder()
     for line in lines:
         teller.hear(line)
     return list(teller.found.values())
 
 
-def told(story: Story) -> str:
+def told(story: IncidentReport) -> str:
     """Return the report of an incident as text for people."""
     parts = [_title(story), _happened(story), _evidence(story), _done(story), _cost(story)]
     if story.lines:
@@ -171,7 +171,7 @@ def told(story: Story) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def as_json(story: Story) -> dict[str, Any]:
+def as_json(story: IncidentReport) -> dict[str, Any]:
     """Return the report of an incident for programs. Times are Unix times, spans in s."""
     return {
         "job": story.job,
@@ -198,14 +198,14 @@ def as_json(story: Story) -> dict[str, Any]:
     }
 
 
-def _title(story: Story) -> str:
+def _title(story: IncidentReport) -> str:
     ending = "it goes on" if story.outcome == "open" else story.outcome
     begun = f"{datetime.fromtimestamp(story.begun_s):%Y-%m-%d %H:%M:%S}"
     what = "planned change" if story.planned else "incident"
     return f"{what} {story.id} of job {story.job}, {begun}: {ending}"
 
 
-def _sentence(story: Story) -> str:
+def _sentence(story: IncidentReport) -> str:
     verdict = story.verdict
     cause = CAUSES.get(verdict["cause"], verdict["cause"].replace("_", " "))
     moment = repeating.moment(verdict["step"])
@@ -213,22 +213,22 @@ def _sentence(story: Story) -> str:
     return f"{who} {cause}{moment}"
 
 
-def _happened(story: Story) -> str:
+def _happened(story: IncidentReport) -> str:
     return f"What happened: {_sentence(story)}."
 
 
-def _evidence(story: Story) -> str:
+def _evidence(story: IncidentReport) -> str:
     rows = [headline(row) for row in story.verdict["evidence"]]
     return "Evidence:\n" + "\n".join(f"  {row}" for row in rows) if rows else "Evidence: none was kept."
 
 
-def done(story: Story) -> str:
+def done(story: IncidentReport) -> str:
     """Describe in a sentence what was done about it."""
     strategy = str(story.plan["strategy"])
     return STRATEGIES.get(strategy, strategy.replace("_", " "))
 
 
-def _done(story: Story) -> str:
+def _done(story: IncidentReport) -> str:
     plan = story.plan
     rows = [f"What was done: {done(story)}."]
     if plan["reason"]:
@@ -245,7 +245,7 @@ def _done(story: Story) -> str:
     return "\n".join(rows)
 
 
-def _cost(story: Story) -> str:
+def _cost(story: IncidentReport) -> str:
     spans = story.phases_s
     if not spans:
         return "What it cost: not known yet."
@@ -256,15 +256,15 @@ def _cost(story: Story) -> str:
     return "\n".join(rows)
 
 
-def _started_again(story: Story) -> bool:
+def _started_again(story: IncidentReport) -> bool:
     return story.plan.get("strategy") == repeating.RELAUNCH
 
 
-def _again(story: Story) -> str:
+def _again(story: IncidentReport) -> str:
     return repeating.again(str(story.plan.get("strategy", "")), story.incident.get("lost_steps", 0))
 
 
-def _phase(story: Story, name: str) -> str:
+def _phase(story: IncidentReport, name: str) -> str:
     if _started_again(story) and name in _PLAIN_PHASES:
         return _PLAIN_PHASES[name]
     return PHASES.get(name, name.replace("_", " "))

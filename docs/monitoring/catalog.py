@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.daemon.metrics_table import FAMILIES
-from controlplane.daemon.telemetry.counters import FastCounter, Spread
+from controlplane.daemon.telemetry.counters import FastCounter, FastHistogram
 from controlplane.daemon.telemetry.metrics import LOST, Metrics
 
 PAGE = """# Metrics
@@ -56,7 +56,7 @@ def coordinator() -> list[Entry]:
     entries = []
     registry: Any = Metrics("0").registry  # no public interface gives the labels of empty metrics
     labels = {
-        name: each.labels if isinstance(each, FastCounter | Spread) else each._labelnames
+        name: each.labels if isinstance(each, FastCounter | FastHistogram) else each._labelnames
         for each, names in registry._collector_to_names.items()
         for name in names
     }

@@ -31,7 +31,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class Deletion:
     """A file that is to be deleted. `size` in bytes."""
 
     name: str
@@ -48,10 +48,10 @@ class CollectionPlan:
 
     job: str
     removed: tuple[str, ...]
-    manifests: tuple[Doomed, ...]
+    manifests: tuple[Deletion, ...]
     bases: tuple[str, ...]  # deleted as a whole
-    chunks: tuple[Doomed, ...]
-    drafts: tuple[Doomed, ...]
+    chunks: tuple[Deletion, ...]
+    drafts: tuple[Deletion, ...]
     kept: tuple[str, ...]
     blocked: str = ""
     seen: frozenset[str] = frozenset()  # manifests, pending manifests and parts that it was made from
@@ -294,11 +294,11 @@ def _chunk(entry: StoredFile) -> tuple[str, str] | None:
     return names.split_chunk("/".join(entry.name.split("/")[-2:]))
 
 
-def _doomed(folder: str, entries: Iterable[StoredFile]) -> tuple[Doomed, ...]:
-    return tuple(Doomed(f"{folder}/{entry.name}", entry.size) for entry in entries)
+def _doomed(folder: str, entries: Iterable[StoredFile]) -> tuple[Deletion, ...]:
+    return tuple(Deletion(f"{folder}/{entry.name}", entry.size) for entry in entries)
 
 
-def _delete(store: Store, doomed: Sequence[Doomed], held: lease.CollectorLease) -> int:
+def _delete(store: Store, doomed: Sequence[Deletion], held: lease.CollectorLease) -> int:
     """Delete these files. Returns the bytes they had."""
     with ThreadPoolExecutor(_DELETERS, "collect") as pool:
         for start in range(0, len(doomed), _RENEW_EVERY):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import gradients, habits
-from holdfast.clean.habits import Habits
+from holdfast.clean.habits import StepPattern
 from holdfast.clean.owned import Owned
 from holdfast.clean.unowned import Unowned, owned_parameters
 from holdfast.state import built, modes, randomness, wrapped
@@ -45,7 +45,7 @@ class Guard:
         self._hooks: list[Any] = []
         self._unowned = Unowned(tracked)
         self._owned = Owned()
-        self._habits = Habits()
+        self._habits = StepPattern()
         self._uncleared = gradients.Uncleared()
         # State of the small objects at the anchor; None: one did not give its state.
         self._small: dict[str, Any] | None = {}

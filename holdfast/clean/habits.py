@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping
 
 
-class Habits:
+class StepPattern:
     """How each part of the state has moved in every whole step since `forget`.
 
     Parts are named `object.path`. The parts of a small object belong together: if one of them moves in every

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from holdfast.data import sampler, sampling
-from holdfast.data.seeding import Aside, Collated, FetchedBatch, Seeded, Tag, Wanted, WorkerInit
+from holdfast.data.seeding import Collated, FetchedBatch, PreservedGenerators, Seeded, Tag, Wanted, WorkerInit
 from holdfast.data.stateful import StateLoader, end_workers, is_maker
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
@@ -21,7 +21,7 @@ from holdfast.errors import SessionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.data.sampler import Course
+    from holdfast.data.sampler import BatchSchedule
     from holdfast.data.streams import SampleStreams
     from holdfast.data.taking import Batch
 
@@ -67,7 +67,7 @@ class Loader(Taking):
             generator=torch.Generator(),  # else each pass would draw from the script's generators
             **options,
         )
-        self._course: Course | None = None
+        self._course: BatchSchedule | None = None
         self._batches: Iterator[FetchedBatch] | None = None
         self._next = -1  # the step of the workers' next batch
 
@@ -84,19 +84,19 @@ class Loader(Taking):
         pull = functools.partial(self._pull, course, state.step)
         return self.take(course.parts, pull, whole=self._micro is None)
 
-    def _open(self, course: Course) -> None:
+    def _open(self, course: BatchSchedule) -> None:
         """Let the workers begin with this step. What they have fetched before is thrown away."""
         self._close()
         self._course = self._feed.course = course
         self._feed.step = self._state.step
         self._batches = iter(self._torch)
 
-    def _pull(self, course: Course, step: int, part: int) -> Any:
+    def _pull(self, course: BatchSchedule, step: int, part: int) -> Any:
         """Take one micro-batch, which is consumed from now on. Raises SessionError."""
         state = self._state
         if self._batches is None or course != self._course or state.step != step:
             raise SessionError(f"these micro-batches are those of step {step}: take them in that step")
-        with Aside():  # without workers, the data set draws random numbers here
+        with PreservedGenerators():  # without workers, the data set draws random numbers here
             fetched = next(self._batches)
         state.check_interrupted()
         if fetched.tag != (tag := Tag(course.generation, step, state.data_step, part)):
@@ -124,7 +124,7 @@ class _Feed:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.course: Course | None = None
+        self.course: BatchSchedule | None = None
         self.step = 0
 
     def __iter__(self) -> Iterator[Wanted]:

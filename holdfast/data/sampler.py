@@ -24,7 +24,7 @@ _NAME = "session.sampler"
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class BatchSchedule:
     """Which samples this rank has in every step, as long as none of these fields changes.
 
     - `share`: this rank's places in the global batch.
@@ -50,14 +50,16 @@ class Course:
             step += 1
 
 
-def course(streams: SampleStreams, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
+def course(
+    streams: SampleStreams, sizes: tuple[int, int, int], micro: int | None, caller: str
+) -> BatchSchedule:
     """This rank's course from the present step on. Raises SessionError."""
     state = streams.state
     order = streams.use(*sizes, caller=caller)
     share = streams.share(order.global_batch)
     parts = micro_batches(order.global_batch, state.layout.dp, micro)
     check_share(state, len(share), parts, order.global_batch, micro)
-    return Course(state.generation, order, share, parts, state.skipped, state.functions.base)
+    return BatchSchedule(state.generation, order, share, parts, state.skipped, state.functions.base)
 
 
 def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
@@ -112,7 +114,7 @@ class _Drawing:
 
     It cannot see what a step takes. So while the pass lives, each step counts as consuming its share."""
 
-    def __init__(self, streams: SampleStreams, course: Course) -> None:
+    def __init__(self, streams: SampleStreams, course: BatchSchedule) -> None:
         self._streams, self._state, self._course = streams, streams.state, course
         self._batches = course.batches(self._state.step)
         self._steps = self._state.step  # steps before this one have been drawn completely

@@ -118,7 +118,7 @@ def seed_all(seed: int, batch: int, sample: int) -> None:
         numpy.random.seed(value & 0xFFFFFFFF)
 
 
-class Aside:
+class PreservedGenerators:
     """A context that leaves the CPU's random generators as they were."""
 
     def __enter__(self) -> None:

@@ -19,7 +19,7 @@ from holdfast import coordinates
 from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import StreamPosition
-from holdfast.data.seeding import Aside, seed_all
+from holdfast.data.seeding import PreservedGenerators, seed_all
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
@@ -56,7 +56,7 @@ class StateLoader(Taking):
         self.check()
         rank_state = self._state
         self._streams.own(self._seed, self)
-        with Aside():
+        with PreservedGenerators():
             if self._samples is None or self._next != rank_state.step:
                 self._open()
             seed_all(self._seed, rank_state.data_step, rank_state.layout.dp_rank)

@@ -24,7 +24,7 @@ class Batch:
     seed: int
 
 
-class Parts:
+class MicroBatches:
     """An iterator with a length over the micro-batches of one step."""
 
     def __init__(self, count: int, pull: Callable[[int], Any]) -> None:
@@ -34,7 +34,7 @@ class Parts:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Parts:
+    def __iter__(self) -> MicroBatches:
         return self
 
     def __next__(self) -> Any:
@@ -50,7 +50,7 @@ class Taking:
 
     def __init__(self, streams: SampleStreams) -> None:
         self._streams, self._state = streams, streams.state
-        self._taken: Parts | None = None
+        self._taken: MicroBatches | None = None
         streams.watch(self)
 
     def check(self) -> None:
@@ -72,7 +72,7 @@ class Taking:
 
     def take(self, count: int, pull: Callable[[int], Any], *, whole: bool) -> Any:
         """This step's micro-batches, or its single batch if it is given `whole`."""
-        self._taken = parts = Parts(count, pull)
+        self._taken = parts = MicroBatches(count, pull)
         return next(parts) if whole else parts
 
     def begin(self) -> None:

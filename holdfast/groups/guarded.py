@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Awaited:
+class OpenOperations:
     """The futures that C++ may wait for. gloo's threads complete them; the agent client's thread gives them
     up."""
 
@@ -54,7 +54,7 @@ class Awaited:
 class _Operation:
     """One collective. `future` is what C++ waits for."""
 
-    def __init__(self, work: dist.Work, awaited: Awaited) -> None:
+    def __init__(self, work: dist.Work, awaited: OpenOperations) -> None:
         self._awaited, self._work = awaited, work
         # Groups kept alive for an operation that was given up, until it ends after all.
         self._groups: list[Any] = []
@@ -91,7 +91,7 @@ def _unwrap(outcome: torch.futures.Future[Any]) -> Any:
 class _Work(dist.Work):
     """What C++ holds of a collective."""
 
-    def __init__(self, work: dist.Work, awaited: Awaited) -> None:
+    def __init__(self, work: dist.Work, awaited: OpenOperations) -> None:
         super().__init__()
         self._work, self._awaited = work, awaited
         self._operation: _Operation | None = None
@@ -123,7 +123,7 @@ def _handed_on(name: str) -> Callable[..., _Work]:
 class GuardedGroup(dist.ProcessGroup):
     """A gloo group with the collectives that DDP uses: for gradients, its check of shapes, and buffers."""
 
-    def __init__(self, real: dist.ProcessGroup, awaited: Awaited) -> None:
+    def __init__(self, real: dist.ProcessGroup, awaited: OpenOperations) -> None:
         super().__init__(real.rank(), real.size())  # type: ignore[call-arg]  # not in torch's stubs
         self.real, self.awaited = real, awaited
 

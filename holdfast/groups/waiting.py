@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
 from holdfast.groups import torch_texts
-from holdfast.groups.guarded import Awaited, GuardedGroup
+from holdfast.groups.guarded import GuardedGroup, OpenOperations
 from holdfast.groups.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Waits:
 
     def __init__(self, broken: Callable[[], bool]) -> None:
         self._broken = broken
-        self.awaited = Awaited()
+        self.awaited = OpenOperations()
 
     def wait(self, work: dist.Work) -> Any:
         """Wait until the operation is over.

@@ -14,7 +14,7 @@ TERMINATED = 143
 
 
 @dataclass(slots=True)
-class Errand:
+class EndPolicy:
     """When a launcher ends by itself. `code` is the exit code so far.
 
     `over`: its job is over. `stopping`: SIGTERM has come."""

@@ -25,7 +25,7 @@ from holdfast.folders import FolderError, make_own
 from holdfast.ipc import traces
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.launch import linux
-from holdfast.launch.errand import ORPHANED, Errand
+from holdfast.launch.errand import ORPHANED, EndPolicy
 from holdfast.launch.processes import MemberProcess
 from holdfast.launch.zygote import Zygote
 
@@ -48,9 +48,9 @@ log = logging.getLogger("holdfast.launcher")
 class Launcher:
     """The processes of one node, and the one agent that controls them."""
 
-    def __init__(self, run_dir: Path, orphan_timeout_s: float, errand: Errand | None = None) -> None:
+    def __init__(self, run_dir: Path, orphan_timeout_s: float, errand: EndPolicy | None = None) -> None:
         self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
-        self.errand = errand or Errand()
+        self.errand = errand or EndPolicy()
         self.id = f"{uuid.uuid4().hex[:12]}-{os.getpid()}"
         self._processes: dict[str, MemberProcess] = {}
         self._by_pid: dict[int, MemberProcess] = {}
@@ -373,10 +373,10 @@ def main() -> None:
     )
     parser.add_argument("--log-format", default="text", choices=("text", "json"), help="of our log lines")
     arguments = parser.parse_args()
-    serve(arguments.run_dir, arguments.orphan_timeout_s, Errand(), arguments.log_format)
+    serve(arguments.run_dir, arguments.orphan_timeout_s, EndPolicy(), arguments.log_format)
 
 
-def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand, log_format: str = "text") -> int:
+def serve(run_dir: Path, orphan_timeout_s: float, errand: EndPolicy, log_format: str = "text") -> int:
     """Serve in this folder to the end. Returns the exit code; exits with the fix if it cannot."""
     logs.set_up(log_format, process="launcher")
     lock = _prepare(run_dir)

@@ -35,7 +35,7 @@ _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
 """The states of the sessions that have had an agent."""
 
 
-class Mistakes:
+class MisuseChecks:
     """Watches the script of one session."""
 
     def __init__(self, state: RankState, collectives: CollectiveProof) -> None:

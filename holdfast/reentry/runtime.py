@@ -21,7 +21,7 @@ from holdfast.reentry import snapshotting
 from holdfast.reentry.after_step import AfterStep
 from holdfast.reentry.checkpoint_requests import CheckpointRequests
 from holdfast.reentry.collectives import CollectiveProof
-from holdfast.reentry.misuse import Mistakes
+from holdfast.reentry.misuse import MisuseChecks
 from holdfast.snapshots.snapshot import SnapshotWriter
 from holdfast.state import functions
 from holdfast.state.tracked import TrackedState
@@ -50,7 +50,7 @@ class Runtime:
         self.anomalies = NumericAnomalies(state)
         self.reports = Reports()
         self.collectives = CollectiveProof(state)
-        self.mistakes = Mistakes(state, self.collectives)
+        self.mistakes = MisuseChecks(state, self.collectives)
         self.after_step = AfterStep(state)
         self.requests = CheckpointRequests(state)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.sdk")
 
 
-class Lane:
+class GpuCopier:
     """The way from one rank's GPU to the slots of its arena."""
 
     def __init__(self) -> None:

@@ -74,7 +74,7 @@ class SnapshotWriter:
         self._arena: Arena | None = None
         self._plan: plan.SnapshotPlan | None = None
         self._header = b""
-        self._lane = gpu.Lane()
+        self._lane = gpu.GpuCopier()
         self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
 
     @property

@@ -26,7 +26,7 @@ from tests.security.authority import CLUSTER, Authority
 from tests.security.serving import OPTIONS
 
 if TYPE_CHECKING:
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
     from tests.security.authority import Files
 
 OTHER = "other"
@@ -121,7 +121,7 @@ class Stage:
             return grpc.aio.secure_channel(address, credentials, options=OPTIONS)
         return self._access(caller, role).channel(address, OPTIONS)
 
-    def _access(self, caller: str, role: str) -> Access:
+    def _access(self, caller: str, role: str) -> ClientCredentials:
         name = "n9" if role == "agent" else "stranger"
         uri, file = f"holdfast://{CLUSTER}/{role}/{name}", f"{role}-{caller}"
         if caller == "foreign-authority":

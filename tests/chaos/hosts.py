@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.cli.local.processes import descendants
-from controlplane.parent_death import leashed
+from controlplane.parent_death import with_parent_death_signal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ class Host:
         self._heard, self._lines = b"", []
         pipe = subprocess.PIPE
         self._root = subprocess.Popen(
-            leashed(argv, signal.SIGKILL), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+            with_parent_death_signal(argv, signal.SIGKILL), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
         )
         self._await("ready", self.name)
         (self.pid,) = [pid for pid in descendants(self._root.pid) if _inner(pid) == 1]

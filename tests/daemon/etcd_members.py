@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
-from controlplane.parent_death import leashed
+from controlplane.parent_death import with_parent_death_signal
 from tests.daemon.etcd_fixtures import folder, gateway, until
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Member:
             *self._flags,
         ]
         self._process = subprocess.Popen(
-            leashed(argv, signal.SIGKILL),
+            with_parent_death_signal(argv, signal.SIGKILL),
             env=clean_environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from controlplane.core.records import model
 from controlplane.core.records.effects import StoreCheckpoint
 from controlplane.core.records.events import JobSubmitted, StoreFailed
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.wire import bounds, codec
@@ -78,7 +78,7 @@ def test_no_record_goes_into_etcd_with_a_number_out_of_bounds(kind: type) -> Non
 
 def test_what_no_leader_to_come_would_read_is_not_written_and_is_told() -> None:
     kept, said = Kept(), list[Any]()
-    recorder = Recorder(kept, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0"))
+    recorder = StoreWriter(kept, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0"))
     recorder.add(StoreCheckpoint("j", record(100, HUGE), ticket=7, term=1))
     reason = f"CheckpointRecord.generation {HUGE} will not do: give 0 to 2000000000"
     assert said == [StoreFailed(7, reason)]

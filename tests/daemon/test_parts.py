@@ -42,11 +42,11 @@ from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.leadership.identity import Identity
-from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.leadership.standby import why_over
-from controlplane.daemon.loop.dispatch import Performer
-from controlplane.daemon.loop.stepping import BACKLOG_MAX, Loop, ReignOver
+from controlplane.daemon.loop.dispatch import CoordinatorDispatcher
+from controlplane.daemon.loop.stepping import BACKLOG_MAX, Loop, TermOver
 from controlplane.daemon.server.links import ORDERS_WAITING_MAX, AgentLink, Links
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.settings import CoordinatorSettings, SettingsError, host_port
@@ -88,16 +88,16 @@ async def _until_over(task: asyncio.Task[None]) -> BaseException | None:
     return task.exception()
 
 
-def _recorder(disk: Disk) -> tuple[Recorder, list[Event]]:
+def _recorder(disk: Disk) -> tuple[StoreWriter, list[Event]]:
     said: list[Event] = []
-    return Recorder(disk, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0")), said
+    return StoreWriter(disk, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0")), said
 
 
 async def test_every_effect_has_someone_who_carries_it_out() -> None:
     metrics = Metrics("0")
     links = Links(metrics)
-    recorder = Recorder(Disk(), RecordMapping(Keyspace("c")), lambda event: None, 1, metrics)
-    performer = Performer(links, recorder, metrics, lambda term: codec.welcome("c", 1.0, term))
+    recorder = StoreWriter(Disk(), RecordMapping(Keyspace("c")), lambda event: None, 1, metrics)
+    performer = CoordinatorDispatcher(links, recorder, metrics, lambda term: codec.welcome("c", 1.0, term))
     assert set(performer.table) == set(get_args(Effect))
     for kind in get_args(Effect):
         performer.perform(sample(kind) if kind not in STORES else _store(1))
@@ -221,9 +221,9 @@ async def test_a_core_that_breaks_ends_its_reign_and_the_journal_says_by_what() 
     behind = asyncio.create_task(loop.ask(events.Tick()))
     assert isinstance(await _until_over(task), AssertionError)
     for lost in (waiting, behind):
-        with pytest.raises(ReignOver):
+        with pytest.raises(TermOver):
             await lost
-    with pytest.raises(ReignOver):
+    with pytest.raises(TermOver):
         await loop.ask(events.Tick())
     assert [line.text.count("decisions do not settle") for line in journal.lines()][-1] == 1
     assert '"JobSubmitted"' in journal.lines()[-2].text
@@ -265,7 +265,7 @@ async def test_whoever_asked_hears_when_what_was_decided_cannot_be_carried_out()
     loop = Loop(Brittle(), 7, perform, Journal(), Metrics("0"))
     asked = asyncio.create_task(loop.ask(events.Tick()))
     assert isinstance(await _until_over(asyncio.create_task(loop.run())), KeyError)
-    with pytest.raises(ReignOver):
+    with pytest.raises(TermOver):
         async with asyncio.timeout(10):
             await asked
 
@@ -294,7 +294,7 @@ async def test_a_leader_whose_time_is_over_does_nothing_more() -> None:
     loop = Loop(Brittle(), 7, done.append, Journal(), Metrics("0"))
     loop.held = lambda: False
     loop.post(events.Tick())
-    assert isinstance(await _until_over(asyncio.create_task(loop.run())), ReignOver)
+    assert isinstance(await _until_over(asyncio.create_task(loop.run())), TermOver)
     assert done == []
 
 
@@ -302,7 +302,7 @@ async def test_a_leader_whose_time_is_over_does_nothing_more() -> None:
     ("failed", "told", "level"),
     [
         (Fenced("term 7 is over, term 9 reigns"), "term 7 is over, term 9 reigns", "WARNING"),
-        (ReignOver(), "this coordinator leads no more; ask the leader", "WARNING"),
+        (TermOver(), "this coordinator leads no more; ask the leader", "WARNING"),
         (KeyError("x"), "failure: KeyError: 'x'", "ERROR"),
     ],
 )

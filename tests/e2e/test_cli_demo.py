@@ -15,7 +15,7 @@ import pytest
 
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.ledger import Samples, judge, read
-from controlplane.cli.demo.strike import Strike
+from controlplane.cli.demo.strike import KillResult
 from controlplane.cli.demo.verdict import DemoOutcome, as_json
 from controlplane.cli.local.processes import freeze_and_kill
 from holdfast.ipc.progress_page import ProgressPage
@@ -61,7 +61,7 @@ def incident(number: int, ranks: list[int], outcome: str = "recovered") -> dict[
 
 
 def outcome(digests: dict[int, str], samples: Samples = Samples(64, 0, 0)) -> DemoOutcome:  # noqa: B008 -- frozen
-    blow = Strike(PlannedKill("rank", 20, 2), 20, 1, hit=(2,), at_ns=4_000_000_000)
+    blow = KillResult(PlannedKill("rank", 20, 2), 20, 1, hit=(2,), at_ns=4_000_000_000)
     blow.survivors_resumed_s, blow.full_world_s, blow.survivor_pids_unchanged = 0.2, 0.3, True
     record = {"id": "20-2", "step": 20, "kind": "full", "bytes_written": 10}
     journal = [

@@ -13,9 +13,9 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, JobPhase, JobState, Plan, Scope, Strategy, Verdict
 from controlplane.daemon.kube.account import ServiceAccount
 from controlplane.daemon.kube.api import Api, KubeError
-from controlplane.daemon.kube.event_writer import BURST, SERIES_S, UPDATE_S, Telling
+from controlplane.daemon.kube.event_writer import BURST, SERIES_S, UPDATE_S, EventWriter
 from controlplane.daemon.kube.replacer import WHY, Replacer
-from controlplane.daemon.kube.taints import Taints, why
+from controlplane.daemon.kube.taints import HostWatch, why
 from controlplane.settings import SettingsError
 from tests.daemon.rig import until
 from tests.helm.fake_api import FakeApi, fake_api
@@ -234,7 +234,7 @@ class Watched:
     def __init__(self, api: Api) -> None:
         self.said: list[Any] = []
         self.cordoned = {"n1": "", "n2": ""}
-        self.taints = Taints(api, self._hear, self._nodes, drain_s=60.0)
+        self.taints = HostWatch(api, self._hear, self._nodes, drain_s=60.0)
 
     def _nodes(self, host: str) -> list[tuple[str, str]]:
         return list(self.cordoned.items()) if host == "host-1" else []
@@ -319,8 +319,8 @@ class Clock:
 
 
 @asynccontextmanager
-async def telling(api: Api, clock: Clock) -> AsyncIterator[Telling]:
-    told = Telling(api, "holdfast-coordinator-0", clock)
+async def telling(api: Api, clock: Clock) -> AsyncIterator[EventWriter]:
+    told = EventWriter(api, "holdfast-coordinator-0", clock)
     task = asyncio.create_task(told.run())
     try:
         yield told

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from controlplane.access.client_credentials import Access
+from controlplane.access.client_credentials import ClientCredentials
 from controlplane.access.tls import TlsFiles
 from controlplane.wire import control_pb2 as pb
 from tests.daemon.etcd_fixtures import etcd_server
@@ -50,12 +50,14 @@ class Mounted:
         return {f"tls_{name}": str(self.folder / file) for name, file in
                 (("cert", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))}  # fmt: skip
 
-    def access(self) -> Access:
+    def access(self) -> ClientCredentials:
         """What a caller shows that has this secret mounted."""
-        return Access(TlsFiles(**{name.removeprefix("tls_"): path for name, path in self.settings().items()}))
+        return ClientCredentials(
+            TlsFiles(**{name.removeprefix("tls_"): path for name, path in self.settings().items()})
+        )
 
 
-async def may(address: str, access: Access) -> bool:
+async def may(address: str, access: ClientCredentials) -> bool:
     """Whether this caller is let in and answered."""
     code, _ = await asked(address, "Status", pb.StatusRequest(), access)
     return code is grpc.StatusCode.OK
@@ -88,7 +90,9 @@ async def test_every_certificate_and_then_the_authority_is_rotated_without_a_res
         assert await may(listen, caller.access())
         caller.put(new.issue("c3", viewer), old.ca, new.ca)
         assert await may(listen, caller.access())
-        left = Access(TlsFiles(str(folder / "c2.crt"), str(folder / "c2.key"), str(folder / "new.pem")))
+        left = ClientCredentials(
+            TlsFiles(str(folder / "c2.crt"), str(folder / "c2.key"), str(folder / "new.pem"))
+        )
         assert await may(listen, left)
         server.put(new.issue("s5"), new.ca)
         caller.put(new.issue("c4", viewer))

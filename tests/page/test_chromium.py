@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.access.authentication import Asks
+from controlplane.access.authentication import Authenticator
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page
@@ -256,7 +256,7 @@ async def test_a_page_that_was_cut_off_comes_back_by_itself(browser: Browser) ->
         await found.page.close()
         await page.until("document.querySelector('#link').innerText === 'connection lost'")
         await found.reign.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
-        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Asks("c1"))
+        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Authenticator("c1"))
         again.start()
         try:
             await page.until("document.querySelector('#link').innerText === 'live'", timeout_s=40)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from controlplane.access.authentication import Asks
+from controlplane.access.authentication import Authenticator
 from controlplane.daemon.page import admission, sessions
-from controlplane.daemon.page.admission import Paces, Visit, leaving, network
+from controlplane.daemon.page.admission import RateLimiter, Visit, leaving, network
 from controlplane.daemon.page.http import HttpRefused
 from controlplane.daemon.page.sessions import Sessions
 from tests.page.test_fuzz import ODD, WHOLE
@@ -94,7 +94,7 @@ async def test_guesses_keep_no_rightful_login_out(tokens: Tokens, known: dict[st
 
 def test_the_logins_of_one_user_end_nobody_elses(tokens: Tokens, known: dict[str, str]) -> None:
     now = [0.0]
-    made = Sessions(Asks("c1", tokens=tokens), lambda: now[0])
+    made = Sessions(Authenticator("c1", tokens=tokens), lambda: now[0])
     mine, _ = made.log_in(known["viewer"], "10.0.0.1")
     for _ in range(2 * sessions.SESSIONS_MAX):
         now[0] += 1.0
@@ -107,7 +107,7 @@ def test_the_logins_of_one_user_end_nobody_elses(tokens: Tokens, known: dict[str
 
 
 def test_a_few_tries_a_second_and_as_many_for_everybody_else() -> None:
-    paces = Paces(5.0, keys_max=10)
+    paces = RateLimiter(5.0, keys_max=10)
     assert sum(paces.allow("a", 0.0) for _ in range(100)) == 5
     assert paces.allow("b", 0.0)
     assert sum(paces.allow("a", 1.0) for _ in range(100)) == 5

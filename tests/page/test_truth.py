@@ -6,7 +6,7 @@ import copy
 import json
 from typing import TYPE_CHECKING
 
-from controlplane.access.authentication import Asks
+from controlplane.access.authentication import Authenticator
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import NodeJoined
 from controlplane.daemon.page.server import Page
@@ -81,7 +81,7 @@ async def test_what_is_shown_says_since_when_it_is_old(browser: Browser) -> None
         await found.page.close()
         await page.until(LOST)
         assert "shows what was so at" in await page.text("#notice")
-        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Asks("c1"))
+        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Authenticator("c1"))
         again.start()
         try:
             await page.until(LIVE, timeout_s=40)
@@ -101,7 +101,7 @@ async def test_a_story_that_could_not_be_had_is_asked_for_again(browser: Browser
         await page.until(LOST)
         await page.run("document.querySelector('ol.timeline a').click()")
         await page.until("document.querySelector('main .notice')")
-        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Asks("c1"))
+        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Authenticator("c1"))
         again.start()
         try:
             await page.until(LIVE, timeout_s=40)

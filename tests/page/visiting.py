@@ -9,7 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.authentication import Asks
+from controlplane.access.authentication import Authenticator
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import JobSubmitted, MemberReport, NodeJoined
 from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
@@ -178,7 +178,7 @@ async def paged(
     """Serve a page; with `reigns` of a leader."""
     tls = tls or TlsFiles()
     async with serving(reigns=reigns) as served:
-        asks = Asks(CLUSTER, tls.verifies, tokens, deny=deny)
+        asks = Authenticator(CLUSTER, tls.verifies, tokens, deny=deny)
         page = Page(served.front, ("127.0.0.1", 0), tls, asks, public=public)
         page.start()
         try:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controlplane.access.client_credentials import Access
+from controlplane.access.client_credentials import ClientCredentials
 from controlplane.access.tls import TlsFiles
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Files:
     def tls(self) -> TlsFiles:
         return TlsFiles(self.cert, self.key, self.ca)
 
-    def access(self, token_file: str = "", name: str = "") -> Access:
-        return Access(self.tls(), token_file, name)
+    def access(self, token_file: str = "", name: str = "") -> ClientCredentials:
+        return ClientCredentials(self.tls(), token_file, name)
 
     def settings(self) -> dict[str, str]:
         return {"tls_cert": self.cert, "tls_key": self.key, "tls_ca": self.ca}

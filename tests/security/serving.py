@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from controlplane.access.authentication import Asks
-from controlplane.access.client_credentials import Access, plain
+from controlplane.access.authentication import Authenticator
+from controlplane.access.client_credentials import ClientCredentials, plain
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.keyspace import Keyspace
@@ -71,7 +71,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve; with `reigns` as a leader whose store is this process's memory."""
     front, tls = ServerContext(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
-    asks = Asks(CLUSTER, tls.verifies, tokens, subjects, deny)
+    asks = Authenticator(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
     front.address = f"127.0.0.1:{server.port}"
     await server.start()
@@ -111,7 +111,7 @@ async def reigning(front: ServerContext, elected: Elected | None = None) -> Asyn
 
 
 async def asked(
-    address: str, method: str, request: Any, access: Access | None = None, **more: Any
+    address: str, method: str, request: Any, access: ClientCredentials | None = None, **more: Any
 ) -> tuple[grpc.StatusCode, str]:
     """Call a method of Admin once: how it ended, and what was said."""
     access = access or plain()
@@ -127,7 +127,9 @@ async def asked(
             return error.code(), error.details() or ""
 
 
-async def greeted(address: str, hello: pb.AgentMessage, access: Access | None = None) -> tuple[Any, str]:
+async def greeted(
+    address: str, hello: pb.AgentMessage, access: ClientCredentials | None = None
+) -> tuple[Any, str]:
     """Say this hello on a stream: the answer's kind, or the status, and what was said."""
     access = access or plain()
     async with access.channel(address, OPTIONS) as channel:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.ranks.rank_server import RankServer
-from controlplane.access.callers import Unknown, from_certificate
+from controlplane.access.callers import Unauthenticated, from_certificate
 from controlplane.access.tokens import Tokens
 from controlplane.settings import NAME, SettingsError
 from holdfast.ipc.frames import Decoder, FrameError, encode
@@ -127,7 +127,7 @@ def test_frames_come_out_as_they_went_in(value: object) -> None:
 @given(st.binary(max_size=80), st.binary(max_size=80))
 def test_names_of_any_bytes_make_no_caller_without_a_name(uri: bytes, subject: bytes) -> None:
     peer = {"peer_uri": [b"holdfast://c1/" + uri], "x509_subject": [subject], "x509_common_name": [subject]}
-    with contextlib.suppress(Unknown):
+    with contextlib.suppress(Unauthenticated):
         caller = from_certificate("c1", peer, subjects=True)
         assert caller.role is not None and NAME.fullmatch(caller.name)
         assert all(NAME.fullmatch(job) for job in caller.jobs)
@@ -140,5 +140,5 @@ def test_token_files_of_any_bytes_let_nobody_in(content: bytes) -> None:
         Path(file.name).write_bytes(content)
         with contextlib.suppress(SettingsError):
             for guess in ("", "a", content.decode("latin-1")):
-                with pytest.raises(Unknown):
+                with pytest.raises(Unauthenticated):
                     Tokens(file.name).who(guess)

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controlplane.access.guard import Sparing
+from controlplane.access.guard import LogLimiter
 from controlplane.access.tls import LIMITS, STREAMS_MAX, TlsFiles, listen
 from controlplane.daemon.server import context, ports
 from controlplane.scraping import CONNECTIONS_MAX, ScrapeServer
@@ -147,7 +147,7 @@ async def test_whoever_pings_too_often_is_sent_away() -> None:
 
 def test_few_lines_are_told_of_many() -> None:
     now = [0.0]
-    telling = Sparing(5.0, lambda: now[0])
+    telling = LogLimiter(5.0, lambda: now[0])
     assert sum(telling() for _ in range(100)) == 5 and telling.untold() == 95
     now[0] = 1.0
     assert sum(telling() for _ in range(100)) == 5

@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 
 from controlplane.access.certificates import Unreadable, facts
-from controlplane.access.client_credentials import Access, plain
+from controlplane.access.client_credentials import ClientCredentials, plain
 from controlplane.access.tokens import Tokens
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire import peer_pb2
@@ -40,7 +40,7 @@ def shows(token: str) -> Shown:
 
 @contextlib.asynccontextmanager
 async def linked(
-    address: str, node: str, access: Access | None = None, metadata: Shown = ()
+    address: str, node: str, access: ClientCredentials | None = None, metadata: Shown = ()
 ) -> AsyncIterator[Any]:
     """The stream of an agent that is welcome."""
     async with (access or plain()).channel(address, OPTIONS) as channel:
@@ -57,7 +57,9 @@ async def linked(
 
 
 @contextlib.asynccontextmanager
-async def following(address: str, access: Access | None = None, metadata: Shown = ()) -> AsyncIterator[Any]:
+async def following(
+    address: str, access: ClientCredentials | None = None, metadata: Shown = ()
+) -> AsyncIterator[Any]:
     """The stream of somebody who follows the journal, once its first line came."""
     async with (access or plain()).channel(address, OPTIONS) as channel:
         call = channel.unary_stream(

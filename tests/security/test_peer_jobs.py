@@ -18,7 +18,7 @@ from tests.security.authority import CLUSTER
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
     from tests.security.authority import Authority, Files
 
 MEMBER = f"{JOB}.1"
@@ -40,7 +40,7 @@ def announced(owner: Side, **changes: Any) -> pb.PutMessage:
     return pb.PutMessage(snapshot=message)
 
 
-async def refused(address: str, access: Access, method: str, request: Any) -> tuple[Any, str]:
+async def refused(address: str, access: ClientCredentials, method: str, request: Any) -> tuple[Any, str]:
     """How a call ends that is to be turned away; the code is OK when it is answered."""
     async with wire.channel(address, access) as channel:
         calls = wire.PeerCalls(channel)

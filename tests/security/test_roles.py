@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from controlplane.access.callers import Caller, CallerRole, Unknown, from_certificate
-from controlplane.access.client_credentials import Access
+from controlplane.access.callers import Caller, CallerRole, Unauthenticated, from_certificate
+from controlplane.access.client_credentials import ClientCredentials
 from controlplane.access.roles import ADMIN, HEALTH, RULES
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens, read_token
@@ -105,7 +105,7 @@ async def test_an_agent_of_many_nodes_speaks_for_those_only(authority: Authority
     "path", ["agent/", "agent/a*b", "agent/**", "operator/a*", "operator/*", "viewer/v*", "agent/-*"]
 )
 def test_only_an_agents_name_may_end_in_an_asterisk(path: str) -> None:
-    with pytest.raises(Unknown, match="will not do"):
+    with pytest.raises(Unauthenticated, match="will not do"):
         from_certificate(CLUSTER, {"peer_uri": [f"holdfast://{CLUSTER}/{path}".encode()]})
 
 
@@ -225,7 +225,7 @@ async def test_a_subject_is_taken_only_where_the_authority_is_this_clusters_alon
     "subject", [b"OU=viewer,OU=operator,CN=o", b"OU=operator+CN=o", b"CN=o\\,OU=operator", b"CN=x"]
 )
 def test_a_subject_that_says_two_things_says_none(subject: bytes) -> None:
-    with pytest.raises(Unknown):
+    with pytest.raises(Unauthenticated):
         from_certificate(CLUSTER, {"x509_subject": [subject], "x509_common_name": [b"o"]}, subjects=True)
 
 
@@ -276,9 +276,9 @@ async def test_tls_with_tokens_asks_for_no_certificate(authority: Authority, fol
     (folder / "mine").write_text(token)
     server = authority.issue("server")
     async with serving(TlsFiles(server.cert, server.key), Tokens(str(folder / "tokens"))) as served:
-        access = Access(TlsFiles("", "", server.ca), str(folder / "mine"))
+        access = ClientCredentials(TlsFiles("", "", server.ca), str(folder / "mine"))
         assert (await asked(served.address, "Stop", admin()["Stop"], access))[0] is STANDBY
-        access = Access(TlsFiles("", "", server.ca))
+        access = ClientCredentials(TlsFiles("", "", server.ca))
         assert (await asked(served.address, "Stop", admin()["Stop"], access))[0] is UNKNOWN
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from controlplane.access.client_credentials import Access, plain
+from controlplane.access.client_credentials import ClientCredentials, plain
 from controlplane.access.tls import TlsFiles
 from controlplane.settings import (
     AgentSettings,
@@ -34,7 +34,7 @@ AWAY = grpc.StatusCode.UNAVAILABLE
 STANDBY = grpc.StatusCode.FAILED_PRECONDITION  # past the guard: the front leads nobody
 
 
-async def status(served: Served, access: Access) -> grpc.StatusCode:
+async def status(served: Served, access: ClientCredentials) -> grpc.StatusCode:
     return (await asked(served.address, "Status", pb.StatusRequest(), access))[0]
 
 
@@ -50,8 +50,10 @@ async def test_only_certificates_of_the_authority_get_past_the_handshake(
     ours, theirs = authority.of("viewer", "v"), other.of("viewer", "w")
     async with serving(server.tls()) as served:
         assert await status(served, ours.access()) is STANDBY
-        assert await status(served, Access(TlsFiles(theirs.cert, theirs.key, ours.ca))) is AWAY
-        assert await status(served, Access(TlsFiles("", "", ours.ca))) is AWAY  # no certificate at all
+        assert await status(served, ClientCredentials(TlsFiles(theirs.cert, theirs.key, ours.ca))) is AWAY
+        assert (
+            await status(served, ClientCredentials(TlsFiles("", "", ours.ca))) is AWAY
+        )  # no certificate at all
         assert await status(served, plain()) is AWAY
 
 
@@ -90,7 +92,7 @@ async def test_renewed_files_are_taken_without_a_restart(
         shutil.copy(fresh.cert, server.cert)
         renewed = successor.of("viewer", "v2")
         assert await status(served, renewed.access()) is STANDBY
-        assert await status(served, Access(TlsFiles(client.cert, client.key, renewed.ca))) is AWAY
+        assert await status(served, ClientCredentials(TlsFiles(client.cert, client.key, renewed.ca))) is AWAY
 
 
 def test_a_half_written_renewal_leaves_the_former_pair(authority: Authority, server: Files) -> None:
@@ -185,4 +187,4 @@ def test_files_that_will_not_do_are_named(authority: Authority, server: Files, f
 async def test_no_call_goes_out_in_plaintext_unasked() -> None:
     with pytest.raises(SettingsError, match="--insecure"):
         plain().channel("10.0.0.1:7070", ())
-    await Access(TlsFiles(), insecure=True).channel("10.0.0.1:7070", ()).close()
+    await ClientCredentials(TlsFiles(), insecure=True).channel("10.0.0.1:7070", ()).close()

@@ -16,7 +16,7 @@ from agent.deciding.member import recalled
 from agent.deciding.node_state import AgentFacts
 from agent.deciding.orders import TABLE as DECIDED
 from agent.deciding.outbox import Outbox
-from agent.deciding.progress import HangLimits, Sight
+from agent.deciding.progress import HangLimits, PageReading
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, MemberPhase, Standing
@@ -201,7 +201,7 @@ class Agent:
         for rank in self.ranks.values():
             if rank.phase is MemberPhase.RUNNING:
                 gaps = tuple(("step", gap) for gap in rank.gaps)
-                sights[rank.name] = Sight(rank.name, rank.spec.job, "step", rank.marked_at, gaps)
+                sights[rank.name] = PageReading(rank.name, rank.spec.job, "step", rank.marked_at, gaps)
                 rank.gaps.clear()
         self.hear(heard.Looked(sights))
         for device, healthy in self.readings.items():
@@ -249,7 +249,7 @@ class Agent:
         """Create an arena, in a thread."""
         self.after(0.05, lambda: self.hear(heard.ArenaAnswer(effect.member)))
 
-    def testify(self, effect: do.Testify) -> None:
+    def testify(self, effect: do.TakeStacks) -> None:
         """Answer without stacks: a stopped process writes none."""
         nothing = Standing(effect.member, -1, NO_STEP, "", 0.0, False)
         stood = heard.Stood(effect.member, effect.age_s, effect.heard_at, nothing)
@@ -340,13 +340,13 @@ HANDS: dict[type[Any], Callable[[Agent, Any], None]] = {
     do.Run: launching.run,
     do.Command: launching.command,
     do.Keep: Agent.keep,
-    do.Tell: lambda agent, effect: agent.tell(effect.event),
+    do.SendEvent: lambda agent, effect: agent.tell(effect.event),
     do.Dismiss: launching.dismiss,
     do.MakeRoom: Agent.make_room,
-    do.Testify: Agent.testify,
+    do.TakeStacks: Agent.testify,
     do.Adopt: _nothing,
     do.Ended: _nothing,
-    do.Conceal: _nothing,
+    do.HideTraceback: _nothing,
     do.Note: _nothing,
     do.Count: _nothing,
 }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
     from controlplane.wire import control_pb2 as pb
 
 
@@ -54,7 +54,7 @@ def adopt(values: argparse.Namespace) -> int:
 
 
 async def _adopt(
-    coordinator: str, access: Access, job: str, records: Sequence[CheckpointRecord]
+    coordinator: str, access: ClientCredentials, job: str, records: Sequence[CheckpointRecord]
 ) -> pb.AdoptReply:
     async with AdminClient(coordinator, access=access) as admin:
         return await admin.adopt(job, records)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
-from controlplane.cli.demo.options import Wish
+from controlplane.cli.demo.options import DemoOptions
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from holdfast import examples, removal
@@ -83,7 +83,7 @@ def _flags(parser: Parser) -> None:
     )
 
 
-def _wish(values: argparse.Namespace) -> Wish:
+def _wish(values: argparse.Namespace) -> DemoOptions:
     world = values.nodes * values.nproc_per_node
     kills = values.kill or [PlannedKill("rank", max(1, values.steps // 2), min(2, world - 1))]
     for kill in kills:
@@ -91,7 +91,7 @@ def _wish(values: argparse.Namespace) -> Wish:
         if wrong:
             raise UsageError(f"--kill: {wrong}")
     ordered = tuple(sorted(kills, key=lambda kill: kill.step))
-    return Wish(
+    return DemoOptions(
         values.steps,
         values.nodes,
         values.nproc_per_node,

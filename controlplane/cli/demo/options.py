@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DemoOptions:
     """What the flags ask for."""
 
     steps: int

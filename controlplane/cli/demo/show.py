@@ -15,7 +15,7 @@ from controlplane.cli.client import AdminClient
 from controlplane.cli.demo.ledger import RecordedLedger, judge, read
 from controlplane.cli.demo.report import verdict_table
 from controlplane.cli.demo.screen import Screen
-from controlplane.cli.demo.strike import Strike, strike, wait_for_return
+from controlplane.cli.demo.strike import KillResult, strike, wait_for_return
 from controlplane.cli.demo.training import DemoTraining
 from controlplane.cli.demo.verdict import DemoOutcome, as_json
 from controlplane.cli.errors import FAILED, OK, CliError
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from controlplane.cli.demo.options import Wish
+    from controlplane.cli.demo.options import DemoOptions
 
 SPARES = 1
 REDRAW_S = 0.1
 
 
-async def show(wish: Wish, script: Path, folder: Path) -> int:
+async def show(wish: DemoOptions, script: Path, folder: Path) -> int:
     """Run the demo and return the exit code. Raises CliError when a run does not come to its end."""
     become_subreaper()
     disturbed = _training(wish, script, folder, "disturbed", SPARES)
@@ -59,7 +59,7 @@ async def show(wish: Wish, script: Path, folder: Path) -> int:
         end_all_below(os.getpid())
 
 
-def _opening(wish: Wish, training: DemoTraining) -> str:
+def _opening(wish: DemoOptions, training: DemoTraining) -> str:
     kills = "; ".join(map(str, wish.kills))
     return (
         f"{wish.nodes} nodes, {wish.per_node} ranks and {SPARES} warm spare each, {wish.steps} steps of "
@@ -68,7 +68,7 @@ def _opening(wish: Wish, training: DemoTraining) -> str:
     )
 
 
-def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) -> DemoTraining:
+def _training(wish: DemoOptions, script: Path, folder: Path, name: str, spares: int) -> DemoTraining:
     """A run with a folder of its own, and the flags for it."""
     own = folder / name
     state = own / "state"
@@ -83,8 +83,8 @@ def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) ->
 
 
 async def _run(
-    training: DemoTraining, wish: Wish, screen: Screen, title: str, kills: Sequence[object]
-) -> list[Strike]:
+    training: DemoTraining, wish: DemoOptions, screen: Screen, title: str, kills: Sequence[object]
+) -> list[KillResult]:
     """Run to the end, with the kills on the way. Returns what each kill did."""
     training.start()
     helpers = [
@@ -92,7 +92,7 @@ async def _run(
         asyncio.create_task(_tell(training, screen)),
         asyncio.create_task(_draw(training, screen, title)),
     ]
-    strikes: list[Strike] = []
+    strikes: list[KillResult] = []
     work = asyncio.create_task(_hurt(training, wish, screen, strikes)) if kills else None
     try:
         await _until_ended(training, work)
@@ -125,7 +125,7 @@ async def _until_ended(training: DemoTraining, work: asyncio.Task[None] | None) 
             return
 
 
-async def _hurt(training: DemoTraining, wish: Wish, screen: Screen, strikes: list[Strike]) -> None:
+async def _hurt(training: DemoTraining, wish: DemoOptions, screen: Screen, strikes: list[KillResult]) -> None:
     for number, kill in enumerate(wish.kills):
         screen.say(f"{kill}: waiting for it", "dim")
         blow = await strike(training, kill, wish.seed + number, screen.say)
@@ -162,7 +162,9 @@ def _logged(*trainings: DemoTraining) -> str:
     return ":\n    " + "\n    ".join(lines) if lines else ""
 
 
-def _outcome(wish: Wish, disturbed: DemoTraining, calm: DemoTraining, strikes: list[Strike]) -> DemoOutcome:
+def _outcome(
+    wish: DemoOptions, disturbed: DemoTraining, calm: DemoTraining, strikes: list[KillResult]
+) -> DemoOutcome:
     reference = _ledger(calm)
     lines = disturbed.journal.read_text().splitlines()
     return DemoOutcome(

@@ -27,7 +27,7 @@ RECOVERY_TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)
-class Strike:
+class KillResult:
     """One kill and what came of it. Times in s from the kill; None: not observed, or not applicable."""
 
     kill: PlannedKill
@@ -44,12 +44,12 @@ class Strike:
 
 async def strike(
     training: DemoTraining, kill: PlannedKill, seed: int, say: Callable[[str, str], None]
-) -> Strike:
+) -> KillResult:
     """Wait for the step, kill, and watch until all ranks have completed a step again."""
     await _reached(training, kill)
     before = dict(training.seats)
     await asyncio.sleep(random.Random(seed).uniform(0, _step_s(training, before)))
-    blow = Strike(kill, max(training.progress().values(), default=0), 0, before)
+    blow = KillResult(kill, max(training.progress().values(), default=0), 0, before)
     blow.generation = max(_generation(training, seat) for seat in before.values())
     _BLOWS[kill.target](training, blow)
     say(f"{kill}: done", "bold red")
@@ -85,7 +85,7 @@ def _generation(training: DemoTraining, seat: DemoRank) -> int:
     return 0 if board is None else board.generation
 
 
-def _kill_rank(training: DemoTraining, blow: Strike) -> None:
+def _kill_rank(training: DemoTraining, blow: KillResult) -> None:
     seat = blow.before[blow.kill.index]
     blow.hit = (seat.rank,)
     number = signal.SIGSTOP if blow.kill.freeze else signal.SIGKILL
@@ -94,14 +94,14 @@ def _kill_rank(training: DemoTraining, blow: Strike) -> None:
         raise CliError(f"{blow.kill}: process {seat.pid} was gone already")
 
 
-def _kill_daemon(training: DemoTraining, blow: Strike) -> None:
+def _kill_daemon(training: DemoTraining, blow: KillResult) -> None:
     name = f"n{blow.kill.index}" if blow.kill.target == "agent" else blow.kill.target
     pid = training.card()["processes"][name][0]
     blow.at_ns = time.monotonic_ns()
     send(pid, signal.SIGKILL)
 
 
-def _kill_node(training: DemoTraining, blow: Strike) -> None:
+def _kill_node(training: DemoTraining, blow: KillResult) -> None:
     """Kill the agent, launcher and ranks of a node, stopped first, so that none sees another die."""
     node = f"n{blow.kill.index}"
     blow.hit = tuple(sorted(seat.rank for seat in blow.before.values() if seat.node == node))
@@ -116,7 +116,7 @@ def _kill_node(training: DemoTraining, blow: Strike) -> None:
         send(pid, signal.SIGKILL)
 
 
-def _kill_all(training: DemoTraining, blow: Strike) -> None:
+def _kill_all(training: DemoTraining, blow: KillResult) -> None:
     assert training.process is not None
     blow.hit = tuple(sorted(blow.before))
     training.reviving = True
@@ -125,7 +125,7 @@ def _kill_all(training: DemoTraining, blow: Strike) -> None:
     training.process.wait()
 
 
-_BLOWS: dict[str, Callable[[DemoTraining, Strike], None]] = {
+_BLOWS: dict[str, Callable[[DemoTraining, KillResult], None]] = {
     "rank": _kill_rank,
     "agent": _kill_daemon,
     "coordinator": _kill_daemon,
@@ -135,7 +135,7 @@ _BLOWS: dict[str, Callable[[DemoTraining, Strike], None]] = {
 }
 
 
-async def _recovered(training: DemoTraining, blow: Strike) -> None:
+async def _recovered(training: DemoTraining, blow: KillResult) -> None:
     """Watch the progress pages until every rank has completed a step in a newer generation."""
     deadline = time.monotonic() + RECOVERY_TIMEOUT_S
     survivors = [seat for rank, seat in blow.before.items() if rank not in blow.hit]
@@ -152,7 +152,7 @@ async def _recovered(training: DemoTraining, blow: Strike) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def wait_for_return(training: DemoTraining, blow: Strike) -> None:
+async def wait_for_return(training: DemoTraining, blow: KillResult) -> None:
     """After everything was killed: run the same command, and time its first steps."""
     training.close()
     training.seats = {}
@@ -169,7 +169,7 @@ async def wait_for_return(training: DemoTraining, blow: Strike) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _since(training: DemoTraining, blow: Strike, seats: list[DemoRank]) -> float | None:
+def _since(training: DemoTraining, blow: KillResult, seats: list[DemoRank]) -> float | None:
     """The time from the kill to the last of these ranks' first steps in a newer generation; None: not yet."""
     times = []
     for seat in seats:

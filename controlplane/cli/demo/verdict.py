@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from controlplane.cli.demo.ledger import Samples
-    from controlplane.cli.demo.strike import Strike
+    from controlplane.cli.demo.strike import KillResult
 
 Line = dict[str, Any]
 
@@ -26,7 +26,7 @@ class DemoOutcome:
     undisturbed: Mapping[int, str]
     samples: Samples
     journal: Sequence[Line]
-    strikes: Sequence[Strike] = field(default=())
+    strikes: Sequence[KillResult] = field(default=())
 
     @property
     def identical(self) -> bool:
@@ -68,7 +68,7 @@ def as_json(outcome: DemoOutcome) -> dict[str, Any]:
     }
 
 
-def incidents(journal: Iterable[Line], strikes: Sequence[Strike]) -> list[dict[str, Any]]:
+def incidents(journal: Iterable[Line], strikes: Sequence[KillResult]) -> list[dict[str, Any]]:
     """Every incident as it ended, with what was measured from outside for the kill that caused it."""
     newest: dict[tuple[int, int], tuple[float, dict[str, Any]]] = {}
     for line in journal:
@@ -81,7 +81,7 @@ def incidents(journal: Iterable[Line], strikes: Sequence[Strike]) -> list[dict[s
     return told + [_ending(blow) for blow in waiting if blow.kill.target == "all"]
 
 
-def _cause(began_s: float, incident: dict[str, Any], waiting: list[Strike]) -> Strike | None:
+def _cause(began_s: float, incident: dict[str, Any], waiting: list[KillResult]) -> KillResult | None:
     """The first kill not yet assigned that came before the incident and hit one of its ranks."""
     ranks = set(incident["verdict"]["ranks"])
     for blow in waiting:
@@ -91,7 +91,7 @@ def _cause(began_s: float, incident: dict[str, Any], waiting: list[Strike]) -> S
     return None
 
 
-def _incident(incident: dict[str, Any], blow: Strike | None) -> dict[str, Any]:
+def _incident(incident: dict[str, Any], blow: KillResult | None) -> dict[str, Any]:
     verdict = incident["verdict"]
     ranks = verdict["ranks"]
     return {
@@ -109,7 +109,7 @@ def _incident(incident: dict[str, Any], blow: Strike | None) -> dict[str, Any]:
     }
 
 
-def _ending(blow: Strike) -> dict[str, Any]:
+def _ending(blow: KillResult) -> dict[str, Any]:
     """The entry for a kill of everything: no coordinator was left to record an incident."""
     return {
         "id": None,

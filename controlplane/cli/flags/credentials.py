@@ -12,7 +12,7 @@ from controlplane.settings import CallerSettings, SettingsError
 if TYPE_CHECKING:
     import argparse
 
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
 
 
 def coordinator() -> str:
@@ -25,12 +25,12 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     add_settings(parser.add_argument_group("TLS and login"), CallerSettings)
 
 
-def access_of(values: argparse.Namespace | None = None) -> Access:
+def access_of(values: argparse.Namespace | None = None) -> ClientCredentials:
     """The credentials from these flags and the environment. Raises UsageError."""
-    from controlplane.access.client_credentials import Access
+    from controlplane.access.client_credentials import ClientCredentials
 
     said = from_environment(CallerSettings) | (given(CallerSettings, values) if values is not None else {})
     try:
-        return Access.of(CallerSettings(**said))
+        return ClientCredentials.of(CallerSettings(**said))
     except SettingsError as error:
         raise UsageError(str(error)) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import send, wait_for_end
-from controlplane.parent_death import leashed
+from controlplane.parent_death import with_parent_death_signal
 from holdfast import removal
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Child:
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self.process = subprocess.Popen(
-                leashed(list(self.argv()), signal.SIGTERM),
+                with_parent_death_signal(list(self.argv()), signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.show_output else log,
                 stderr=log,

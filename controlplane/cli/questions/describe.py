@@ -64,7 +64,7 @@ class Known:
     concerns: Callable[[dict[str, Any]], bool]  # whether a line of the journal is about it
     ranks: list[Any] = field(default_factory=list)
     checkpoints: list[Any] = field(default_factory=list)
-    incidents: list[story.Story] = field(default_factory=list)
+    incidents: list[story.IncidentReport] = field(default_factory=list)
 
 
 def told(known: Known, lines: Lines, shown: int) -> str:

@@ -64,7 +64,7 @@ def from_file(path: str) -> list[dict[str, Any]]:
         raise CliError(f"journal {path}: {error.strerror}") from error
 
 
-def pick(found: list[story.Story], named: str, job: str) -> story.Story:
+def pick(found: list[story.IncidentReport], named: str, job: str) -> story.IncidentReport:
     """The incident of this number, or the newest. Raises CliError when there is none."""
     owner, _, number = named.rpartition("/")
     if number and not number.isdigit():
@@ -84,7 +84,7 @@ def pick(found: list[story.Story], named: str, job: str) -> story.Story:
     return max(mine, key=lambda each: each.begun_s)
 
 
-def show(found: list[story.Story], form: str) -> None:
+def show(found: list[story.IncidentReport], form: str) -> None:
     """Show all incidents: one line each, or their full text."""
     if text := data(form, [story.as_json(each) for each in found]):
         print(text)

@@ -83,7 +83,7 @@ def lapsed(m: ClusterState, job: Job, step: int) -> None:
         m.wake(job, m.now + m.settings.retry_s)
 
 
-def tend(m: ClusterState, job: Job) -> int:
+def reconcile(m: ClusterState, job: Job) -> int:
     """Release the newest step that all ranks hold. Returns it when it became whole just now, else NO_STEP.
 
     Until every rank holds a snapshot of this generation, the slots with older generations' snapshots are

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import releasing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
-from controlplane.core.state.saving import Ask, Stage
+from controlplane.core.state.saving import CheckpointRequest, Stage
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -38,7 +38,7 @@ def asked(m: ClusterState, event: ev.CheckpointAsked) -> None:
         return
     ask = job.checkpoints.asks.get((event.member, event.request))
     if ask is None:
-        ask = Ask(event.node, event.member, event.request, event.step, event.generation, m.now)
+        ask = CheckpointRequest(event.node, event.member, event.request, event.step, event.generation, m.now)
         job.checkpoints.asks[event.member, event.request] = ask
         _forget_old(job)
     job.told.drop(ask.key)
@@ -51,7 +51,7 @@ def _forget_old(job: Job) -> None:
         job.told.drop(job.checkpoints.asks.pop(key).key)
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Decide the requests that can be decided, and send each answer once per stream of its node."""
     for ask in job.checkpoints.asks.values():
         if not ask.outcome:
@@ -75,7 +75,7 @@ def wanted(job: Job) -> list[int]:
     return [step for step in steps if releasing.held_by_all(job, step)]
 
 
-def _judge(m: ClusterState, job: Job, ask: Ask) -> None:
+def _judge(m: ClusterState, job: Job, ask: CheckpointRequest) -> None:
     saving, record = job.checkpoints.savings.get(ask.checkpoint), job.checkpoints.records.get(ask.checkpoint)
     if saving is not None and saving.stage is not Stage.COPY:
         return
@@ -89,7 +89,7 @@ def _judge(m: ClusterState, job: Job, ask: Ask) -> None:
         m.wake(job, min(m.now + m.settings.long_retry_s, ask.at + m.settings.ask_timeout_s))
 
 
-def _hopeless(m: ClusterState, job: Job, ask: Ask) -> str:
+def _hopeless(m: ClusterState, job: Job, ask: CheckpointRequest) -> str:
     """Return why no checkpoint of this step can begin any more; "" when one still may."""
     if not job.spec.storage:
         return "the job has no storage: give it one with --storage URL"
@@ -100,7 +100,7 @@ def _hopeless(m: ClusterState, job: Job, ask: Ask) -> str:
     return "" if releasing.held_by_all(job, ask.step) else _lacking(m, job, ask)
 
 
-def _lacking(m: ClusterState, job: Job, ask: Ask) -> str:
+def _lacking(m: ClusterState, job: Job, ask: CheckpointRequest) -> str:
     """Return why not every rank will hold this step; "" while they may. Gives up after `ask_timeout_s`."""
     if reason := releasing.no_room(job):
         return reason
@@ -128,4 +128,4 @@ def close(m: ClusterState, job: Job, why: str = "the job has ended") -> None:
         begun = ask.checkpoint in job.checkpoints.savings
         ask.outcome = "failed" if begun else "skipped"
         ask.reason = why + (" before it was committed" if begun else "")
-    tend(m, job)
+    reconcile(m, job)

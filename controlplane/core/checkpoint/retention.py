@@ -72,7 +72,7 @@ def _busy(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Begin a collection when there is something to delete, or drive the one that is under way."""
     if job.checkpoints.collecting is not None:
         _drive(m, job, job.checkpoints.collecting)

@@ -39,24 +39,24 @@ IN_FLIGHT_MAX = 4
 """How many checkpoints may wait for their commit at once."""
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Release the snapshot that all ranks hold, begin a checkpoint that is due or requested, repeat the
     orders of those in flight, and look after retention, scrubbing and durability."""
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         _pace(m, job)
-        step = releasing.tend(m, job)
+        step = releasing.reconcile(m, job)
         if step > NO_STEP:
             _begin_due(m, job, step)
         releasing.miss(m, job)
     for step in requests.wanted(job):
         if not blocked(job):
             begin(m, job, step)
-    requests.tend(m, job)
+    requests.reconcile(m, job)
     for saving in list(job.checkpoints.savings.values()):
         drive(m, job, saving)
-    retention.tend(m, job)
-    scrubbing.tend(m, job)
+    retention.reconcile(m, job)
+    scrubbing.reconcile(m, job)
     durability.look(m, job)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Order the next scrub when it is due, and repeat the order of the one under way."""
     good = commit.newest_good(job.checkpoints.records.values())
     every = job.spec.scrub_every_s

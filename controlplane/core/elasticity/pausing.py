@@ -68,7 +68,7 @@ def _store(m: ClusterState, job: Job) -> None:
     m.store(f"job/{job.name}", fx.StoreJob(job.name, state))
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Halt a job that is to be paused once all its ranks train; begin a checkpoint that people wait for."""
     if job.places.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
         resizing.stay(m, job, f"paused: {job.places.pause}")

@@ -45,7 +45,7 @@ UNSAVED_MAX = 5
 """How many times the wait doubles, at most, after changes in a row whose state could not be made durable."""
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Plan a change of a training job when there is reason to, and bring its new members to the barrier."""
     if job.phase is not JobPhase.RUNNING or not calm(job):
         _tend_plain(m, job)
@@ -264,7 +264,7 @@ def _saving(m: ClusterState, job: Job, resize: Resize) -> bool:
         m.wake(job, resize.again_at)
         return True
     releasing.from_statuses(job)
-    releasing.tend(m, job)
+    releasing.reconcile(m, job)
     if job.spec.storage and releasing.held_by_all(job, step) and not saving.blocked(job):
         saving.begin(m, job, step)
         resize.again_at = m.now + m.settings.long_retry_s

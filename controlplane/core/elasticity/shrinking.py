@@ -83,7 +83,7 @@ def lacking(m: ClusterState, job: Job) -> str:
     return uncut(job, len(left))
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Shrink a stopped job once it has waited `shrink_after_s` for its nodes, or others with room."""
     missing = wanting(m, job)
     if not missing:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Keep the wanted number of spares on every node of the job.
 
     Not while an incident is open: recovery comes first, and a process that starts takes cores from the ranks.

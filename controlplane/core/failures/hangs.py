@@ -14,7 +14,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state.inquiries import Look
+from controlplane.core.state.inquiries import HangInquiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ TRACE_CHARS = 6000
 """Limit for the stacks in a failure, which may become the reason of a job's end."""
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Drive the inquiry into a generation in which a rank is past its deadline, until it is clear who is
     to blame."""
     if not job.recovery.stalled and job.recovery.hang is None:
@@ -48,7 +48,7 @@ def tend(m: ClusterState, job: Job) -> None:
         job.recovery.hang = None
         return
     if job.recovery.hang is None or job.recovery.hang.generation != generation.number:
-        job.recovery.hang = Look(generation.number, m.now + m.settings.stall_settle_s)
+        job.recovery.hang = HangInquiry(generation.number, m.now + m.settings.stall_settle_s)
     look = job.recovery.hang
     if not look.round and not _ask(m, job, look, stalled):
         return
@@ -74,7 +74,7 @@ def _runs(member: Member, generation: Generation) -> bool:
     )
 
 
-def _ask(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
+def _ask(m: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> bool:
     """Order stack reports from all nodes. False: it is too early, or no further rank is late since the
     last round."""
     if stalled == look.judged:
@@ -102,7 +102,7 @@ def collected(m: ClusterState, event: ev.StacksCollected) -> None:
     m.touch(job)
 
 
-def _judge(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
+def _judge(m: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> None:
     """Blame the ranks that are waited for and past their deadlines; otherwise wait for a further round.
 
     When no rank is behind the others, all must be past their deadlines before they are blamed together."""
@@ -117,7 +117,7 @@ def _judge(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> N
     _blame(m, job, found, named, finding.reason)
 
 
-def _standings(job: Job, look: Look) -> list[Standing]:
+def _standings(job: Job, look: HangInquiry) -> list[Standing]:
     """Where each rank stands that has not finished: its stack report, else what its status shows.
 
     A rank that became late after its node had answered counts as late, unless it has made a step since."""
@@ -140,7 +140,7 @@ def _from_status(member: Member) -> Standing:
 
 
 def _wait(
-    m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.ArrivalFinding
+    m: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...], finding: arrivals.ArrivalFinding
 ) -> None:
     """Wait: the rank that the others wait for is within its own deadline, or no rank is behind and not all
     are late."""

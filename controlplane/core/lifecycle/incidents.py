@@ -191,7 +191,7 @@ def stopping(m: ClusterState, job: Job) -> None:
     if resizing.holds(m, job):
         return
     _fill_seats(m, job)
-    shrinking.tend(m, job)
+    shrinking.reconcile(m, job)
     launching.order_launches(m, job)
     if until := barrier.halted_until(m, job):
         m.wake(job, min(until, job.recovery.stop_by))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state.findings import Brake
+from controlplane.core.state.findings import MassFailureGuard
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -33,7 +33,7 @@ def brakes(m: ClusterState, node: Node) -> bool:
         reason = _mass_loss(m)
         if not reason:
             return False
-        m.brake = Brake(m.now, reason)
+        m.brake = MassFailureGuard(m.now, reason)
         m.note(NoteKind.MASS_LOSS, "cluster", f"{reason}: decisions are paused, each is asked directly")
         m.ask_health()
         for each in m.nodes.values():
@@ -44,7 +44,7 @@ def brakes(m: ClusterState, node: Node) -> bool:
     return True
 
 
-def _ask(m: ClusterState, brake: Brake, node: Node) -> None:
+def _ask(m: ClusterState, brake: MassFailureGuard, node: Node) -> None:
     """Have the guard wait for this node, and probe it."""
     if node.name not in brake.waits:
         brake.waits[node.name] = "" if node.peer else "it has left no address to ask it at"

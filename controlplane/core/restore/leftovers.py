@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Order older generations' copies dropped; runs at each released snapshot until none is left over."""
     if (
         not job.replicas.leftovers

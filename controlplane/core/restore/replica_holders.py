@@ -128,7 +128,7 @@ def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
     return [homes[index] for _, index in sorted(turns)]
 
 
-def tend(m: ClusterState, job: Job) -> None:
+def reconcile(m: ClusterState, job: Job) -> None:
     """Plan the holders of a running job's snapshots again when something about them may have changed."""
     if not job.replicas.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return

@@ -29,7 +29,7 @@ SAID_MAX = 6
 """Digests that a leader remembers per member: its arena holds two snapshots, each replica holder two more."""
 
 
-class Rests(TypedDict):
+class TrustFields(TypedDict):
     """The fields of `records.copies.Copy` that say how far a copy is trusted."""
 
     digest: str
@@ -92,7 +92,7 @@ def trust(job: Job, copy: PeerCopy, every: Holders) -> Trust:
     return Trust.REFUTED if copy.step > job.restore.known_step else Trust.UNVOUCHED
 
 
-def rests(job: Job, copy: PeerCopy, every: Holders) -> Rests | None:
+def rests(job: Job, copy: PeerCopy, every: Holders) -> TrustFields | None:
     """Return the trust fields of a copy that may be used; None when it is refuted."""
     found = trust(job, copy, every)
     if found is Trust.REFUTED:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Unread,
     )
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.findings import Brake, Finding
+    from controlplane.core.state.findings import Finding, MassFailureGuard
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
 
@@ -156,7 +156,7 @@ class ClusterState:
         self.rounds = 0  # rounds so far in which nodes dialled their peers
         self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition
         self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # checkpoints of jobs not submitted here
-        self.brake: Brake | None = None  # the mass-failure guard, while it is on
+        self.brake: MassFailureGuard | None = None  # the mass-failure guard, while it is on
         self.histories: dict[str, LemonRecord] = {}  # failures by node, also of nodes that are not connected
         self.wall_s = 0.0  # Unix time at `now` 0; 0: not known
         self.unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read

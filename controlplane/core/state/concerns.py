@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import NO_STEP, JobPhase
 from controlplane.core.state.cadence import CheckpointCosts
-from controlplane.core.state.durability_memory import Keeping
+from controlplane.core.state.durability_memory import DurabilityRecord
 
 if TYPE_CHECKING:
     from controlplane.core.records.effects import Effect
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
         Window,
     )
     from controlplane.core.state.cadence import CadenceChoice
-    from controlplane.core.state.inquiries import Look, PeerDialRound
+    from controlplane.core.state.inquiries import HangInquiry, PeerDialRound
     from controlplane.core.state.pulse import Pulse
     from controlplane.core.state.resize import Resize
-    from controlplane.core.state.saving import Ask, Collecting, Saving
+    from controlplane.core.state.saving import CheckpointRequest, Collecting, Saving
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Recovery:
     returned: bool = False  # it is started again after a failure that came after its function had returned
     # Members past their deadline, as their agents report.
     stalled: dict[str, None] = field(default_factory=dict)
-    hang: Look | None = None  # the inquiry into who holds up the others
+    hang: HangInquiry | None = None  # the inquiry into who holds up the others
     hang_rounds: int = 0  # rounds of stack reports ordered so far
     # Incidents that say nothing about the time between failures: planned, or not seen by this leader.
     incidents_before: int = 0
@@ -209,9 +209,11 @@ class Checkpoints:
     commits: int = 0  # checkpoints committed under this leader
     pulses: dict[str, Pulse] = field(default_factory=dict)  # how regularly they come, by duty
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, oldest first
-    asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # requests by (member, request)
+    asks: dict[tuple[str, str], CheckpointRequest] = field(
+        default_factory=dict
+    )  # requests by (member, request)
     costs: CheckpointCosts = field(default_factory=CheckpointCosts)
-    keeping: Keeping = field(default_factory=Keeping)  # failures to keep the state
+    keeping: DurabilityRecord = field(default_factory=DurabilityRecord)  # failures to keep the state
     choice: CadenceChoice | None = None  # interval by Young/Daly, as journaled last
     watched_at: float = 0.0  # since when this leader has seen it run
     collecting: Collecting | None = None  # the deletion of old checkpoints under way

@@ -24,7 +24,7 @@ class Streak:
 
 
 @dataclass(slots=True)
-class Keeping:
+class DurabilityRecord:
     """Failures to keep a job's state, as this leader has seen them."""
 
     checkpoints: Streak = field(default_factory=Streak)  # checkpoints that were not committed

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 @dataclass(slots=True)
-class Brake:
+class MassFailureGuard:
     """The mass-failure guard while it is on: since when (s), and why.
 
     `waits`: each silent node, and the answer to its probe; "" while there is none."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Look:
+class HangInquiry:
     """The inquiry into a generation in which a rank is past its deadline; times in s."""
 
     generation: int

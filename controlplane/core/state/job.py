@@ -23,7 +23,7 @@ from controlplane.core.state.concerns import (
 )
 from controlplane.core.state.delivery_log import DeliveryLog
 from controlplane.core.state.member import Member
-from controlplane.core.state.seating import Seating
+from controlplane.core.state.seating import RankIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class Job:
     phase: JobPhase = JobPhase.PENDING
     reason: str = ""
     generation: Generation | None = None
-    seating: Seating = field(default_factory=Seating)
+    seating: RankIndex = field(default_factory=RankIndex)
     members: dict[str, Member] = field(default_factory=dict)
     by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members, by node
     # Cache of `seatless`: ((Seating.version, number of nodes), nodes).

@@ -72,7 +72,7 @@ class Saving:
 
 
 @dataclass(slots=True)
-class Ask:
+class CheckpointRequest:
     """One member's request for a checkpoint of `step`. `outcome` is "" until it is known."""
 
     node: str

@@ -29,7 +29,7 @@ _MANY = 4
 """When more than one rank in so many has changed, the changed sets are written anew: that is cheaper then."""
 
 
-class Rolls:
+class RankSets:
     """The rank sets of a job. Those about a generation are about the one with the number `number`.
 
     Each rank has a bit mask, with one bit per set that it is in: comparing the old and the new mask shows
@@ -145,7 +145,7 @@ def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
     return marks | (_OVER if done and not dead and seen is MemberPhase.EXITED else 0)
 
 
-class Seating:
+class RankIndex:
     """The seats of a job, by rank, without gaps."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Seating:
         self._nodes: tuple[str, ...] | None = None  # cache of `nodes`
         self._on: dict[str, Ranks] = {}  # node -> its ranks, ascending
         self.version = 0  # grows with every change of a seat
-        self._rolls = Rolls()
+        self._rolls = RankSets()
         self._unsure: Ranks = {}  # ranks whose members have changed since the sets were updated
 
     def sit(self, seats: Iterable[Placement], members: dict[str, Member]) -> None:
@@ -168,7 +168,7 @@ class Seating:
         self._seats = self._nodes = None
         self.version += 1
         self._unsure = {}
-        self._rolls = Rolls(self._rolls.number, len(self._rows))
+        self._rolls = RankSets(self._rolls.number, len(self._rows))
         self._rolls.note_all(enumerate(self._members))
 
     def put(self, seat: Placement, member: Member) -> None:
@@ -198,7 +198,7 @@ class Seating:
         self.rolls.turn(number, self._members)
 
     @property
-    def rolls(self) -> Rolls:
+    def rolls(self) -> RankSets:
         """The rank sets, up to date."""
         if self._unsure:
             unsure, self._unsure = self._unsure, {}
@@ -251,7 +251,7 @@ class Seating:
 
     def check(self) -> None:
         """Raise AssertionError when anything differs from an index built anew."""
-        fresh = Seating()
+        fresh = RankIndex()
         fresh.turn(self.rolls.number)
         fresh.sit(self._rows, {member.name: member for member in self._members})
         assert self.seats == fresh.seats and self.nodes == fresh.nodes, "the seats are kept wrongly"

@@ -14,7 +14,7 @@ from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.errors import EtcdAuth, EtcdError, PrivateEtcdError
 from controlplane.daemon.etcd.target import EtcdTarget
-from controlplane.parent_death import leashed
+from controlplane.parent_death import with_parent_death_signal
 
 if TYPE_CHECKING:
     from controlplane.daemon.etcd.binary import Binary
@@ -113,7 +113,7 @@ class PrivateEtcd:
             ) from error
         with output:
             return subprocess.Popen(
-                leashed(self._argv(binary), signal.SIGKILL),
+                with_parent_death_signal(self._argv(binary), signal.SIGKILL),
                 cwd=self.data_dir,
                 env=clean_environment(),
                 stdin=subprocess.DEVNULL,

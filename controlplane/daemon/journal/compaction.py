@@ -28,7 +28,7 @@ KEPT = 4
 late carry an older one."""
 
 
-class Brevity:
+class Shortener:
     """Knows what has been written whole, and what to write instead. `shown` removes secrets from a record."""
 
     def __init__(self, shown: Callable[[Any], Any]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.model import JobSpec, Standing
 from controlplane.daemon.journal import recording, rotation
-from controlplane.daemon.journal.compaction import Brevity
+from controlplane.daemon.journal.compaction import Shortener
 from controlplane.daemon.journal.line_file import LineFile, tail
 from controlplane.daemon.journal.recording import Bounds, Recording, folder_of, word_for
 from controlplane.reporting.lines import job_of
@@ -73,7 +73,7 @@ class Journal:
         self._news = asyncio.Event()
         self._skipped = 0
         self._limits, self._bounds = limits, recordings
-        self._brevity, self._brief = Brevity(conceal), 0
+        self._brevity, self._brief = Shortener(conceal), 0
         self.sequence = 0
         self.closed = False
         if path is not None:
@@ -134,7 +134,7 @@ class Journal:
         them may be removed."""
         self._brief += written
         if self._brief > self._limits.file_bytes > 0:
-            self._brevity, self._brief = Brevity(conceal), 0
+            self._brevity, self._brief = Shortener(conceal), 0
 
     def lines(self, after: int = 0, job: str = "") -> list[JournalLine]:
         """Return the lines in memory after number `after`; all of them when the journal is not that far."""

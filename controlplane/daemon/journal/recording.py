@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.events import NodeBeat
-from controlplane.daemon.journal.compaction import Brevity
+from controlplane.daemon.journal.compaction import Shortener
 from controlplane.daemon.journal.line_file import LineFile
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
@@ -83,7 +83,7 @@ class Recording:
     ) -> None:
         """`shortened` returns a record without secrets, which it replaces by words made with a key."""
         self._shortened, self._key = shortened, os.urandom(16)
-        self._brevity = Brevity(lambda record: shortened(record, self._key))
+        self._brevity = Shortener(lambda record: shortened(record, self._key))
         self._beats: dict[str, NodeBeat] = {}
         self._left = self._bytes_max = bounds.bytes_max
         self._file = _open(folder, term, bounds.kept) if folder is not None else None

@@ -13,7 +13,7 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.records import events
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.journal import older
-from controlplane.daemon.journal.compaction import Brevity
+from controlplane.daemon.journal.compaction import Shortener
 from controlplane.daemon.journal.recording import FORMATS, whole
 from controlplane.wire.records import plain, restore
 from controlplane.wire.shape import WireError
@@ -85,7 +85,7 @@ def replay(reign: RecordingHeader, lines: Iterable[str], end: End | None = None)
 
     A last line that a crash has torn is left out. `end` learns whether the recording was full."""
     cluster = Cluster(reign.settings)
-    body = plain if reign.format == 1 else Brevity(lambda record: record).plain
+    body = plain if reign.format == 1 else Shortener(lambda record: record).plain
 
     def said(effect: Effect) -> Named:
         record = older.shown(effect, reign.format)

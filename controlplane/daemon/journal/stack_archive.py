@@ -23,7 +23,7 @@ FOLDER = "stacks"
 _FILES = re.compile(r".+-[0-9]+-[0-9]+\.txt")
 
 
-class Shelf:
+class StackArchive:
     """Files `<job>-<generation>-<step>.txt` in a folder; the oldest are removed when there are too many.
 
     Without a folder nothing is kept. A full disk is logged, never raised."""

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class EventText:
     """One event to be written. `node` "": it is about the coordinator's own pod."""
 
     kind: str  # Normal, Warning
@@ -51,15 +51,15 @@ class Word:
     note: str
 
 
-def _judged(effect: fx.Judged) -> Word:
+def _judged(effect: fx.Judged) -> EventText:
     verdict, plan = effect.verdict, effect.plan
     ranks = ", ".join(map(str, verdict.ranks)) or "none"
     what = f"job {verdict.job}, incident {effect.incident}: {verdict.cause} ({verdict.scope}), ranks {ranks}"
     note = f"{what}; {plan.strategy}: {plan.reason}; {'; '.join(verdict.evidence)}"
-    return Word(WARNING, "Incident", _camel(plan.strategy), next(iter(verdict.nodes), ""), note)
+    return EventText(WARNING, "Incident", _camel(plan.strategy), next(iter(verdict.nodes), ""), note)
 
 
-def _incident(effect: fx.IncidentChanged) -> Word | None:
+def _incident(effect: fx.IncidentChanged) -> EventText | None:
     incident = effect.incident
     if incident.outcome not in _OUTCOMES:
         return None
@@ -69,29 +69,33 @@ def _incident(effect: fx.IncidentChanged) -> Word | None:
     note += f", {repeating.again(incident.plan.strategy.value, incident.lost_steps)}"
     if incident.plan.strategy.value != repeating.RELAUNCH:
         note += f"; state from {incident.restored or 'where it was'}"
-    return Word(kind, reason, _camel(incident.plan.strategy), next(iter(incident.verdict.nodes), ""), note)
+    return EventText(
+        kind, reason, _camel(incident.plan.strategy), next(iter(incident.verdict.nodes), ""), note
+    )
 
 
-def _job(effect: fx.JobChanged) -> Word | None:
+def _job(effect: fx.JobChanged) -> EventText | None:
     state = effect.state
     if state.phase not in _PHASES:
         return None
     kind, reason = _PHASES[state.phase]
-    return Word(kind, reason, "Report", "", f"job {state.job}: {state.reason}")
+    return EventText(kind, reason, "Report", "", f"job {state.job}: {state.reason}")
 
 
-def _alert(effect: fx.Alert) -> Word:
+def _alert(effect: fx.Alert) -> EventText:
     kind = NORMAL if effect.resolved else WARNING
     note = f"{'over: ' if effect.resolved else ''}{effect.reason}"
-    return Word(
+    return EventText(
         kind, _camel(effect.kind), "Report", "", f"{effect.subject}: {note}" if effect.subject else note
     )
 
 
-def _note(effect: fx.Note) -> Word | None:
+def _note(effect: fx.Note) -> EventText | None:
     kind = _NOTES.get(effect.kind)
     node = effect.subject.partition("/")[0]
-    return Word(kind, _camel(effect.kind), "Mark", node, effect.reason or effect.subject) if kind else None
+    return (
+        EventText(kind, _camel(effect.kind), "Mark", node, effect.reason or effect.subject) if kind else None
+    )
 
 
 _OUTCOMES = {"recovered": (NORMAL, "Recovered"), "failed": (WARNING, "RecoveryFailed")}
@@ -110,7 +114,7 @@ _NOTES = {
     "device_excluded": WARNING,
     "quarantined": WARNING,
 }
-_WORDS: dict[type, Callable[[Any], Word | None]] = {
+_WORDS: dict[type, Callable[[Any], EventText | None]] = {
     fx.Judged: _judged,
     fx.IncidentChanged: _incident,
     fx.JobChanged: _job,
@@ -135,13 +139,13 @@ class Series:
     sent: int = 1
 
 
-class Telling:
+class EventWriter:
     """Writes the Events of one coordinator. `pod`: its own name; `clock` in s."""
 
     def __init__(self, api: Api, pod: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._pod, self._clock = api, pod, clock
-        self._waiting: deque[Word] = deque(maxlen=WAITING_MAX)
-        self._known: OrderedDict[Word, Series] = OrderedDict()
+        self._waiting: deque[EventText] = deque(maxlen=WAITING_MAX)
+        self._known: OrderedDict[EventText, Series] = OrderedDict()
         self._uids: dict[str, str] = {}
         self._room, self._room_at = float(BURST), clock()
         self._wake = asyncio.Event()
@@ -172,7 +176,7 @@ class Telling:
                 async with asyncio.timeout(UPDATE_S / 4):
                     await self._wake.wait()
 
-    async def _tell(self, word: Word) -> None:
+    async def _tell(self, word: EventText) -> None:
         now, series = self._clock(), self._known.get(word)
         if series is not None and now < series.said_at + SERIES_S:
             series.count, series.said_at = series.count + 1, now
@@ -196,7 +200,7 @@ class Telling:
         self._known[word] = Series(meta["name"], meta["namespace"], 1, now, now)
         self._known.move_to_end(word)
 
-    async def _event(self, word: Word) -> dict[str, Any]:
+    async def _event(self, word: EventText) -> dict[str, Any]:
         namespace, pod = self._api.account.namespace, word.node or self._pod
         regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod}
         uid = await self._uid(pod)

@@ -19,7 +19,7 @@ END_S = 2.0
 log = logging.getLogger(__name__)
 
 
-class Leading:
+class LeaderLabel:
     """The label of our own pod. A coordinator that was killed while it led removes its label when
     it starts again."""
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from controlplane.daemon.kube.account import ServiceAccount
 from controlplane.daemon.kube.api import Api
-from controlplane.daemon.kube.event_writer import Telling
-from controlplane.daemon.kube.leading import Leading
+from controlplane.daemon.kube.event_writer import EventWriter
+from controlplane.daemon.kube.leading import LeaderLabel
 from controlplane.daemon.kube.replacer import Replacer
-from controlplane.daemon.kube.taints import Taints
+from controlplane.daemon.kube.taints import HostWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ class Platform:
     def __init__(self, settings: CoordinatorSettings, api: Api) -> None:
         self.settings, self.api = settings, api
         pod = os.environ.get("POD_NAME", "") or socket.gethostname()
-        self._telling = Telling(api, pod) if settings.kube_events else None
-        self._leading = Leading(api, pod) if settings.label_leader else None
+        self._telling = EventWriter(api, pod) if settings.kube_events else None
+        self._leading = LeaderLabel(api, pod) if settings.label_leader else None
 
     @classmethod
     def of(cls, settings: CoordinatorSettings, count: Callable[[str, str], None]) -> Platform | None:
@@ -65,7 +65,7 @@ class Platform:
             known = core.machine.nodes.values()
             return [(node.name, node.cordoned) for node in known if node.domain == host and node.up]
 
-        await Taints(self.api, post, nodes).run()
+        await HostWatch(self.api, post, nodes).run()
 
     async def run(self) -> None:
         """Write Events for as long as the coordinator lives. First remove the label that a former leader

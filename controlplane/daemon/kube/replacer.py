@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.events import NodeReplaced
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
-from controlplane.daemon.loop.keyed_tasks import Errands
+from controlplane.daemon.loop.keyed_tasks import KeyedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class Replacer:
 
     def __init__(self, api: Api, post: Callable[[Event], None], *, cordon: bool, force: bool) -> None:
         self._api, self._post, self._cordon, self._force = api, post, cordon, force
-        self._errands = Errands()
+        self._errands = KeyedTasks()
 
     def replace(self, effect: ReplaceNode) -> None:
         """Begin a replacement. Its outcome is posted as a NodeReplaced."""

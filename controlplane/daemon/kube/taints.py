@@ -52,7 +52,7 @@ def why(host: dict[str, Any]) -> str:
     return f"{OURS}cordoned" if spec.get("unschedulable") else ""
 
 
-class Taints:
+class HostWatch:
     """Requests a drain of every node on a host that pods should leave, and withdraws it when they may stay
     again.
 

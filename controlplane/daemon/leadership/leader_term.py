@@ -31,13 +31,13 @@ from controlplane.core.records.events import (
 )
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.stores import STORES, ForgetNode, StoreJob, StoreNode
-from controlplane.daemon.journal.stack_archive import FOLDER, Shelf
+from controlplane.daemon.journal.stack_archive import FOLDER, StackArchive
 from controlplane.daemon.leadership.accounts import AccountSaver
-from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.loop.changes import Changes
-from controlplane.daemon.loop.dispatch import Performer
+from controlplane.daemon.loop.dispatch import CoordinatorDispatcher
 from controlplane.daemon.loop.prober import Prober
-from controlplane.daemon.loop.stepping import Loop, ReignOver
+from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.wire import codec
@@ -75,7 +75,7 @@ MARKED = {
 }
 """Notes that answer what a person asked for a node or a job, and the word that the person gets."""
 
-Wish = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted
+OperatorRequest = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted
 """What a person can ask for a node or a job. The core answers with one of the notes above."""
 
 BEATS_PER_S = 1000
@@ -110,8 +110,8 @@ class LeaderTerm:
         self._metrics, self._journal = metrics, journal
         self.core = Cluster(core_settings)
         self.links = Links(metrics)
-        self.recorder = Recorder(store, records, self.post, self.term, metrics)
-        self._performer = Performer(self.links, self.recorder, metrics, self._welcome)
+        self.recorder = StoreWriter(store, records, self.post, self.term, metrics)
+        self._performer = CoordinatorDispatcher(self.links, self.recorder, metrics, self._welcome)
         self._performer.term = self.term
         self.observer = Observer(metrics, accounts=accounts)
         self._keeper = AccountSaver(store, records.keys.account, self.term, self.observer)
@@ -122,7 +122,7 @@ class LeaderTerm:
         self._trouble, self._troubled = trouble, ""
         self._prober = Prober(self.post)
         self._performer.table[Probe] = self._prober.probe
-        self._shelf = Shelf(journal.folder / FOLDER if journal.folder else None)
+        self._shelf = StackArchive(journal.folder / FOLDER if journal.folder else None)
         self._performer.table[StacksKept] = self._shelf.keep
         if alerts is not None:
             alerts.new_reign()
@@ -189,7 +189,7 @@ class LeaderTerm:
         yet ("": it does)."""
         try:
             effects = await self.loop.ask(event)
-        except ReignOver as over:
+        except TermOver as over:
             return "", str(over)
         refused = [
             each.reason
@@ -199,17 +199,17 @@ class LeaderTerm:
         if refused:
             return refused[0], ""
         if self.core.fenced:
-            return "", str(ReignOver())
+            return "", str(TermOver())
         return "", await self._stored(self.core.unstored(event.spec.job))
 
     async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
         """Post an event. Return "" once etcd holds all that the core knows of its job, else why not."""
         try:
             await self.loop.ask(event)
-        except ReignOver as over:
+        except TermOver as over:
             return str(over)
         if self.core.fenced:
-            return str(ReignOver())
+            return str(TermOver())
         name = event.spec.job if isinstance(event, JobSubmitted) else event.job
         return await self._stored(self.core.unstored(name))
 
@@ -219,10 +219,10 @@ class LeaderTerm:
         Returns why some are refused, by id, and why etcd does not hold the others yet ("": it does)."""
         try:
             effects = await self.loop.ask(event)
-        except ReignOver as over:
+        except TermOver as over:
             return {}, str(over)
         if self.core.fenced:
-            return {}, str(ReignOver())
+            return {}, str(TermOver())
         told = [each for each in effects if isinstance(each, CheckpointChanged) and each.job == event.job]
         refused = {each.checkpoint: each.reason for each in told if each.outcome == "refused"}
         return refused, await self._stored(self.core.unrecorded(event.job))
@@ -231,16 +231,16 @@ class LeaderTerm:
         """Forget a node's failures. Return why etcd has not forgotten them yet; "": it has."""
         try:
             effects = await self.loop.ask(QuarantineReleased(node, reason))
-        except ReignOver as over:
+        except TermOver as over:
             return str(over)
         return await self._stored(tuple(each.ticket for each in effects if isinstance(each, STORES)))
 
-    async def mark(self, event: Wish) -> tuple[str, str, str]:
+    async def mark(self, event: OperatorRequest) -> tuple[str, str, str]:
         """Post what a person asks for. Return the outcome (see MARKED), the reason for it, and why etcd does
         not hold it yet ("": it does)."""
         try:
             effects = await self.loop.ask(event)
-        except ReignOver as over:
+        except TermOver as over:
             return "", "", str(over)
         notes = [each for each in effects if isinstance(each, Note) and each.kind in MARKED]
         of_job = isinstance(event, PauseRequested)

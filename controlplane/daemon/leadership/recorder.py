@@ -44,7 +44,7 @@ class Commit(Protocol):
         ...
 
 
-class Recorder:
+class StoreWriter:
     """The only writer of a leader term. It repeats no failed write: after a StoreFailed the core sends the
     write again, if it still wants it."""
 

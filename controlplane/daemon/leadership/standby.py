@@ -16,7 +16,7 @@ from controlplane.daemon.leadership import accounts
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
-from controlplane.daemon.loop.stepping import ReignOver
+from controlplane.daemon.loop.stepping import TermOver
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def why_over(term: int, failed: BaseException, lost: str) -> str:
     cause = failed
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
-    if isinstance(cause, ReignOver | Fenced):
+    if isinstance(cause, TermOver | Fenced):
         reason = lost or str(cause)
         log.warning("the reign of term %d is over: %s", term, reason)
         return reason

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.records.effects import Effect
-    from controlplane.daemon.leadership.recorder import Recorder
+    from controlplane.daemon.leadership.recorder import StoreWriter
     from controlplane.daemon.server.links import Links
     from controlplane.daemon.telemetry.metrics import Metrics
 
@@ -59,11 +59,11 @@ JOB_OF: dict[type, Callable[[Any], str]] = {
 job's open incident."""
 
 
-class Performer:
+class CoordinatorDispatcher:
     """Carries out effects at once and without waiting: orders and writes are only queued."""
 
     def __init__(
-        self, links: Links, recorder: Recorder, metrics: Metrics, welcome: Callable[[int], Any]
+        self, links: Links, recorder: StoreWriter, metrics: Metrics, welcome: Callable[[int], Any]
     ) -> None:
         self._links, self._recorder, self._metrics, self._welcome = links, recorder, metrics, welcome
         self.table: dict[type, Callable[[Any], None]] = {

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-class Errands:
+class KeyedTasks:
     """The tasks that run now, by node."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.events import ProbeAnswered
-from controlplane.daemon.loop.keyed_tasks import Errands
+from controlplane.daemon.loop.keyed_tasks import KeyedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ class Prober:
     def __init__(self, post: Callable[[Event], None]) -> None:
         self._post = post
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._errands = Errands()
+        self._errands = KeyedTasks()
 
     def probe(self, effect: Probe) -> None:
         """Begin a probe. Its answer is posted as a ProbeAnswered."""

@@ -42,7 +42,7 @@ NOTE_INTERVAL_S = 10.0
 NOTES_KEPT = 4096
 
 
-class ReignOver(Exception):
+class TermOver(Exception):
     """Leadership was lost: the request was not carried out."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Loop:
     async def ask(self, event: Event) -> list[Effect]:
         """Post an event, and return the effects that the core decides on. Raises ReignOver."""
         if self._over:
-            raise ReignOver
+            raise TermOver
         answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
         self._waiting.append((event, answer))
         self._wake.set()
@@ -115,7 +115,7 @@ class Loop:
             while True:
                 await self._rest()
                 if not self.held():
-                    raise ReignOver
+                    raise TermOver
                 for _ in range(min(len(self._waiting), BATCH_EVENTS)):
                     self._take(*self._waiting[0])
                     self._waiting.popleft()  # only now: if the core raises, `finally` answers its `ask`
@@ -130,7 +130,7 @@ class Loop:
             self._recording.close()
             for _, answer in self._waiting:
                 if answer is not None and not answer.done():
-                    answer.set_exception(ReignOver())
+                    answer.set_exception(TermOver())
 
     async def _rest(self) -> None:
         """Wait for an event, or for the core's next deadline."""

@@ -101,7 +101,7 @@ class PageStreams:
                 del self._open[who]
 
 
-class Paces:
+class RateLimiter:
     """Allows each name so many acts per second (a token bucket each).
 
     It remembers `keys_max` names at most; further ones share one bucket."""

@@ -29,7 +29,7 @@ from controlplane.settings import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.access.authentication import Asks
+    from controlplane.access.authentication import Authenticator
     from controlplane.daemon.leadership.leader_term import LeaderTerm
     from controlplane.daemon.page.admission import Visit
     from controlplane.daemon.page.http import HttpRequest
@@ -74,7 +74,7 @@ class PageRouter:
     """Answers requests. `open`: everybody may look; `local`: the page listens on loopback only;
     `secure`: over TLS."""
 
-    def __init__(self, front: ServerContext, watch: PageWatch, asks: Asks, **how: bool) -> None:
+    def __init__(self, front: ServerContext, watch: PageWatch, asks: Authenticator, **how: bool) -> None:
         self._front, self._watch = front, watch
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
         self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None

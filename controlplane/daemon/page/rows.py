@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
     from controlplane.daemon.page.picture import Row
     from controlplane.daemon.telemetry.job_time import Account
-    from controlplane.reporting.story import Story
+    from controlplane.reporting.story import IncidentReport
 
 PHASES = tuple(phase.value for phase in MemberPhase)
 """The phases of ranks. Rows hold a phase's index in here."""
@@ -169,7 +169,7 @@ def _checkpoint(record: CheckpointRecord) -> Row:
     }
 
 
-def incident(story: Story, told: dict[str, Any]) -> Row:
+def incident(story: IncidentReport, told: dict[str, Any]) -> Row:
     """Return the row of an incident; `told` is its whole story for programs."""
     verdict, plan = story.verdict, story.plan
     row: Row = {name: told[name] for name in _TOLD}

@@ -11,7 +11,7 @@ from controlplane.daemon.page.watch import PageWatch
 from controlplane.settings import is_loopback
 
 if TYPE_CHECKING:
-    from controlplane.access.authentication import Asks
+    from controlplane.access.authentication import Authenticator
     from controlplane.access.tls import TlsFiles
     from controlplane.daemon.server.context import ServerContext
 
@@ -27,7 +27,7 @@ class Page:
         front: ServerContext,
         address: tuple[str, int],
         tls: TlsFiles,
-        asks: Asks,
+        asks: Authenticator,
         *,
         public: bool = False,
     ) -> None:

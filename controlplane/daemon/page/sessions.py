@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from controlplane.access.authentication import Shown
-from controlplane.access.callers import Caller, CallerRole, Unknown
-from controlplane.daemon.page.admission import Paces, network
+from controlplane.access.authentication import Credentials
+from controlplane.access.callers import Caller, CallerRole, Unauthenticated
+from controlplane.daemon.page.admission import RateLimiter, network
 from controlplane.daemon.page.http import HttpRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.access.authentication import Asks
+    from controlplane.access.authentication import Authenticator
     from controlplane.daemon.page.http import HttpRequest
 
 SESSION_S = 12 * 3600.0
@@ -54,10 +54,10 @@ class PageSession:
 class Sessions:
     """All logins of this process; they end with it."""
 
-    def __init__(self, asks: Asks, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, asks: Authenticator, clock: Callable[[], float] = time.monotonic) -> None:
         self._asks, self._clock = asks, clock
         self._of: dict[str, PageSession] = {}  # by the cookie's word
-        self._wrong, self._logins = Paces(WRONG_PER_S), Paces(LOGINS_PER_S)
+        self._wrong, self._logins = RateLimiter(WRONG_PER_S), RateLimiter(LOGINS_PER_S)
 
     def log_in(self, token: str, address: str) -> tuple[str, PageSession]:
         """Return the cookie's word and the session of the caller with this token.
@@ -71,7 +71,7 @@ class Sessions:
         digest = tokens.digest(token)
         try:
             caller = tokens.whose(digest)
-        except Unknown as unknown:
+        except Unauthenticated as unknown:
             if not self._wrong.allow(network(address), now):
                 reason = "too many wrong tokens came from your address: try again in a second"
                 raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason) from unknown
@@ -112,7 +112,7 @@ class Sessions:
     def _lost(self, caller: Caller, digest: bytes) -> str:
         """Return why this token is not good for this caller any more; "" while it is."""
         self._asks.refresh()
-        return self._asks.lost(Shown(caller, digest), 0.0)
+        return self._asks.lost(Credentials(caller, digest), 0.0)
 
     def _forget(self, now: float, caller: Caller) -> None:
         """Make room for one more session of this caller."""

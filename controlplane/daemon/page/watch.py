@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import view
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.picture import TABLES, Picture
-from controlplane.reporting.story import Teller, as_json
+from controlplane.reporting.story import ReportBuilder, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.leadership.leader_term import LeaderTerm
     from controlplane.daemon.page.picture import Row
     from controlplane.daemon.server.context import ServerContext
-    from controlplane.reporting.story import Story
+    from controlplane.reporting.story import IncidentReport
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class PageWatch:
         return self.picture
 
     @property
-    def stories(self) -> dict[tuple[str, int], Story]:
+    def stories(self) -> dict[tuple[str, int], IncidentReport]:
         """The known incidents, by job and number."""
         return self._teller.found
 
@@ -129,7 +129,10 @@ class PageWatch:
         self._reign = reign
         self.picture = Picture(secrets.token_hex(6), TABLES)
         self._first.clear()
-        self._teller, self._heard = Teller(), 0  # and the number of the journal's line that was read last
+        self._teller, self._heard = (
+            ReportBuilder(),
+            0,
+        )  # and the number of the journal's line that was read last
         self._lines: Iterator[JournalLine] = iter(())
         self._round: list[str] = []  # nodes that are left in this round
         self._jobs_at = self._jobs_rest = 0.0  # when jobs are looked at again, and the earliest time for it
@@ -213,7 +216,7 @@ class PageWatch:
 
     def _listen(self) -> bool:
         """Read what the journal says about incidents. Return whether there is more of it."""
-        changed: dict[tuple[str, int], Story] = {}
+        changed: dict[tuple[str, int], IncidentReport] = {}
         for _ in range(LINES_MAX):
             line = next(self._lines, None)
             if line is None:
@@ -231,10 +234,10 @@ class PageWatch:
         self._put(changed)
         return False
 
-    def _hear(self, line: JournalLine) -> Story | None:
+    def _hear(self, line: JournalLine) -> IncidentReport | None:
         return self._teller.hear(json.loads(line.text)) if line.job else None
 
-    def _put(self, changed: dict[tuple[str, int], Story]) -> None:
+    def _put(self, changed: dict[tuple[str, int], IncidentReport]) -> None:
         for story in changed.values():
             self.picture.put("incidents", f"{story.job}/{story.id}", rows.incident(story, as_json(story)))
         known = self._teller.found

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controlplane.core.records.model import JobSpec
-    from controlplane.daemon.leadership.leader_term import LeaderTerm, Wish
+    from controlplane.daemon.leadership.leader_term import LeaderTerm, OperatorRequest
     from controlplane.daemon.server.context import ServerContext
 
 LEADER_KEY = "holdfast-leader"
@@ -116,7 +116,7 @@ class Admin(AdminServicer):
         """Save the newest whole snapshot of a job as a checkpoint. Answers once that has begun, or waits."""
         return await self._mark(CheckpointWanted(request.job, _why(request)), context)
 
-    async def _mark(self, event: Wish, context: Any) -> pb.MarkReply:
+    async def _mark(self, event: OperatorRequest, context: Any) -> pb.MarkReply:
         reign = await self._leading(context)
         outcome, why, trouble = await reign.mark(event)
         await _held(trouble, context)
@@ -181,7 +181,7 @@ def _why(request: Any) -> str:
     return str(request.reason[:_REASON_MAX]) or "by hand"
 
 
-def _whom(event: Wish) -> str:
+def _whom(event: OperatorRequest) -> str:
     """Name what a request is about, for its error."""
     if isinstance(event, DrainRequested | CordonRequested):
         return f"node {event.node!r:.80}"

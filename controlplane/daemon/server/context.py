@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from controlplane.access.guard import Sparing, calling
+from controlplane.access.guard import LogLimiter, calling
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.server import permitted
 from controlplane.daemon.server.links import AgentLink
@@ -61,7 +61,7 @@ class ServerContext:
         self.leader = self.leader_page = ""
         self.address = self.page = ""
         self._greeting = 0  # streams that are before their hello
-        self._turned_away, self._dropped = Sparing(), Sparing(DROPS_TOLD_PER_S)
+        self._turned_away, self._dropped = LogLimiter(), LogLimiter(DROPS_TOLD_PER_S)
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None
         self.platform: Platform | None = None
@@ -239,7 +239,7 @@ class ServerContext:
         """Count a message that is not acted on; log and journal it unless there are too many."""
         self._tell(self._dropped, "dropped", counted, context.peer(), reason)
 
-    def _tell(self, sparing: Sparing, what: str, counted: str, peer: str, reason: str) -> None:
+    def _tell(self, sparing: LogLimiter, what: str, counted: str, peer: str, reason: str) -> None:
         self.metrics.messages_dropped_total.labels(counted).inc()
         if not sparing():
             return

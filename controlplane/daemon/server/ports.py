@@ -19,7 +19,7 @@ from controlplane.wire.control_pb2_grpc import add_AdminServicer_to_server
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.access.authentication import Asks
+    from controlplane.access.authentication import Authenticator
     from controlplane.access.tls import TlsFiles
     from controlplane.daemon.server.context import ServerContext
 
@@ -42,7 +42,7 @@ class Server:
         host: str,
         port: int,
         tls: TlsFiles,
-        asks: Asks,
+        asks: Authenticator,
     ) -> None:
         """Bind. Raises PortTaken."""
         guard = AccessGuard(asks, front.denied)

@@ -51,7 +51,7 @@ class FastCounter(Collector):
         return [family]
 
 
-class Spread(Collector):
+class FastHistogram(Collector):
     """A histogram without labels."""
 
     labels: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from controlplane.core.failures.blame import CLUSTER, PLAN, SCRIPT
 from controlplane.core.health import JOB_KINDS
 from controlplane.core.records.model import Cause, JobPhase, MemberPhase, Scope, Strategy
 from controlplane.core.state.cluster_state import LEFT
-from controlplane.daemon.telemetry.counters import FastCounter, Spread
+from controlplane.daemon.telemetry.counters import FastCounter, FastHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -311,8 +311,8 @@ class _Maker:
     def tally(self, name: str, about: str, label: str = "") -> FastCounter:
         return FastCounter(f"{PREFIX}_{name.removesuffix('_total')}", about, label, self._registry)
 
-    def spread(self, name: str, about: str, bounds: tuple[float, ...]) -> Spread:
-        return Spread(f"{PREFIX}_{name}", about, bounds, self._registry)
+    def spread(self, name: str, about: str, bounds: tuple[float, ...]) -> FastHistogram:
+        return FastHistogram(f"{PREFIX}_{name}", about, bounds, self._registry)
 
 
 def _create(metric: Counter | Gauge | Histogram, *values: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
 from agent.deciding.node_state import AgentFacts
 from agent.deciding.outbox import RESEND_S, Outbox
-from agent.deciding.progress import HangLimits, Sight
+from agent.deciding.progress import HangLimits, PageReading
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
 from controlplane.core.records.model import (
@@ -115,7 +115,9 @@ def kinds(effects: list[fx.Effect]) -> list[type[Any]]:
 
 
 def told(effects: list[fx.Effect], kind: type[Any]) -> list[Any]:
-    return [effect.event for effect in effects if isinstance(effect, fx.Tell) and type(effect.event) is kind]
+    return [
+        effect.event for effect in effects if isinstance(effect, fx.SendEvent) and type(effect.event) is kind
+    ]
 
 
 def frames(effects: list[fx.Effect]) -> list[dict[str, Any]]:
@@ -124,7 +126,7 @@ def frames(effects: list[fx.Effect]) -> list[dict[str, Any]]:
 
 def test_an_order_that_has_its_effect_already_does_nothing() -> None:
     stage = Stage()
-    assert kinds(stage.order(LAUNCH)) == [fx.Spawn, fx.Keep, fx.Tell, fx.Run, fx.Keep]
+    assert kinds(stage.order(LAUNCH)) == [fx.Spawn, fx.Keep, fx.SendEvent, fx.Run, fx.Keep]
     assert kinds(stage.order(LAUNCH)) == []
     stage = running()
     assert kinds(stage.order(orders.Form("n0", generation(1)))) == []
@@ -201,7 +203,7 @@ def test_the_next_agent_adopts_what_the_launcher_has_and_ends_what_it_has_not() 
     ]
     assert "nobody saw its end" in reports[1].status.failure.message
     assert (after.member.formed, after.member.ordered_to_run) == (3, True)
-    assert [type(effect) for effect in after.passes(6)].count(fx.Testify) == 1, "it is watched from now on"
+    assert [type(effect) for effect in after.passes(6)].count(fx.TakeStacks) == 1, "it is watched from now on"
 
 
 def test_a_shard_is_unknown_once_the_layout_is_another() -> None:
@@ -214,8 +216,8 @@ def test_a_shard_is_unknown_once_the_layout_is_another() -> None:
 
 def test_a_silent_rank_is_killed_and_named_silent() -> None:
     stage = running()
-    assert not [e for e in stage.passes(20, beats=True) if isinstance(e, fx.Testify)]
-    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.Testify)]
+    assert not [e for e in stage.passes(20, beats=True) if isinstance(e, fx.TakeStacks)]
+    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.TakeStacks)]
     nothing = Standing("j.1", 0, 4, "", 0.0, False)
     effects = stage.tell(ev.Stood("j.1", asked.age_s, asked.heard_at, nothing))
     assert [e.words for e in effects if isinstance(e, fx.Command)] == [
@@ -228,7 +230,7 @@ def test_a_silent_rank_is_killed_and_named_silent() -> None:
 
 def test_a_rank_that_still_writes_its_stacks_is_asked_about_first() -> None:
     stage = running()
-    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.Testify)]
+    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.TakeStacks)]
     stuck = Standing("j.1", 0, 4, "forward", 6.0, False, frames=("spin (x.py:1)",))
     (report,) = told(stage.tell(ev.Stood("j.1", 6.0, asked.heard_at, stuck)), events.MemberReport)
     assert report.status.stalled_s == 6.0
@@ -241,7 +243,7 @@ def test_who_makes_no_progress_is_told_and_who_does_again_too() -> None:
     stage = running()
 
     def look(since: float) -> list[Any]:
-        sight = Sight("j.1", "j", "step", since, (("step", 0.3),))
+        sight = PageReading("j.1", "j", "step", since, (("step", 0.3),))
         return told(stage.tell(ev.Looked({"j.1": sight}), 0.5), events.MemberReport)
 
     assert not look(0.0)
@@ -255,11 +257,11 @@ def test_a_rank_that_speaks_again_and_does_not_get_on_is_told_again() -> None:
     stage = running()
 
     def look() -> list[Any]:
-        sight = Sight("j.1", "j", "step", 1.0, (("step", 0.3),))
+        sight = PageReading("j.1", "j", "step", 1.0, (("step", 0.3),))
         return told(stage.tell(ev.Looked({"j.1": sight}), 0.5), events.MemberReport)
 
     assert [report.status.stalled_s > 0 for _ in range(8) for report in look()] == [True]
-    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.Testify)]
+    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.TakeStacks)]
     stuck = Standing("j.1", 0, 4, "forward", 6.0, False, frames=("spin (x.py:1)",))
     stage.tell(ev.Stood("j.1", 6.0, asked.heard_at, stuck))
     assert not look(), "its silence is told already"

@@ -61,10 +61,10 @@ def test_who_has_not_finished_does_not_return() -> None:
 
 def test_behind_its_function_nobody_is_silent() -> None:
     stage = finished()
-    assert any(isinstance(effect, fx.Testify) for effect in stage.passes(7))
+    assert any(isinstance(effect, fx.TakeStacks) for effect in stage.passes(7))
     stage = finished()
     stage.order(RETURN)
-    assert not any(isinstance(effect, fx.Testify) for effect in stage.passes(60))
+    assert not any(isinstance(effect, fx.TakeStacks) for effect in stage.passes(60))
     late = ev.Stood("j.1", 6.0, stage.member.heard_at, Standing("j.1", 0, NO_STEP, "", 0.0, False))
     assert kills(stage.tell(late)) == 0, "it was asked about before it was told"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.deciding.progress import HangLimits, ProgressWatch, Resumed, Sight, Stalled
+from agent.deciding.progress import HangLimits, PageReading, ProgressWatch, Resumed, Stalled
 
 LIMITS = HangLimits(factor=10.0, floor_s=60.0, first_s=600.0)
 
@@ -15,12 +15,12 @@ def watched(*gaps: float, limits: HangLimits = LIMITS) -> ProgressWatch:
     for gap in gaps:
         now += gap
         progress.begin(now)
-        assert progress.look(Sight("a", "j", "step", now, (("step", gap),)), told=False) is None
+        assert progress.look(PageReading("a", "j", "step", now, (("step", gap),)), told=False) is None
     return progress
 
 
 def limit(progress: ProgressWatch, activity: str, asked_s: float = 0.0) -> float:
-    return progress.limit_s(Sight("a", "j", activity, 0.0, (), asked_s))
+    return progress.limit_s(PageReading("a", "j", activity, 0.0, (), asked_s))
 
 
 def test_fast_steps_have_the_floor_and_slow_ones_a_multiple_of_their_pace() -> None:
@@ -38,7 +38,7 @@ def test_the_first_step_has_its_own_time_until_one_is_known() -> None:
     progress = watched(1.0)
     assert limit(progress, "first") == 600.0
     progress.begin(2.0)
-    progress.look(Sight("b", "j", "step", 2.0, (("first", 40.0),)), told=False)
+    progress.look(PageReading("b", "j", "step", 2.0, (("first", 40.0),)), told=False)
     assert limit(progress, "first") == 400.0, "that of the other rank, too: it is the job's pace"
 
 
@@ -55,7 +55,7 @@ def test_what_is_no_training_is_not_judged() -> None:
     progress = ProgressWatch(LIMITS)
     for now in (0.0, 1e6):
         progress.begin(now)
-        assert progress.look(Sight("a", "j", "none", 0.0), told=False) is None
+        assert progress.look(PageReading("a", "j", "none", 0.0), told=False) is None
 
 
 def test_a_factor_of_nothing_judges_nobody() -> None:
@@ -70,7 +70,7 @@ def sights(
     now = since if start is None else start
     while now < until:
         progress.begin(now)
-        change = progress.look(Sight("a", "j", "step", since), told=bool(found))
+        change = progress.look(PageReading("a", "j", "step", since), told=bool(found))
         found += [(now, change)] if change else []
         now += 0.25
     return found
@@ -80,7 +80,7 @@ def test_a_stalled_rank_is_told_once_and_told_when_it_gets_on() -> None:
     progress = watched(1.0, 1.0)
     assert sights(progress, 2.0, 100.0) == [(62.0, Stalled("a", "step", 60.0, 60.0))]
     progress.begin(100.0)
-    assert progress.look(Sight("a", "j", "step", 99.9, (("step", 97.9),)), told=True) == Resumed("a")
+    assert progress.look(PageReading("a", "j", "step", 99.9, (("step", 97.9),)), told=True) == Resumed("a")
 
 
 def test_time_in_which_the_agent_itself_stood_still_is_given_back() -> None:

@@ -39,7 +39,7 @@ def orders(m: ClusterState, job: Job) -> list[fx.Release]:
     for name in ("a", "b", "c"):
         m.nodes[name].state = "up"
     releasing.from_statuses(job)
-    releasing.tend(m, job)
+    releasing.reconcile(m, job)
     return [effect for effect in m.take() if isinstance(effect, fx.Release)]
 
 

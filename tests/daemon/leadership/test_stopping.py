@@ -19,7 +19,7 @@ from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.leadership.leader_term import LeaderTerm
-from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.server.admin import check_spec
 from controlplane.daemon.server.ports import stop_within
@@ -112,7 +112,7 @@ async def test_one_value_that_etcd_never_takes_does_not_hold_up_the_others() -> 
     disk = Picky()
     metrics = Metrics("0")
     said: list[events.Event] = []
-    recorder = Recorder(disk, RecordMapping(Keyspace("c")), said.append, 1, metrics)
+    recorder = StoreWriter(disk, RecordMapping(Keyspace("c")), said.append, 1, metrics)
     for ticket in (1, 2, 3):
         reason = "x" * 1000 if ticket == 1 else ""
         state = JobState(f"j{ticket}", JobPhase.PENDING, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from controlplane.daemon.telemetry.counters import FastCounter, Spread
+from controlplane.daemon.telemetry.counters import FastCounter, FastHistogram
 
 BOUNDS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
 
@@ -35,7 +35,7 @@ def test_a_spread_is_a_histogram() -> None:
     theirs, ours = CollectorRegistry(), CollectorRegistry()
     histogram, spread = (
         Histogram("x", "About.", buckets=BOUNDS, registry=theirs),
-        Spread("x", "About.", BOUNDS, ours),
+        FastHistogram("x", "About.", BOUNDS, ours),
     )
     assert shown(ours) == shown(theirs)
     for value in (0.0, 1e-5, 2e-5, 0.1, 0.5, 1, 2.5):

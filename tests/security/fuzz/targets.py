@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from agent.peers import wire
 from agent.peers.blocks import PeerError, check
-from controlplane.access.callers import Unknown, from_certificate
+from controlplane.access.callers import Unauthenticated, from_certificate
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.parser import Parser
 from controlplane.cli.flags.settings import add_settings, read_settings
@@ -194,7 +194,7 @@ def certificates(rng: Random) -> bool:
         caller = from_certificate(
             "c1", {"peer_uri": names, "x509_subject": [subject], "x509_common_name": [b"o"]}, subjects=True
         )
-    except Unknown:
+    except Unauthenticated:
         return False
     check_name("caller", caller.name)
     assert caller.role is not None
