@@ -308,5 +308,7 @@ def given_up(troubles: dict[str, ErrorClass], doubtful: bool) -> EtcdError:
     if len(kinds) == 1 and not doubtful:
         return kinds.pop()(f"etcd: {said}")
     if doubtful:
-        return EtcdUnknownOutcome(f"etcd went silent on a request, it may be carried out or not: {said}")
+        return EtcdUnknownOutcome(
+            f"etcd did not answer a request, which may have been carried out or not: {said}"
+        )
     return EtcdUnavailable(f"no etcd endpoint works: {said}")

@@ -89,7 +89,7 @@ class Api:
                 wait_s = max(error.after_s, pause_s * (0.5 + self._jitter() / 2))
                 if not error.passing or loop.time() + wait_s > ends:
                     raise
-                log.info("%s: %s; again in %.1f s", what, error, wait_s)
+                log.info("%s: %s; trying again in %.1f s", what, error, wait_s)
             await asyncio.sleep(wait_s)
             pause_s = min(pause_s * 2, BACKOFF_S[1])
 
