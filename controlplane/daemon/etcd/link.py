@@ -46,7 +46,7 @@ OPTIONS = (
     ("grpc.max_receive_message_length", 256 * 1024 * 1024),
 )
 
-ANEW = "if it was made anew, or restored, restart the coordinators"
+ANEW = "if it was created again or restored, restart the coordinators"
 """What to do when etcd is not the one that this process knew: that may be meant, or the address is wrong."""
 
 

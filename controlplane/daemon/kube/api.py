@@ -150,7 +150,9 @@ def understood(status: int, headers: Mapping[str, str], content: bytes) -> Any:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise KubeError(status if status >= http.client.BAD_REQUEST else 0, "an answer that is no object")
+        raise KubeError(
+            status if status >= http.client.BAD_REQUEST else 0, "an answer that is not a JSON object"
+        )
     if status >= http.client.BAD_REQUEST:
         raise KubeError(status, str(document.get("message", "no reason"))[:500], _after(headers))
     return document
