@@ -290,7 +290,7 @@ async def test_what_cannot_be_told_again(
         ('{"kind":"reign","format":1}\n', "line 1: 'settings'"),
         (
             '{"kind":"reign","format":1,"settings":{"node_timeout_s":"x"},"term":1,"version":"0","wall_s":1}\n',
-            "no float",
+            "is not of type float",
         ),
     ],
 )

@@ -99,7 +99,7 @@ async def test_a_stream_of_garbage_ends_alone(shared_coordinator: Coordinator, s
         code, details = await bad.ended()
         assert (code, details) == (
             grpc.StatusCode.INVALID_ARGUMENT,
-            "3 bytes that are are not an AgentMessage",
+            "3 bytes that are not an AgentMessage",
         )
         # content that cannot be costs only itself: the stream goes on
         status = MemberStatus("j.1", "j", MemberPhase.WARM)
