@@ -60,7 +60,7 @@ class Asker:
         try:
             until(lambda: len(self._lines()) >= self._heard or self._process.poll(), 6 * TTL_S)
         except SystemExit as error:
-            raise SystemExit(f"job {self._job} is not taken: {error}") from None
+            raise SystemExit(f"job {self._job} was not accepted: {error}") from None
         if len(self._lines()) < self._heard:
             raise SystemExit(f"job {self._job} cannot be asked for: {self._output.read_text()}")
         return self._lines()[self._heard - 1]

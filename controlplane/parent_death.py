@@ -30,7 +30,7 @@ def main() -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:
-        sys.exit("the parent is gone already")
+        sys.exit("the parent process has already ended")
     os.execvp(argv[0], argv)
 
 

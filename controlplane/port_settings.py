@@ -27,6 +27,6 @@ def check_port(settings: PortSettings, *, asks: bool) -> None:
     """Raise SettingsError on a deny list for a port that does not authenticate its callers (`asks` false)."""
     if settings.deny_list and not asks:
         raise SettingsError(
-            f"--deny-list {settings.deny_list} shuts out nobody where nobody is asked who they are: give "
+            f"--deny-list {settings.deny_list} has no effect where callers are not authenticated: give "
             "--tls-cert, --tls-key and --tls-ca (a coordinator: or --tokens), or leave it out"
         )

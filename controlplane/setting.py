@@ -45,7 +45,7 @@ def check(settings: Any) -> None:
 def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
     """Raise SettingsError when a setting is not one of its allowed words."""
     if value not in words:
-        raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
+        raise SettingsError(f"--{name.replace('_', '-')} {value!r} is not one of {', '.join(words)}")
 
 
 def host_port(flag: str, text: str) -> tuple[str, int]:
@@ -53,7 +53,7 @@ def host_port(flag: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
-        raise SettingsError(f"{flag} {text!r:.80} is no address: give host:port, like 127.0.0.1:7070")
+        raise SettingsError(f"{flag} {text!r:.80} is not an address: give host:port, like 127.0.0.1:7070")
     return host, int(port)
 
 
@@ -62,7 +62,7 @@ def check_dialled(flag: str, text: str) -> None:
     server."""
     _, port = host_port(flag, text)
     if port == 0:
-        raise SettingsError(f"{flag} {text!r:.80} is no address: nobody listens at port 0")
+        raise SettingsError(f"{flag} {text!r:.80} is not an address: nothing can listen on port 0")
 
 
 def coordinators(text: str) -> tuple[str, ...]:

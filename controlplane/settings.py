@@ -32,7 +32,7 @@ def check_name(kind: str, name: str) -> None:
     """Raise SettingsError when `name` is not a valid name for a cluster, a node or a job."""
     if not NAME.fullmatch(name):
         raise SettingsError(
-            f"{kind} name {name!r} will not do: letters, digits, '.', '_' and '-', 63 at most, "
+            f"{kind} name {name!r} is invalid: use letters, digits, '.', '_' and '-', 63 at most, "
             "the first a letter or a digit"
         )
 
@@ -282,7 +282,7 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
     _agree(timeout_constraints.COORDINATOR, settings)
     if settings.mass_loss_ratio > 1:
         raise SettingsError(
-            f"--mass-loss-ratio {settings.mass_loss_ratio} is no part of the nodes: give 0 to 1 (1: never)"
+            f"--mass-loss-ratio {settings.mass_loss_ratio} is not a share of nodes: give 0 to 1 (1: never)"
         )
     _check_url("--alert-webhook", settings.alert_webhook)
     _check_url("--otlp-endpoint", settings.otlp_endpoint)
@@ -293,15 +293,17 @@ def _check_url(flag: str, url: str) -> None:
     if not url:
         return
     if not url.startswith(("http://", "https://")):
-        raise SettingsError(f"{flag} is no URL: give one that begins with http:// or https://")
+        raise SettingsError(f"{flag} is not a URL: give one that begins with http:// or https://")
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise SettingsError(f"{flag} has a blank or another character in it that no URL has: write it as %XX")
+        raise SettingsError(
+            f"{flag} has a space or another character that a URL cannot have: write it as %XX"
+        )
     try:
         named = bool(urlsplit(url).hostname and urlsplit(url).port != 0)
     except ValueError:
         named = False
     if not named:
-        raise SettingsError(f"{flag} names no host, or a port that is none: give http://host:port/...")
+        raise SettingsError(f"{flag} names no host, or an invalid port: give http://host:port/...")
 
 
 def check_agent(settings: AgentSettings) -> None:
@@ -320,8 +322,8 @@ def check_agent(settings: AgentSettings) -> None:
             host_port(flag, address)
     if 0 < settings.peer_bytes_per_s < _PEER_RATE_MIN:
         raise SettingsError(
-            f"--peer-bytes-per-s {settings.peer_bytes_per_s} would look like silence to a partner: "
-            f"give {_PEER_RATE_MIN} or more, or 0 for no limit"
+            f"--peer-bytes-per-s {settings.peer_bytes_per_s} is so slow that other agents would take this "
+            f"one for dead: give {_PEER_RATE_MIN} or more, or 0 for no limit"
         )
     _check_tls(settings)
     check_port(settings, asks=not settings.private and _asks(settings))
@@ -342,11 +344,13 @@ def check_exposed(flag: str, host: str, settings: TlsSettings) -> None:
     if is_loopback(host) or (settings.insecure and not settings.private):
         return
     if settings.private:
-        raise SettingsError(f"{flag} {host} can be reached by others: with --private only loopback will do")
+        raise SettingsError(
+            f"{flag} {host} can be reached by others: with --private, give a loopback address"
+        )
     if not settings.tls_cert:
         raise SettingsError(
             f"{flag} {host} can be reached by others, and anyone there could run programs here: give "
-            "--tls-cert, --tls-key and --tls-ca, or listen on 127.0.0.1, or say --insecure"
+            "--tls-cert, --tls-key and --tls-ca, or listen on 127.0.0.1, or give --insecure"
         )
 
 
@@ -359,7 +363,7 @@ def _check_tls(settings: TlsSettings, tokens: str = "") -> None:
         raise SettingsError("--tls-cert and --tls-key belong together: give both, or neither")
     if settings.tls_cert and not (settings.tls_ca or tokens or settings.insecure):
         raise SettingsError(
-            "with --tls-cert alone nobody is asked who they are: give --tls-ca or --tokens, or say --insecure"
+            "with --tls-cert alone callers are not authenticated: give --tls-ca or --tokens, or --insecure"
         )
 
 

@@ -48,7 +48,7 @@ class StoragePlace:
     def of(cls, url: str) -> StoragePlace:
         """Parse a URL or a path. Raises ValueError when it can be read in more than one way."""
         if "::" in url or "\\" in url or not url.isprintable():
-            raise ValueError("'::', '\\' and characters that cannot be seen will not do")
+            raise ValueError("'::', '\\' and invisible characters are not allowed")
         scheme, found, rest = url.partition("://")
         if not found:
             scheme, rest = LOCAL, url
@@ -57,10 +57,10 @@ class StoragePlace:
         if scheme == LOCAL and (host or not rest):
             raise ValueError("a path must begin with '/'")
         if scheme != LOCAL and ("?" in rest or "#" in rest):
-            raise ValueError("'?' and '#' will not do")
+            raise ValueError("'?' and '#' are not allowed")
         parts = path.removesuffix("/").split("/") if path else []
         if any(_climbs(part) for part in parts):
-            raise ValueError("'.' and '..' between slashes will not do, however they are written")
+            raise ValueError("'.' and '..' between slashes are not allowed, percent-encoded or not")
         kept = [part for part in parts if part or scheme != LOCAL]  # a bucket's names may have empty ones
         return cls(scheme, host, tuple(kept))
 
@@ -100,9 +100,9 @@ class Allowed:
                 place.below(prefix) and place.really(real).below(prefix.really(real))
                 for prefix in self._prefixes
             )
-            why = "lies outside of what this agent may open"
+            why = "is outside of what this agent may open"
         except ValueError as error:
-            held, why = False, f"cannot be held against what this agent may open: {error}"
+            held, why = False, f"cannot be compared with what this agent may open: {error}"
         if held:
             return ""
         return (
@@ -121,8 +121,8 @@ def _prefix(text: str) -> StoragePlace:
         return StoragePlace.of(text)
     except ValueError as error:
         raise SettingsError(
-            f"{FLAG} {masking.url(text)} is no prefix of storages ({error}): give it as s3://bucket/team or "
-            "file:///checkpoints"
+            f"{FLAG} {masking.url(text)} is not a prefix of storages ({error}): give it as s3://bucket/team "
+            "or file:///checkpoints"
         ) from error
 
 

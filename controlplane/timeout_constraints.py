@@ -22,8 +22,8 @@ class Constraint:
 
 
 COORDINATOR = (
-    Constraint("retry_s", "stop_timeout_s", "an order is said again before its member is killed"),
-    Constraint("stop_timeout_s", "form_timeout_s", "forming restores state, stopping does not"),
+    Constraint("retry_s", "stop_timeout_s", "an order is repeated before its member is killed"),
+    Constraint("stop_timeout_s", "form_timeout_s", "a rendezvous restores state, a stop does not"),
     Constraint(
         "lease_ttl_s", "node_timeout_s", "a new leader must be there before nodes are given up for silence"
     ),
@@ -31,16 +31,19 @@ COORDINATOR = (
     Constraint("retry_s", "launch_timeout_s", "a launch is repeated before its launcher counts as silent"),
 )
 AGENT = (
-    Constraint("beat_interval_s", "process_timeout_s", "one late beat is not a death"),
+    Constraint("beat_interval_s", "process_timeout_s", "one late heartbeat does not mean death"),
     Constraint("process_timeout_s", "device_timeout_s", "a dead process is judged before its device"),
     Constraint("process_timeout_s", "orphan_timeout_s", "a new agent must be able to adopt its ranks"),
     Constraint(
-        "device_timeout_s", "fence_after_s", "judge by sensors before fencing for silence", may_be_off=True
+        "device_timeout_s",
+        "fence_after_s",
+        "devices are judged before ranks stop for lack of a coordinator",
+        may_be_off=True,
     ),
 )
 BOTH = (
     Constraint("process_timeout_s", "node_timeout_s", "a dead process is judged before its node"),
-    Constraint("process_timeout_s", "broken_grace_s", "a silent peer would be taken for a broken wire"),
+    Constraint("process_timeout_s", "broken_grace_s", "a silent peer would be taken for a broken connection"),
     Constraint(
         "node_timeout_s", "orphan_timeout_s", "an agent that died and came back in time finds its ranks"
     ),
@@ -62,7 +65,7 @@ def violation(rules: Sequence[Constraint], *holders: Any) -> str:
         if low >= high:
             return (
                 f"{_flag(rule.low)} {low:g} must be less than {_flag(rule.high)} {high:g}: {rule.why}; lower "
-                f"the one or raise the other"
+                f"the first or raise the second"
             )
     return ""
 

@@ -73,22 +73,20 @@ class Authenticator:
         """Return why a caller that was accepted before may not stay, by the files as `refresh` read them
         last; "" when it may."""
         if now_s >= shown.ends_s:
-            return f"the certificate of {shown.caller} has expired: come again with a renewed one"
+            return f"the certificate of {shown.caller} has expired: connect again with a renewed one"
         if shown.digest and self.tokens is not None:
             now = self.tokens.still(shown.digest)
             if now is None:
-                return f"the token of {shown.caller} is none of this cluster's any more: ask for another"
+                return f"the token of {shown.caller} is no longer valid here: ask an operator for another"
             if now != shown.caller:
-                return f"the rights of {shown.caller} have changed: come again"
+                return f"the rights of {shown.caller} have changed: connect again"
         return self.deny.why(shown.caller, shown.serial) if self.deny is not None else ""
 
     def _shown(self, token: str | None, peer: Mapping[str, Sequence[bytes]]) -> Credentials:
         if token is not None and self.tokens is None:
-            raise Unauthenticated(
-                "no tokens are taken here: come with a certificate alone (unset HOLDFAST_TOKEN)"
-            )
+            raise Unauthenticated("this port takes no tokens: use only a certificate (unset HOLDFAST_TOKEN)")
         if token is None and not self.certificates:
-            raise Unauthenticated("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
+            raise Unauthenticated("no token was sent: give --token-file, or set HOLDFAST_TOKEN")
         if token is not None and self.tokens is not None:
             digest = self.tokens.digest(token)
             shown = Credentials(self.tokens.whose(digest), digest)

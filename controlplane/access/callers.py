@@ -64,7 +64,7 @@ class Caller:
         return f"{self.role or 'anyone'} {self.name}"
 
 
-ANYONE = Caller(None, "on a port that asks nobody")
+ANYONE = Caller(None, "on a port without authentication")
 
 
 def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subjects: bool = False) -> Caller:
@@ -80,9 +80,9 @@ def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subje
     subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
     if not subjects:
         raise Unauthenticated(
-            f"the certificate {subject!r:.200} has no URI of ours, and others may have certificates of its "
-            f"authority: give it the URI {SCHEME}://{cluster}/ROLE/NAME; or, where that authority signs for "
-            "this cluster alone, start this daemon with --tls-own-authority"
+            f"the certificate {subject!r:.200} has no {SCHEME}:// URI, and its authority may sign for others "
+            f"too: give it the URI {SCHEME}://{cluster}/ROLE/NAME; or, where that authority signs for this "
+            "cluster only, start this daemon with --tls-own-authority"
         )
     return _from_subject(subject, peer)
 
@@ -93,19 +93,19 @@ def _from_uri(cluster: str, uri: str) -> Caller:
     try:
         of, path = _parts(bare)
     except ValueError as error:
-        raise Unauthenticated(f"the certificate's URI {uri!r:.200} is none ({error}): {mend}") from error
+        raise Unauthenticated(f"the certificate's URI {uri!r:.200} is invalid ({error}): {mend}") from error
     words = path.split("/")
     if of != cluster:
         raise Unauthenticated(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
     jobs = _jobs(uri, query) if asks else []
     if len(words) != 3:
-        raise Unauthenticated(f"the certificate's URI {uri!r:.200} says no role and name: {mend}")
+        raise Unauthenticated(f"the certificate's URI {uri!r:.200} does not name a role and a name: {mend}")
     return caller(words[1], words[2], jobs, f"certificate {words[2]}")
 
 
 def _parts(bare: str) -> tuple[str, str]:
     if not bare.isprintable() or " " in bare or "#" in bare:
-        raise ValueError("a blank, a '#' or another character that no such URI has")
+        raise ValueError("it has a space, a '#' or another character that is not allowed")
     parts = urlsplit(bare)
     return parts.netloc, parts.path
 
@@ -117,7 +117,7 @@ def _jobs(uri: str, query: str) -> list[str]:
     pairs = [word.partition("=") for word in query.split("&")]
     if any(key != "job" or not job for key, _, job in pairs):
         raise Unauthenticated(
-            f"the certificate's URI {uri!r:.200} restricts it to no job by name (is a variable of its "
+            f"the certificate's URI {uri!r:.200} has a query that names no job (is a variable of its "
             "template unset?): give each as ?job=NAME&job=NAME, or no '?' at all for every job"
         )
     return [job for _, _, job in pairs]
@@ -126,13 +126,13 @@ def _jobs(uri: str, query: str) -> list[str]:
 def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
     if any(odd in subject for odd in '\\"+\n'):
         raise Unauthenticated(
-            f"the certificate's subject {subject!r:.200} can be read in two ways: give it a URI instead"
+            f"the certificate's subject {subject!r:.200} is ambiguous: give it a URI instead"
         )
     units = re.findall(r"(?:^|,)OU=([^,=+]*)(?=,|$)", subject)
     names = [name.decode("utf-8", "replace") for name in peer.get("x509_common_name", ())]
     if len(units) != 1 or len(names) != 1:
         raise Unauthenticated(
-            f"the certificate {subject!r:.200} says no role: give it the URI {SCHEME}://CLUSTER/ROLE/NAME, "
+            f"the certificate {subject!r:.200} names no role: give it the URI {SCHEME}://CLUSTER/ROLE/NAME, "
             f"or one OU that is its role ({', '.join(CallerRole)}) and one CN that is its name"
         )
     return caller(units[0], names[0], [], f"certificate {names[0]}")
@@ -141,12 +141,12 @@ def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
 def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
     """Return a caller made of these words. Raises Unknown when one of them is invalid."""
     if role not in tuple(CallerRole):
-        raise Unauthenticated(f"{role!r:.80} is no role: there are {', '.join(CallerRole)}")
+        raise Unauthenticated(f"{role!r:.80} is not a role: the roles are {', '.join(CallerRole)}")
     begins = name.removesuffix(ANY) if role == CallerRole.AGENT and name != ANY else name
     named = [] if (role, name) == (CallerRole.AGENT, ANY) else [("name", begins)]
     for kind, word in (*named, *(("job", job) for job in jobs)):
         if not NAME.fullmatch(word):
             raise Unauthenticated(
-                f"the {kind} {word!r:.80} will not do: letters, digits, '.', '_' and '-', 63 at most"
+                f"the {kind} {word!r:.80} is invalid: use letters, digits, '.', '_' and '-', 63 at most"
             )
     return Caller(CallerRole(role), name, tuple(jobs), by)

@@ -27,4 +27,4 @@ def facts(pem: bytes) -> CertificateFacts:
         found = x509.load_pem_x509_certificate(pem)
         return CertificateFacts(found.serial_number, found.not_valid_after_utc.timestamp())
     except ValueError as error:
-        raise Unreadable(f"no certificate in PEM: {error}") from error
+        raise Unreadable(f"it is not a certificate in PEM: {error}") from error

@@ -45,7 +45,7 @@ class ClientCredentials:
         if not self.files.given and not self.insecure and not is_loopback(address.rpartition(":")[0]):
             raise SettingsError(
                 f"{address} would be called in plaintext: give --tls-ca (and --tls-cert, --tls-key), "
-                "or say --insecure"
+                "or --insecure"
             )
         return self.files.channel(address, options, self.name)
 

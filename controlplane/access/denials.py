@@ -83,7 +83,7 @@ def _serial(where: str, word: str) -> int:
     found = _SERIAL.fullmatch(word)
     if found is None:
         raise SettingsError(
-            f"{where}: {word!r:.80} is no serial number: give it in hex, as `openssl x509 -noout -serial` "
+            f"{where}: {word!r:.80} is not a serial number: give it in hex, as `openssl x509 -noout -serial` "
             "prints it"
         )
     return int(found[1].replace(":", ""), 16)
@@ -93,7 +93,7 @@ def _caller(where: str, word: str) -> tuple[str, str]:
     role, _, name = word.partition("/")
     if role not in tuple(CallerRole) or not _NAME.fullmatch(name):
         raise SettingsError(
-            f"{where}: {word!r:.80} is no caller: give ROLE/NAME, ROLE one of {', '.join(CallerRole)}, "
-            f"NAME as its certificate or token has it; {ANY} at its end stands for all that begin so"
+            f"{where}: {word!r:.80} is not a caller: give ROLE/NAME, ROLE one of {', '.join(CallerRole)}, "
+            f"NAME as its certificate or token has it; {ANY} at its end matches all names that begin so"
         )
     return role, name

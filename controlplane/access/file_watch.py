@@ -45,7 +45,7 @@ class ReloadedFile(Generic[T]):
         try:
             self.value = self._read(self._path)
             self.version += 1
-            log.info("took the changed %s of %s", self._what, self._path)
+            log.info("loaded the changed %s of %s", self._what, self._path)
         except SettingsError as error:
-            log.error("the changed %s are not used, the former go on: %s", self._what, error)
+            log.error("the changed %s cannot be used, the previous ones stay in use: %s", self._what, error)
         return self.value

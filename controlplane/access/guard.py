@@ -135,7 +135,7 @@ class _Door:
             request = handler.request_deserializer(data) if handler.request_deserializer else data
             permit_job(rule, shown.caller, self.method, request)
         except DecodeError as error:
-            reason = f"{len(data)} bytes that are no request of {_short(self.method)}"
+            reason = f"{len(data)} bytes that are not a request of {_short(self.method)}"
             malformed = Denied(grpc.StatusCode.INVALID_ARGUMENT, "malformed", reason)
             await self.guard.deny(context, malformed)
             raise malformed from error
@@ -166,7 +166,7 @@ class _Door:
     def _judge(self, context: Any) -> tuple[Rule, Credentials]:
         rule = RULES.get(self.method)
         if rule is None:
-            raise _denied(f"{self.method:.200} is nobody's to call")
+            raise _denied(f"{self.method:.200} is not a method that anybody may call")
         if rule.public:
             return rule, UNAUTHENTICATED
         try:
@@ -181,7 +181,7 @@ def permit(rule: Rule, caller: Caller, method: str) -> None:
     """Raise Denied when the caller's role may not call this method."""
     if caller.role is not None and caller.role not in rule.roles:
         wanted = " or ".join(sorted(rule.roles))
-        raise _denied(f"{caller} may not {_short(method)}: come with the certificate or token of an {wanted}")
+        raise _denied(f"{caller} may not {_short(method)}: use the certificate or token of an {wanted}")
 
 
 def permit_job(rule: Rule, caller: Caller, method: str, request: Any) -> None:
@@ -191,7 +191,7 @@ def permit_job(rule: Rule, caller: Caller, method: str, request: Any) -> None:
     asked = f"job {job!r:.80}" if job else "the whole cluster"
     raise _denied(
         f"{caller} may {_short(method)} for {', '.join(caller.jobs)} only, not for {asked}: "
-        "name a job of yours"
+        "name one of these jobs"
     )
 
 

@@ -92,9 +92,9 @@ class TlsFiles:
             self._seen = seen
             try:
                 self._material = self._read()
-                log.info("took the renewed certificate: %s", self._paths[self._cert] or "authority only")
+                log.info("loaded the renewed certificate: %s", self._paths[self._cert] or "authority only")
             except SettingsError as error:
-                log.error("the changed TLS files are not used, the former go on: %s", error)
+                log.error("the changed TLS files cannot be used, the previous ones stay in use: %s", error)
         return self._material
 
     def server_credentials(self) -> grpc.ServerCredentials:

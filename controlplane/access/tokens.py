@@ -50,7 +50,7 @@ class Tokens:
             if hmac.compare_digest(known, digest):
                 found = whose
         if found is None:
-            raise Unauthenticated("the token is none of this cluster's: ask an operator for one")
+            raise Unauthenticated("the token is not valid for this cluster: ask an operator for one")
         return found
 
     def refresh(self) -> int:
@@ -77,8 +77,8 @@ def _read(path: Path) -> dict[bytes, Caller]:
             found[digest] = whose
             if len(words) == _WORDS and line[-1].isspace():
                 raise SettingsError(
-                    f"--tokens {path}, line {number} ends in a blank, where its jobs would stand (is a "
-                    "variable of a template unset?): name them, or take out the blank for every job"
+                    f"--tokens {path}, line {number} ends in a space where its jobs should be (is a "
+                    "variable of a template unset?): name them, or remove the space to allow every job"
                 )
     return found
 
@@ -110,8 +110,8 @@ def read_token(path: str) -> str:
         token = os.environ.get(VARIABLE, "")
     if token and not _TOKEN.fullmatch(token):
         raise SettingsError(
-            f"the token of {path or VARIABLE} will not do: {TOKEN_BYTES_MIN} or more printable characters "
-            f"without spaces; {MAKE}"
+            f"the token of {path or VARIABLE} is invalid: give {TOKEN_BYTES_MIN} or more printable "
+            f"characters without spaces; {MAKE}"
         )
     if path and not token:
         raise SettingsError(f"--token-file {path} is empty: {MAKE}")

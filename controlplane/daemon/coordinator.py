@@ -133,10 +133,10 @@ async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
             return
         except TimeoutError:
             log.error(
-                "etcd at %s does not answer: start it, or give another --etcd; trying on", settings.etcd
+                "etcd at %s does not answer: start it, or give another --etcd; trying again", settings.etcd
             )
         except EtcdUnavailable as error:
-            log.error("etcd cannot be reached, trying on: %s", error)
+            log.error("etcd cannot be reached, trying again: %s", error)
             await asyncio.sleep(ETCD_TRY_S)
 
 
@@ -210,7 +210,7 @@ async def _start_page(
     url = f"{'https' if tls.serves else 'http'}://{_reachable(host)}:{page.port}/"
     log.info("status page: %s", url)
     if not is_loopback(host) and not tls.serves:
-        log.warning("--page %s is plaintext, logins too: give --tls-cert and --tls-key", settings.page)
+        log.warning("--page %s is plaintext, even logins: give --tls-cert and --tls-key", settings.page)
     return url
 
 
@@ -232,7 +232,7 @@ def _warn_open(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | No
     if not tls.serves:
         log.warning("--listen %s is plaintext: give --tls-cert, --tls-key and --tls-ca", settings.listen)
     if not tls.verifies and tokens is None:
-        log.warning("nobody who reaches %s is asked who they are: give --tls-ca or --tokens", settings.listen)
+        log.warning("callers of %s are not authenticated: give --tls-ca or --tokens", settings.listen)
 
 
 async def _start_health(

@@ -161,7 +161,7 @@ def beyond(record: str, field: str, value: Any) -> str:
     pairs = ((bounds, value),) if isinstance(bounds, Bound) else tuple(zip(bounds, value, strict=True))
     for bound, number in pairs:
         if bound is not None and bound.refuses(number):
-            return f"{record}.{field} {number} will not do: give {_told(bound.least)} to {_told(bound.most)}"
+            return f"{record}.{field} {number} is invalid: give {_told(bound.least)} to {_told(bound.most)}"
     return ""
 
 

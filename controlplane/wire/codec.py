@@ -162,7 +162,7 @@ def parse_agent(data: bytes) -> pb.AgentMessage:
     try:
         return pb.AgentMessage.FromString(data)
     except DecodeError as error:
-        raise WireError(f"{len(data)} bytes that are no AgentMessage") from error
+        raise WireError(f"{len(data)} bytes that are not an AgentMessage") from error
 
 
 def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.Event:
@@ -171,7 +171,7 @@ def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.
     body = message.WhichOneof("body")
     mapping = _EVENTS.get(body or "")
     if mapping is None:
-        raise WireError(f"AgentMessage.body is {body or _unknown(message)}: no event")
+        raise WireError(f"AgentMessage.body is {body or _unknown(message)}: not an event")
     event: events.Event = mapping.read(getattr(message, body), node, incarnation)
     bounds.check(event)
     return event
@@ -226,7 +226,7 @@ def to_coordinator(event: events.Event) -> pb.AgentMessage:
     """Return the message by which an agent reports an event. Node and incarnation are those of its stream."""
     body = _BODY_OF_EVENT.get(type(event))
     if body is None:
-        raise WireError(f"{type(event).__name__} does not travel from an agent")
+        raise WireError(f"{type(event).__name__} is not sent by agents")
     return pb.AgentMessage(**{body: _EVENTS[body].write(event)})
 
 
@@ -250,7 +250,7 @@ def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMess
     Raises WireError for an effect that is not an order."""
     body = _BODY_OF_ORDER.get(type(effect))
     if body is None:
-        raise WireError(f"{type(effect).__name__} is no order to an agent")
+        raise WireError(f"{type(effect).__name__} is not an order to an agent")
     return pb.CoordinatorMessage(term=term, incident=incident, **{body: _ORDERS[body].write(effect)})
 
 
@@ -279,7 +279,7 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
         return Refused(message.refused.reason, message.refused.retry, message.refused.leader)
     mapping = _ORDERS.get(body or "")
     if mapping is None:
-        raise WireError(f"CoordinatorMessage.body is {_unknown(message)}: no order")
+        raise WireError(f"CoordinatorMessage.body is {_unknown(message)}: not an order")
     order: Order = mapping.read(getattr(message, body), node)
     return order
 

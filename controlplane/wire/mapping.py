@@ -69,7 +69,7 @@ class _Failures(Mapping):
         if message.cause and message.cause not in _CAUSES:
             known = pb.Failure.FromString(message.SerializeToString())
             known.cause = model.Cause.EXITED.value
-            known.message = f"{message.message} (told as {message.cause!r}, a cause that is unknown here)"
+            known.message = f"{message.message} (its cause {message.cause!r} is unknown here)"
             message = known
         return super().read(message, *skipped)
 
@@ -123,7 +123,7 @@ def _word(shape: Shape) -> Callable[[Message, Any], Any]:
         word = words.get(value)
         if word is None:
             known = ", ".join(words)
-            raise WireError(f"{type(message).__name__}.{shape.name}: {value!r} is none of {known}")
+            raise WireError(f"{type(message).__name__}.{shape.name}: {value!r} is not one of {known}")
         return word
 
     return read
@@ -134,7 +134,7 @@ def _number(shape: Shape) -> Callable[[Message, Any], Any]:
 
     def check(message: Message, value: float) -> float:
         if not math.isfinite(value):
-            raise WireError(f"{type(message).__name__}.{shape.name}: {value} is no finite number")
+            raise WireError(f"{type(message).__name__}.{shape.name}: {value} is not a finite number")
         return value
 
     return check

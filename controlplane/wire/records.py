@@ -54,9 +54,9 @@ def unpack(record: type[R], data: bytes) -> R:
     try:
         document = json.loads(_unzipped(data))
     except (ValueError, RecursionError, zlib.error) as error:
-        raise WireError(f"a {record.__name__} that is no JSON: {error}") from error
+        raise WireError(f"a {record.__name__} that is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise WireError(f"a {record.__name__} that is no JSON object")
+        raise WireError(f"a {record.__name__} that is not a JSON object")
     version = document.get("v")
     if version != FORMAT_VERSION:
         raise WireError(f"a {record.__name__} of format {version!r}; this Holdfast reads {FORMAT_VERSION}")
@@ -91,24 +91,24 @@ def _field(shape: Shape, value: Any, where: str) -> Any:
     if not shape.many:
         return _one(shape, value, where)
     if not isinstance(value, list):
-        raise WireError(f"{where}: {value!r} is no list")
+        raise WireError(f"{where}: {value!r} is not a list")
     return tuple(_one(shape, item, where) for item in value)
 
 
 def _one(shape: Shape, value: Any, where: str) -> Any:
     if shape.is_pair:
         if not isinstance(value, list) or len(value) != len(shape.kind):
-            raise WireError(f"{where}: {value!r} is no pair")
+            raise WireError(f"{where}: {value!r} is not a pair")
         return tuple(_scalar(kind, item, where) for kind, item in zip(shape.kind, value, strict=True))
     if shape.is_record:
         if not isinstance(value, dict):
-            raise WireError(f"{where}: {value!r} is no object")
+            raise WireError(f"{where}: {value!r} is not an object")
         return restore(shape.kind, value)
     if shape.is_enum:
         try:
             return shape.kind(value)
         except ValueError as error:
-            raise WireError(f"{where}: {value!r} is none of {', '.join(shape.kind)}") from error
+            raise WireError(f"{where}: {value!r} is not one of {', '.join(shape.kind)}") from error
     return _scalar(shape.kind, value, where)
 
 
@@ -116,5 +116,5 @@ def _scalar(kind: type, value: Any, where: str) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise WireError(f"{where}: {value!r} is no {kind.__name__}")
+        raise WireError(f"{where}: {value!r} is not of type {kind.__name__}")
     return value

@@ -28,7 +28,7 @@ def refusal(theirs: int, holdfast_version: str = "") -> str:
     mend = (
         f"upgrade the coordinators: {ORDER}"
         if theirs > PROTOCOL_VERSION
-        else f"upgrade the agent; a cluster goes on by one version at a time, {ORDER}"
+        else f"upgrade the agent; go up one version at a time, {ORDER}"
     )
     agent = f"the agent (holdfast {holdfast_version or '?'})"
     return f"{agent} speaks protocol {theirs}, this coordinator {taken}: {mend}"

@@ -71,7 +71,7 @@ def test_no_record_goes_into_etcd_with_a_number_out_of_bounds(kind: type) -> Non
         if type(value := getattr(sample(kind), field.name)) in (int, float):
             for wrong in (HUGE, -HUGE, math.nan, math.inf):
                 changed = dataclasses.replace(sample(kind), **{field.name: wrong})
-                with pytest.raises(WireError, match=rf"{kind.__name__}\.{field.name} .* will not do: give"):
+                with pytest.raises(WireError, match=rf"{kind.__name__}\.{field.name} .* is invalid: give"):
                     bounds.check(changed)
                 assert value != wrong
 
@@ -80,7 +80,7 @@ def test_what_no_leader_to_come_would_read_is_not_written_and_is_told() -> None:
     kept, said = Kept(), list[Any]()
     recorder = StoreWriter(kept, RecordMapping(Keyspace("c")), said.append, 1, Metrics("0"))
     recorder.add(StoreCheckpoint("j", record(100, HUGE), ticket=7, term=1))
-    reason = f"CheckpointRecord.generation {HUGE} will not do: give 0 to 2000000000"
+    reason = f"CheckpointRecord.generation {HUGE} is invalid: give 0 to 2000000000"
     assert said == [StoreFailed(7, reason)]
     assert not kept.values
 
@@ -99,7 +99,7 @@ def test_what_is_taken_up_from_a_storage_leaves_a_job_room_to_count_on() -> None
     stage.do("elect", "hello a")
     for step, number in ((STEP_ADOPTED_MAX + 1, 1), (100, GENERATION_ADOPTED_MAX + 1)):
         found = record(step, number)
-        with pytest.raises(WireError, match="will not do"):
+        with pytest.raises(WireError, match="is invalid"):
             codec.found_from(codec.row_message(found))
         lines = stage.do(f"found {found.id}")
         assert [line for line in lines if "runs out of numbers" in line]
@@ -190,7 +190,7 @@ async def test_an_adopted_checkpoint_of_a_nonsense_generation_breaks_nobodys_sta
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await _asked(one.listen, "Adopt", pb.AdoptRequest(job="mine", records=[wrong]))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "CheckpointRecord.generation 9223372036854775807 will not do" in (refused.value.details() or "")
+    assert "CheckpointRecord.generation 9223372036854775807 is invalid" in (refused.value.details() or "")
     mine = codec.spec_message(spec(job="mine", cwd="/"))
     await _asked(one.listen, "Submit", pb.SubmitRequest(spec=mine))
     reply = await _asked(one.listen, "Status", pb.StatusRequest())

@@ -215,12 +215,12 @@ async def test_two_agents_of_one_name(make: Callable[..., Coordinator], cluster:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"job": "a/b"}, "job name 'a/b' will not do"),
+        ({"job": "a/b"}, "job name 'a/b' is invalid"),
         ({"argv": ()}, "names no script"),
-        ({"nproc_per_node": 0}, "nproc_per_node 0 will not do: give 1"),
+        ({"nproc_per_node": 0}, "nproc_per_node 0 is invalid: give 1"),
         ({"spares_per_node": -1}, "spares_per_node -1"),
-        ({"nnodes_min": 3}, "the minimum is over the maximum"),
-        ({"checkpoint_every": 15}, "no multiple of snapshot_every"),
+        ({"nnodes_min": 3}, "the minimum is larger than the maximum"),
+        ({"checkpoint_every": 15}, "is not a multiple of snapshot_every"),
     ],
 )
 async def test_jobs_that_cannot_be(

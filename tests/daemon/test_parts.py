@@ -195,7 +195,7 @@ async def test_fenced_ends_the_recorder_and_what_waits() -> None:
     assert isinstance(await _until_over(task), Fenced)
     assert said == [events.StoreFailed(n, "another leads", fenced=True) for n in (1, 2)]
     assert await asked == "another leads"
-    assert "leads no more" in await recorder.outcome(77)
+    assert "no longer leads" in await recorder.outcome(77)
 
 
 class Brittle:
@@ -301,8 +301,8 @@ async def test_a_leader_whose_time_is_over_does_nothing_more() -> None:
 @pytest.mark.parametrize(
     ("failed", "told", "level"),
     [
-        (Fenced("term 7 is over, term 9 reigns"), "term 7 is over, term 9 reigns", "WARNING"),
-        (TermOver(), "this coordinator leads no more; ask the leader", "WARNING"),
+        (Fenced("term 7 is over, term 9 leads"), "term 7 is over, term 9 leads", "WARNING"),
+        (TermOver(), "this coordinator no longer leads; ask the leader", "WARNING"),
         (KeyError("x"), "failure: KeyError: 'x'", "ERROR"),
     ],
 )
@@ -368,7 +368,7 @@ def test_a_node_record_that_cannot_be_read_is_waited_for_and_told_once(
     assert elected.places == (NodePlace("n2", "up"), NodePlace("n3", "up"))
     told = [line.getMessage().split(": ")[:2] for line in caplog.records]
     waited = [
-        [f"{keys.node(name)} in etcd cannot be read", "a record of a node that is no JSON object"]
+        [f"{keys.node(name)} in etcd cannot be read", "a record of a node that is not a JSON object"]
         for name in ("n0", "n1")
     ]
     assert told == [*waited, [f"{keys.node('n3')} in etcd cannot be read", "its marks"]]

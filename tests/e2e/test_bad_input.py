@@ -79,7 +79,7 @@ def run_with_etcd(etcd: str, script: str, tmp_path: Path) -> tuple[int, str]:
 
 def test_an_etcd_that_will_not_do(script: str, tmp_path: Path, no_etcd: int, unused_tcp_port: int) -> None:
     code, said = run_with_etcd("nonsense", script, tmp_path)
-    assert code == 2 and "--etcd 'nonsense' is no address: give host:port" in said
+    assert code == 2 and "--etcd 'nonsense' is not an address: give host:port" in said
     code, said = run_with_etcd(f"127.0.0.1:{no_etcd}", script, tmp_path)
     assert code == 3 and "does not speak etcd's API" in said and "leave --etcd out" in said
     code, said = run_with_etcd(f"127.0.0.1:{unused_tcp_port}", script, tmp_path)
@@ -120,15 +120,15 @@ def test_a_port_that_is_taken(no_etcd: int) -> None:
         (("exec", "--orphan-timeout-s", "-1"), "-1 will not do: give a number of seconds, 1 or more"),
         (("simulate", "--mtbf-s", "9", "--nodes", "4", "--days", "inf"), "--days: 'inf' is no finite number"),
         (("simulate", "--mtbf-s", "9", "--nodes", "4", "--recovery-s", "nan"), "--recovery-s: 'nan' is no"),
-        (("stop", "j", "--coordinator", "h:٣"), "--coordinator 'h:٣' is no address"),
-        (("stop", "j", "--coordinator", "h:0"), "nobody listens at port 0"),
-        (("agent", "--coordinator", "h:99999"), "--coordinator 'h:99999' is no address: give host:port"),
+        (("stop", "j", "--coordinator", "h:٣"), "--coordinator 'h:٣' is not an address"),
+        (("stop", "j", "--coordinator", "h:0"), "nothing can listen on port 0"),
+        (("agent", "--coordinator", "h:99999"), "--coordinator 'h:99999' is not an address: give host:port"),
         (("agent", "--coordinator", ""), "--coordinator is empty: give host:port"),
         (
             ("kubernetes", "render", "--image", "i:1", "--insecure", "--coordinator", "h", "t.py"),
-            "--coordinator 'h' is no address: give host:port",
+            "--coordinator 'h' is not an address: give host:port",
         ),
-        (("coordinator", "--advertise", "here"), "--advertise 'here' is no address: give host:port"),
+        (("coordinator", "--advertise", "here"), "--advertise 'here' is not an address: give host:port"),
     ],
 )
 def test_values_that_nobody_can_take(

@@ -98,7 +98,7 @@ def submit_under_a_taken_name(where: tuple[str, str], folder: Path) -> None:
     refused = holdfast(*words, "--max-restarts", "0", str(other))
     assert refused.returncode == 1 and not refused.stdout
     for said in (
-        "job taken is not taken",
+        "job taken was not accepted",
         "is running",
         f"{script}', not '{other}'",
         "max_restarts is 3, not 0",

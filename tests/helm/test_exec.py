@@ -133,7 +133,7 @@ def _catches_sigterm(pid: int) -> bool:
     [
         (["exec"], "no command given"),
         (["exec", "--node", "n0", "--", "python", "nowhere.py"], "script nowhere.py not found"),
-        (["exec", "--node", "no/de", "--", "python", "-c", "1"], "node name 'no/de' will not do"),
+        (["exec", "--node", "no/de", "--", "python", "-c", "1"], "node name 'no/de' is invalid"),
         (["exec", "--node", "n0", "--", "python9", "x.py"], "python9 not found on PATH"),
         (["exec", "--copy-to", "/proc/no"], "give a writable --copy-to"),
     ],

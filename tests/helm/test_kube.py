@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from controlplane.daemon.kube.api import Api, KubeError
 from controlplane.daemon.kube.event_writer import BURST, SERIES_S, UPDATE_S, EventWriter
 from controlplane.daemon.kube.replacer import WHY, Replacer
 from controlplane.daemon.kube.taints import HostWatch, why
+from controlplane.kube_settings import KubeSettings
 from controlplane.settings import SettingsError
 from tests.daemon.rig import until
 from tests.helm.fake_api import FakeApi, fake_api
@@ -97,7 +99,7 @@ async def test_a_pod_that_is_gone_or_another_is_left_alone(kube: FakeApi) -> Non
         answer = await replaced(api, order("train-nodes-1-abcde"))
         assert answer.ok and "no pod of this name" in answer.reason
         answer = await replaced(api, order("train-nodes-2", address="10.0.0.7"))
-        assert answer.ok and "another pod has this name already, at 10.0.0.9" in answer.reason
+        assert answer.ok and "another pod already has this name, at 10.0.0.9" in answer.reason
         answer = await replaced(api, order("web-0"))
         assert not answer.ok and "left alone" in answer.reason
     assert kube.deleted == []
@@ -198,8 +200,10 @@ async def test_no_api_at_all_is_told(kube: FakeApi) -> None:
 
 
 def test_what_is_no_pod_is_told_with_the_mend(kube: FakeApi, folder: Path) -> None:
-    with pytest.raises(SettingsError, match="this is no pod"):
+    with pytest.raises(SettingsError, match="this is not a pod") as refused:
         ServiceAccount.here(str(kube.account), {})
+    advised = {flag.replace("-", "_") for flag in re.findall(r"--([a-z-]+)", str(refused.value))}
+    assert advised == {name for name, value in vars(KubeSettings()).items() if value is False}
     (kube.account / "token").unlink()
     with pytest.raises(SettingsError, match="mount the token of a service account"):
         ServiceAccount.here(str(kube.account), kube.env)

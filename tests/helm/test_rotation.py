@@ -99,7 +99,7 @@ async def test_every_certificate_and_then_the_authority_is_rotated_without_a_res
         assert await may(listen, caller.access())
         assert not await may(listen, left)
         assert coordinator.pid == pid
-        await until(lambda: coordinator.log().count("took the renewed certificate") >= 4)
-        assert "are not used" not in coordinator.log()
+        await until(lambda: coordinator.log().count("loaded the renewed certificate") >= 4)
+        assert "cannot be used" not in coordinator.log()
     finally:
         coordinator.end()

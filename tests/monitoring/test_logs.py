@@ -77,7 +77,7 @@ def test_an_incident_is_logged_from_its_verdict_to_its_end(caplog: pytest.LogCap
 
 @pytest.mark.parametrize("kind", [CoordinatorSettings, AgentSettings])
 def test_a_format_that_is_none(kind: type) -> None:
-    with pytest.raises(SettingsError, match="--log-format 'xml' is none of text, json"):
+    with pytest.raises(SettingsError, match="--log-format 'xml' is not one of text, json"):
         check(kind(log_format="xml"))
 
 

@@ -63,12 +63,12 @@ async def test_a_standby_does_not_say_that_there_is_nothing(browser: Browser) ->
             ("jobs/j", "There is no job"),
             ("nodes", "No node is known"),
             ("nodes", "None."),
-            ("checkpoints", "There is none"),
+            ("checkpoints", "There is no checkpoint"),
         ):
             await page.open(f"http://localhost:{found.page.port}/{view}")
             await page.until(DRAWN)
             text = await page.text("main")
-            assert never not in text and "the leader knows" in text, (view, text)
+            assert never not in text and "ask the leader" in text, (view, text)
         assert [each for each in page.complaints if "409" not in each] == []
 
 
@@ -80,7 +80,7 @@ async def test_what_is_shown_says_since_when_it_is_old(browser: Browser) -> None
         await page.until(DRAWN)
         await found.page.close()
         await page.until(LOST)
-        assert "shows what was so at" in await page.text("#notice")
+        assert "shows the state at" in await page.text("#notice")
         again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Authenticator("c1"))
         again.start()
         try:

@@ -142,13 +142,13 @@ async def test_an_agent_whose_key_was_lost_comes_again_with_another(
     ("line", "told"),
     [
         ("serial", "give `serial HEX` or"),
-        ("serial xyz", "no serial number"),
+        ("serial xyz", "is not a serial number"),
         ("serial 1 2", "give `serial HEX` or"),
         ("# x\noperator/o", "line 2: give `serial HEX` or"),
-        ("caller o", "no caller"),
-        ("caller king/o", "no caller"),
-        ("caller operator/", "no caller"),
-        ("caller operator/a*b", "no caller"),
+        ("caller o", "is not a caller"),
+        ("caller king/o", "is not a caller"),
+        ("caller operator/", "is not a caller"),
+        ("caller operator/a*b", "is not a caller"),
     ],
 )
 def test_a_line_of_the_deny_list_that_will_not_do_is_named(folder: Path, line: str, told: str) -> None:
@@ -172,9 +172,9 @@ def test_a_deny_list_is_read_as_it_is_written(folder: Path) -> None:
 
 def test_a_deny_list_where_nobody_is_asked_is_refused() -> None:
     asks: dict[str, Any] = {"tls_cert": "c", "tls_key": "k", "tls_ca": "a"}
-    with pytest.raises(SettingsError, match="shuts out nobody"):
+    with pytest.raises(SettingsError, match="has no effect where callers are not authenticated"):
         check_coordinator(CoordinatorSettings(deny_list="x"))
-    with pytest.raises(SettingsError, match="shuts out nobody"):
+    with pytest.raises(SettingsError, match="has no effect where callers are not authenticated"):
         check_agent(AgentSettings(deny_list="x"))
     check_coordinator(CoordinatorSettings(deny_list="x", **asks))
     check_coordinator(CoordinatorSettings(deny_list="x", tokens="t"))

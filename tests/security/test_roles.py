@@ -105,7 +105,7 @@ async def test_an_agent_of_many_nodes_speaks_for_those_only(authority: Authority
     "path", ["agent/", "agent/a*b", "agent/**", "operator/a*", "operator/*", "viewer/v*", "agent/-*"]
 )
 def test_only_an_agents_name_may_end_in_an_asterisk(path: str) -> None:
-    with pytest.raises(Unauthenticated, match="will not do"):
+    with pytest.raises(Unauthenticated, match="is invalid"):
         from_certificate(CLUSTER, {"peer_uri": [f"holdfast://{CLUSTER}/{path}".encode()]})
 
 
@@ -167,16 +167,16 @@ def test_why_another_job_is_not_well_is_told_to_its_own_only() -> None:
 @pytest.mark.parametrize(
     ("uris", "unit", "told"),
     [
-        ((), "", "has no URI"),
-        ((), "king", "has no URI"),
+        ((), "", "has no holdfast:// URI"),
+        ((), "king", "has no holdfast:// URI"),
         (("holdfast://another/operator/o",), "", "is of cluster 'another'"),
-        (("holdfast://c1/king/o",), "", "'king' is no role"),
-        (("holdfast://c1/operator",), "", "says no role and name"),
-        (("holdfast://c1/operator/o/more",), "", "says no role and name"),
-        (("holdfast://c1/operator/o?jobs=a",), "", "restricts it to no job by name"),
+        (("holdfast://c1/king/o",), "", "'king' is not a role"),
+        (("holdfast://c1/operator",), "", "does not name a role and a name"),
+        (("holdfast://c1/operator/o/more",), "", "does not name a role and a name"),
+        (("holdfast://c1/operator/o?jobs=a",), "", "has a query that names no job"),
         (("holdfast://c1/operator/o#",), "", "a '#' or another character"),
         (("holdfast://c1/operator/o#?job=mine",), "", "a '#' or another character"),
-        (("holdfast://c1/operator/..%2f",), "", "will not do"),
+        (("holdfast://c1/operator/..%2f",), "", "is invalid"),
         (("holdfast://c1/operator/o", "holdfast://c1/agent/o"), "", "names 2 holdfast:// URIs"),
         (("holdfast://c1/viewer/o",), "operator", "viewer o may not Submit"),
     ],
@@ -247,7 +247,7 @@ async def test_tokens_open_what_their_line_says(folder: Path) -> None:
         assert await call("", "Submit") is UNKNOWN
         assert served.dropped("unauthenticated") == 3 and served.dropped("denied") == 1
         told = "".join(line.text for line in served.front.journal.lines())
-        assert "no token was shown" in told and viewer[:-1] not in told
+        assert "no token was sent" in told and viewer[:-1] not in told
         lines.write_text(f"{second} \n")  # the viewer's line is gone: it is shut out at once
         assert await call(viewer, "Status") is UNKNOWN
         lines.write_text("nonsense")  # a file that will not do shuts nobody out, and lets nobody in
@@ -287,10 +287,10 @@ async def test_tls_with_tokens_asks_for_no_certificate(authority: Authority, fol
     [
         ("operator o", "line 1: give ROLE NAME"),
         ("operator o sha256:12", "line 1: give ROLE NAME"),
-        ("# x\nking o sha256:" + "0" * 64, "line 2: 'king' is no role"),
+        ("# x\nking o sha256:" + "0" * 64, "line 2: 'king' is not a role"),
         ("agent ../x sha256:" + "0" * 64, "line 1: the name"),
         ("viewer v sha256:" + "0" * 64 + " a,,b", "line 1: the job ''"),
-        ("viewer v sha256:" + "0" * 64 + " ", "line 1 ends in a blank, where its jobs would stand"),
+        ("viewer v sha256:" + "0" * 64 + " ", "line 1 ends in a space where its jobs should be"),
         ("viewer v sha256:" + "0" * 64 + " ,", "line 1: the job ''"),
     ],
 )
@@ -331,6 +331,9 @@ def test_nobody_is_asked_on_a_port_that_asks_nobody() -> None:
 def test_every_command_that_asks_a_coordinator_shows_its_credentials() -> None:
     cli = Path(__file__).parents[2] / "controlplane" / "cli"
     calls = [
-        line for file in cli.rglob("*.py") for line in file.read_text().splitlines() if " Admin(" in line
+        line
+        for file in cli.rglob("*.py")
+        for line in file.read_text().splitlines()
+        if " AdminClient(" in line
     ]
     assert len(calls) > 5 and [line for line in calls if "access=" not in line] == []

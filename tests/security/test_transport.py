@@ -157,7 +157,7 @@ def test_plaintext_for_others_must_be_asked_for_by_name(listen: str) -> None:
     with pytest.raises(SettingsError, match="--insecure"):
         check_coordinator(CoordinatorSettings(listen=listen))
     check_coordinator(CoordinatorSettings(listen=listen, insecure=True))
-    with pytest.raises(SettingsError, match="only loopback"):
+    with pytest.raises(SettingsError, match="with --private, give a loopback address"):
         check_coordinator(CoordinatorSettings(listen=listen, insecure=True, private=True))
 
 
@@ -178,9 +178,9 @@ def test_files_that_will_not_do_are_named(authority: Authority, server: Files, f
     ):
         with pytest.raises(SettingsError, match=told):
             TlsFiles(*files)
-    with pytest.raises(SettingsError, match="nobody is asked"):
+    with pytest.raises(SettingsError, match="callers are not authenticated"):
         check_coordinator(CoordinatorSettings(tls_cert="c", tls_key="k"))
-    with pytest.raises(SettingsError, match="nobody is asked"):
+    with pytest.raises(SettingsError, match="callers are not authenticated"):
         check_agent(AgentSettings(tls_cert="c", tls_key="k"))
 
 

@@ -110,7 +110,7 @@ async def test_a_leader_refuses_what_it_cannot_know_by_name_and_hears_on(
         await _answers(agent, shared_coordinator)
     assert sent >= 4
     log = shared_coordinator.log()
-    assert f"MemberStatus.phase: '{WORD}' is none of" in log
+    assert f"MemberStatus.phase: '{WORD}' is not one of" in log
     assert (
         "of a newer version (field 16382, 16383)" in log or "of a newer version (field 16383, 16382)" in log
     )
@@ -153,7 +153,7 @@ def test_a_failure_of_an_unknown_cause_is_a_failure() -> None:
     event = codec.event_from("n1", 1, message)
     assert isinstance(event, events.OrderFailed)
     assert event.failure.cause is Cause.EXITED
-    assert event.failure.message == f"it fell (told as '{WORD}', a cause that is unknown here)"
+    assert event.failure.message == f"it fell (its cause '{WORD}' is unknown here)"
 
 
 async def _answers(agent: Agent, coordinator: Coordinator) -> None:
@@ -206,8 +206,8 @@ async def test_an_agent_refuses_orders_that_it_cannot_know_by_name_and_hears_on(
             await until(lambda: node.orders, "the order behind them")
         assert len(node.dropped) + len(node.orders) == count + 1
         reasons = [reason for _, reason in node.dropped]
-        assert any(f"Launch.role: '{WORD}' is none of" in reason for reason in reasons)
-        assert any(f"Resume.tier: '{WORD}' is none of" in reason for reason in reasons)
+        assert any(f"Launch.role: '{WORD}' is not one of" in reason for reason in reasons)
+        assert any(f"Resume.tier: '{WORD}' is not one of" in reason for reason in reasons)
         assert len(leader.hellos) == 1
 
 

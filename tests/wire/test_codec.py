@@ -176,12 +176,15 @@ def _report(**changes: Any) -> pb.AgentMessage:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (_report(phase="dancing"), "MemberStatus.phase: 'dancing' is none of launched, warm"),
+        (_report(phase="dancing"), "MemberStatus.phase: 'dancing' is not one of launched, warm"),
         (_report(role=""), "MemberStatus.role"),
         (_report(member=""), "MemberStatus.member is missing"),
-        (_report(stalled_s=math.inf), "MemberStatus.stalled_s: inf is no finite number"),
-        (_report(stalled_s=math.nan), "MemberStatus.stalled_s: nan is no finite number"),
-        (pb.AgentMessage(leaving=pb.Leaving(deadline_s=-math.inf)), "Leaving.deadline_s: -inf is no finite"),
+        (_report(stalled_s=math.inf), "MemberStatus.stalled_s: inf is not a finite number"),
+        (_report(stalled_s=math.nan), "MemberStatus.stalled_s: nan is not a finite number"),
+        (
+            pb.AgentMessage(leaving=pb.Leaving(deadline_s=-math.inf)),
+            "Leaving.deadline_s: -inf is not a finite",
+        ),
         (pb.AgentMessage(report=pb.Report(seq=1)), "Report.status is missing"),
         (pb.AgentMessage(persisted=pb.Persisted()), "Persisted.record is missing"),
         (pb.AgentMessage(), "AgentMessage.body is empty"),
@@ -207,11 +210,11 @@ def test_what_protobuf_cannot_hold(text: str) -> None:
     ("change", "said"),
     [
         ({"v": 2}, "format 2"),
-        ({"phase": "dancing"}, "JobState.phase: 'dancing' is none of"),
-        ({"incidents": "3"}, "JobState.incidents: '3' is no int"),
-        ({"incidents": True}, "JobState.incidents: True is no int"),
-        ({"failures_seen": [["a"]]}, "is no pair"),
-        ({"failures_seen": {}}, "is no list"),
+        ({"phase": "dancing"}, "JobState.phase: 'dancing' is not one of"),
+        ({"incidents": "3"}, "JobState.incidents: '3' is not of type int"),
+        ({"incidents": True}, "JobState.incidents: True is not of type int"),
+        ({"failures_seen": [["a"]]}, "is not a pair"),
+        ({"failures_seen": {}}, "is not a list"),
         ({"job": None}, "JobState.job"),
     ],
 )

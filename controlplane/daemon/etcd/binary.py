@@ -38,7 +38,7 @@ def find_binary() -> Binary:
     if not path:
         raise PrivateEtcdError(f"no etcd binary found: {MEND}")
     if named and not os.access(named, os.X_OK):
-        raise PrivateEtcdError(f"ETCD_BIN={named} is no program that can be run: {MEND}")
+        raise PrivateEtcdError(f"ETCD_BIN={named} is not a program that can be run: {MEND}")
     return binary_at(path)
 
 
@@ -80,6 +80,6 @@ def _version(path: str) -> tuple[int, int, int]:
     found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said.stdout)
     if not found:
         words = (said.stdout or said.stderr).strip()[:200]
-        raise PrivateEtcdError(f"{path} is no etcd, `--version` says {words!r}: {MEND}")
+        raise PrivateEtcdError(f"{path} is not etcd, `--version` prints {words!r}: {MEND}")
     major, minor, patch = map(int, found.groups())
     return major, minor, patch

@@ -129,7 +129,7 @@ class Etcd:
             try:
                 return await self._list(encode(prefix), page)
             except EtcdCompacted:
-                log.info("history was compacted while %s was listed: listing anew", prefix)
+                log.info("history was compacted while %s was listed: listing it again", prefix)
         return await self._list(encode(prefix), page=0)
 
     async def _list(self, start: bytes, page: int) -> Listing:
@@ -195,7 +195,7 @@ class Etcd:
         try:
             await self._link.call(LEASE_REVOKE, pb.LeaseRevokeRequest(ID=lease_id), timeout_s=timeout_s)
         except LeaseLost:
-            log.debug("lease %x was gone already", lease_id)
+            log.debug("lease %x had already ended", lease_id)
 
     def watch(self, prefix: str, revision: int = 0) -> EtcdWatch:
         """Watch the keys that start with `prefix`, after `revision`; with 0 the watch begins with a `Listed`.

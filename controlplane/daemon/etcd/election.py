@@ -61,7 +61,7 @@ class Election:
                 if row is not None:
                     await self._vacancy(row)
             except (EtcdUnavailable, LeaseLost) as error:
-                log.warning("cannot stand for election now: %s", error)
+                log.warning("cannot take part in the election now, trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _stand(self) -> Leadership | None:
@@ -141,7 +141,9 @@ class Leadership:
         try:
             await self._etcd.revoke(self._lease.id, timeout_s=self._lease.ttl_s / BEATS_PER_TTL)
         except EtcdError as error:
-            log.warning("the lease of term %d is left to expire: %s", self.term, error)
+            log.warning(
+                "the lease of term %d could not be revoked and will expire by itself: %s", self.term, error
+            )
 
     def _lose(self, reason: str) -> None:
         if not self.lost.is_set():
@@ -161,7 +163,7 @@ class Leadership:
             try:
                 self._lease = await self._etcd.keepalive(self._lease.id, timeout_s=interval_s)
             except EtcdUnavailable as error:
-                log.warning("keepalive of term %d: %s", self.term, error)
+                log.warning("the keepalive of term %d failed: %s", self.term, error)
                 self.trouble = str(error)
                 continue
             except EtcdError as error:

@@ -47,8 +47,10 @@ def _final(error: type[EtcdError], text: str) -> ErrorClass:
 _NOT_ETCD = ErrorClass(EtcdNotEtcd, "does not speak etcd's API: is the port right?")
 _NO_TLS = ErrorClass(EtcdNotEtcd, "has no TLS: leave --etcd-ca out, or name its TLS port")
 _BAD_CERT = ErrorClass(EtcdAuth, "has a certificate not signed by --etcd-ca, or for another host")
-_BAD_FILES = _final(EtcdAuth, "was not called: --etcd-ca, --etcd-cert or --etcd-key holds no PEM that fits")
-_NO_USER = _final(EtcdAuth, "wants a login: give --etcd-user and --etcd-password-file")
+_BAD_FILES = _final(
+    EtcdAuth, "could not be called: --etcd-ca, --etcd-cert or --etcd-key holds no PEM that fits"
+)
+_NO_USER = _final(EtcdAuth, "requires a login: give --etcd-user and --etcd-password-file")
 _BAD_USER = _final(EtcdAuth, "does not accept this user and password")
 _NO_ROLE = _final(EtcdAuth, "does not let this user touch the key: grant it readwrite on /holdfast/v1/")
 _FULL = _final(EtcdRefused, "is full: compact and defragment it, or raise its quota; then disarm the alarm")
@@ -60,12 +62,18 @@ BY_WORDS: tuple[tuple[str, ErrorClass], ...] = (
     ("errors resolving", _away("cannot be reached, its name has no address")),
     ("DNS resolution failed", _away("cannot be reached, its name has no address")),
     ("Failed parsing HTTP/2", _NOT_ETCD),
-    ("before receiving SETTINGS", _away("takes connections but says nothing: not etcd, or stopped")),
+    (
+        "before receiving SETTINGS",
+        _away("accepts connections but sends nothing: it is not etcd, or is stopped"),
+    ),
     ("WRONG_VERSION_NUMBER", _NO_TLS),
     ("CERTIFICATE_VERIFY_FAILED", _BAD_CERT),
     ("create security handshaker", _BAD_FILES),
     ("Handshake read failed", _away("ends the TLS handshake: if it has no TLS, leave --etcd-ca out")),
-    ("failed to connect", _away("cannot be reached, or closes connections: does it want TLS (--etcd-ca)?")),
+    (
+        "failed to connect",
+        _away("cannot be reached, or closes connections: does it require TLS (--etcd-ca)?"),
+    ),
     ("not a primary lessor", _away("is not the lessor yet")),
     ("no leader", _away("has no leader: is the quorum lost?")),
     ("too many requests", _away("is overloaded")),

@@ -46,7 +46,7 @@ OPTIONS = (
     ("grpc.max_receive_message_length", 256 * 1024 * 1024),
 )
 
-ANEW = "if it was made anew, or restored, restart the coordinators"
+ANEW = "if it was created again or restored, restart the coordinators"
 """What to do when etcd is not the one that this process knew: that may be meant, or the address is wrong."""
 
 
@@ -308,5 +308,7 @@ def given_up(troubles: dict[str, ErrorClass], doubtful: bool) -> EtcdError:
     if len(kinds) == 1 and not doubtful:
         return kinds.pop()(f"etcd: {said}")
     if doubtful:
-        return EtcdUnknownOutcome(f"etcd went silent on a request, it may be carried out or not: {said}")
+        return EtcdUnknownOutcome(
+            f"etcd did not answer a request, which may have been carried out or not: {said}"
+        )
     return EtcdUnavailable(f"no etcd endpoint works: {said}")

@@ -180,7 +180,7 @@ class PrivateEtcd:
             lines = self.log_file.read_text(errors="replace").splitlines()[-5:]
         except OSError as error:
             return f"its log {self.log_file} cannot be read: {error.strerror}"
-        return f"it said, in {self.log_file}:\n  " + "\n  ".join(lines or ["(nothing)"])
+        return f"its log {self.log_file} ends with:\n  " + "\n  ".join(lines or ["(nothing)"])
 
 
 def _free_port() -> int:

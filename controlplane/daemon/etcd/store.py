@@ -86,7 +86,7 @@ class RecordStore:
         """Raise why the comparison failed; return when late writes of our own are the whole reason."""
         leader = result.rows.get(self.keys.leader)
         if leader is None or leader.create_revision != term:
-            reigns = f"term {leader.create_revision} reigns" if leader else "nobody reigns"
+            reigns = f"term {leader.create_revision} leads" if leader else "nobody leads"
             raise Fenced(f"term {term} is over, {reigns}: nothing of {', '.join(puts)} was written")
         moved = foreign = 0
         for key in puts:
@@ -105,4 +105,4 @@ class RecordStore:
     def _check_keys(self, puts: Mapping[str, bytes | None]) -> None:
         for key in puts:
             if not key.startswith(self.keys.prefix) or key == self.keys.leader:
-                raise ValueError(f"{key} is no record of the cluster {self.keys.cluster}")
+                raise ValueError(f"{key} is not a record of the cluster {self.keys.cluster}")

@@ -117,7 +117,7 @@ class EtcdWatch:
         if response.canceled or response.compact_revision:
             self._ended(response)
         if not response.created:
-            raise Failed(judge(grpc.StatusCode.UNKNOWN, "a watch began without saying so"))
+            raise Failed(judge(grpc.StatusCode.UNKNOWN, "a watch began without a confirmation"))
 
     def _ended(self, response: pb.WatchResponse) -> None:
         """Handle a watch that etcd cancelled, because its history is gone or for another reason.

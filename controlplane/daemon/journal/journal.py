@@ -179,7 +179,7 @@ class Journal:
                 document = json.loads(text)
                 line = JournalLine(int(document["sequence"]), job_of(document["body"]), text)
             except (ValueError, KeyError, TypeError, AttributeError):
-                log.warning("journal %s holds a line that is none: %.80s", path, text)
+                log.warning("journal %s holds an invalid line: %.80s", path, text)
                 continue
             self._ring.append(line)
             self.sequence = max(self.sequence, line.sequence)

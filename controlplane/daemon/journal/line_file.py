@@ -60,7 +60,7 @@ class LineFile:
             self._waiting.put_nowait(text)
         except queue.Full:
             self._refused += 1
-            self._complain(f"{WAITING_LINES_MAX} lines wait for {self._path}: the disk does not follow")
+            self._complain(f"{WAITING_LINES_MAX} lines wait for {self._path}: the disk is too slow")
 
     def end(self) -> None:
         """Take no more lines, and return at once. The thread writes what waits, then closes the file."""
@@ -96,7 +96,7 @@ class LineFile:
             os.close(full)
             self._torn = False
         except OSError as error:
-            troubles = [f"{self._path} grows beyond its bound: {error.strerror}"]
+            troubles = [f"{self._path} grows beyond its limit: {error.strerror}"]
         if troubles and troubles[0] != self._stuck:
             log.error("journal: %s", "; ".join(troubles))
         self._stuck = troubles[0] if troubles else ""

@@ -150,7 +150,10 @@ class Recording:
             self._file.write(text)
         else:
             self._file.write(json.dumps({"kind": "full", "bytes": self._bytes_max}))
-            log.warning("this reign's recording is full (%d bytes): no more is recorded", self._bytes_max)
+            log.warning(
+                "the recording of this leader term is full (%d bytes): the rest is not recorded",
+                self._bytes_max,
+            )
             self.close()
 
 
@@ -202,5 +205,5 @@ def _open(folder: Path, term: int, kept: int) -> LineFile | None:
             removal.file(path)
         return LineFile(folder / f"{term}.jsonl")
     except OSError as error:
-        log.warning("this reign is not recorded for replay: %s", error)
+        log.warning("this leader term is not recorded for replay: %s", error)
         return None

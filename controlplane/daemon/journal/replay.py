@@ -67,7 +67,7 @@ def header(line: str) -> RecordingHeader:
     """Return the first line of a recording. Raises ReplayError."""
     document = _document(line, 1)
     if document.get("kind") != "reign":
-        raise ReplayError("line 1 begins no recording of a reign")
+        raise ReplayError("line 1 does not begin a recording of a leader term")
     if document.get("format") not in FORMATS:
         known = ", ".join(map(str, FORMATS))
         raise ReplayError(f"a recording of format {document.get('format')!r}; this Holdfast reads {known}")
@@ -118,15 +118,26 @@ def _step(
         event = restore(EVENTS[line["type"]], body)
         now, recorded = float(line["now"]), tuple((kind, found) for kind, found in line["effects"])
     except (KeyError, WireError, TypeError, ValueError) as error:
-        raise ReplayError(f"line {index + 1} is no step of a core: {error!r}") from error
+        raise ReplayError(f"line {index + 1} is not a step of the decision core: {error!r}") from error
     named = (line["type"], body)
     try:
         effects = tuple(said(each) for each in cluster.step(now, event))
     except Exception as error:
-        then = ", as it did then" if line.get("failed") else f"; then it decided {_names(recorded)}"
+        then = (
+            ", as it did in the recording"
+            if line.get("failed")
+            else f"; in the recording it decided {_names(recorded)}"
+        )
         return Step(index, now, named, (), recorded, f"the core fails: {error!r}{then}")
     if line.get("failed"):
-        return Step(index, now, named, effects, recorded, f"then the core failed: {line['failed']}; not now")
+        return Step(
+            index,
+            now,
+            named,
+            effects,
+            recorded,
+            f"the core failed in the recording: {line['failed']}; it does not now",
+        )
     return Step(index, now, named, effects, recorded, _difference(effects, recorded) or _broken(cluster))
 
 
@@ -159,9 +170,9 @@ def _document(text: str, number: int) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReplayError(f"line {number} is no JSON: {error}") from error
+        raise ReplayError(f"line {number} is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise ReplayError(f"line {number} is no JSON object")
+        raise ReplayError(f"line {number} is not a JSON object")
     return document
 
 

@@ -78,4 +78,4 @@ def _write(path: Path, text: str) -> None:
         for found in sorted(ours, key=lambda found: found.lstat().st_mtime)[:-FILES_KEPT]:
             removal.file(found)
     except OSError as error:
-        log.warning("stacks are not kept: %s", error)
+        log.warning("stacks could not be saved: %s", error)

@@ -32,8 +32,8 @@ class ServiceAccount:
         host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
         if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
             raise SettingsError(
-                "Kubernetes is to be asked, and KUBERNETES_SERVICE_HOST and _PORT name none: this is no pod. "
-                "Leave --replace-nodes, --cordon-hosts, --watch-taints and --kube-events out"
+                "KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is unset or invalid: this is not a pod. "
+                "Leave out --replace-nodes, --cordon-hosts, --watch-hosts, --kube-events and --label-leader"
             )
         account = cls(host, int(port), Path(folder), "")
         account.token(), account.context()
@@ -52,7 +52,9 @@ class ServiceAccount:
         try:
             return ssl.create_default_context(cafile=str(path))
         except (OSError, ssl.SSLError) as error:
-            raise SettingsError(f"{path} holds no authority ({error}): is the account mounted?") from error
+            raise SettingsError(
+                f"{path} holds no certificate authority ({error}): is the service account mounted?"
+            ) from error
 
 
 def _read(path: Path) -> str:

@@ -89,7 +89,7 @@ class Api:
                 wait_s = max(error.after_s, pause_s * (0.5 + self._jitter() / 2))
                 if not error.passing or loop.time() + wait_s > ends:
                     raise
-                log.info("%s: %s; again in %.1f s", what, error, wait_s)
+                log.info("%s: %s; trying again in %.1f s", what, error, wait_s)
             await asyncio.sleep(wait_s)
             pause_s = min(pause_s * 2, BACKOFF_S[1])
 
@@ -150,7 +150,9 @@ def understood(status: int, headers: Mapping[str, str], content: bytes) -> Any:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise KubeError(status if status >= http.client.BAD_REQUEST else 0, "an answer that is no object")
+        raise KubeError(
+            status if status >= http.client.BAD_REQUEST else 0, "an answer that is not a JSON object"
+        )
     if status >= http.client.BAD_REQUEST:
         raise KubeError(status, str(document.get("message", "no reason"))[:500], _after(headers))
     return document

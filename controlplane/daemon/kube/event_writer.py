@@ -190,11 +190,13 @@ class EventWriter:
             await self._api.once("event_create", "POST", path, event)
         except KubeError as error:
             self.untold += 1
-            log.warning("an event is not told to Kubernetes (%d untold so far): %s", self.untold, error)
+            log.warning(
+                "an event could not be written to Kubernetes (%d lost so far): %s", self.untold, error
+            )
             return
         except NONSENSE as error:
             self.untold += 1
-            log.warning("the API tells of a pod what makes no sense: %r", error)
+            log.warning("the API sent invalid data about a pod: %r", error)
             return
         meta = event["metadata"]
         self._known[word] = Series(meta["name"], meta["namespace"], 1, now, now)
@@ -243,7 +245,7 @@ class EventWriter:
             await self._api.once("event_patch", "PATCH", path, patch, PATCH)
             series.sent = series.count
         except KubeError as error:
-            log.warning("a series of events is not told to Kubernetes: %s", error)
+            log.warning("a series of events could not be updated in Kubernetes: %s", error)
 
     def _may(self, now: float) -> bool:
         """Return whether the budget has room for one more request, and take it."""

@@ -45,4 +45,4 @@ class LeaderLabel:
         try:
             await ask("pod_label", "PATCH", path, {"metadata": {"labels": {LABEL: value}}}, PATCH)
         except KubeError as error:
-            log.warning("our pod's label %s is not changed: %s", LABEL, error)
+            log.warning("the label %s of this coordinator's pod could not be changed: %s", LABEL, error)

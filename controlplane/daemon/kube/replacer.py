@@ -53,7 +53,7 @@ class Replacer:
         except (KubeError, NotOurs) as error:
             ok, reason = False, str(error)
         except NONSENSE as error:
-            ok, reason = False, f"the API tells of the pod what makes no sense: {error!r}"
+            ok, reason = False, f"the API sent invalid data about the pod: {error!r}"
         log.log(logging.INFO if ok else logging.ERROR, "replacing node %s: %s", effect.node, reason)
         self._post(NodeReplaced(effect.node, effect.incarnation, ok, reason))
 
@@ -105,8 +105,8 @@ def _successor(pod: dict[str, Any], effect: ReplaceNode) -> str:
 
     Raises NotOurs."""
     if pod.get("metadata", {}).get("labels", {}).get(OURS) != "holdfast":
-        raise NotOurs(f"pod {effect.node} has no label {OURS}=holdfast: it is left alone")
+        raise NotOurs(f"pod {effect.node} has no label {OURS}=holdfast, so it is left alone")
     address = pod.get("status", {}).get("podIP", "")
     if effect.address and address and address != effect.address:
-        return f"another pod has this name already, at {address}"
+        return f"another pod already has this name, at {address}"
     return ""

@@ -80,9 +80,9 @@ class HostWatch:
                     pause_s = BACKOFF_S[0]
                 except KubeError as error:
                     if error.status != GONE:
-                        log.warning("hosts are not watched, trying on: %s", error)
+                        log.warning("hosts cannot be watched, trying again: %s", error)
                 except NONSENSE as error:
-                    log.warning("the API tells of hosts what makes no sense, trying on: %r", error)
+                    log.warning("the API sent invalid data about hosts, trying again: %r", error)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, BACKOFF_S[1])
         finally:

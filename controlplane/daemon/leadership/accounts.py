@@ -42,9 +42,9 @@ def unpacked(value: bytes) -> Account:
         total = Spent(float(document["productive_s"]), lost_s)
         account = Account(float(document["since_s"]), total)
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"it is no account: {error!r}") from error
+        raise ValueError(f"it is not a time account: {error!r}") from error
     if not all(0 <= span < float("inf") for span in (account.since_s, total.productive_s, *lost_s.values())):
-        raise ValueError("it counts spans that cannot be")
+        raise ValueError("it holds an impossible duration")
     return account
 
 
@@ -59,7 +59,7 @@ def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
         try:
             found[job] = unpacked(value)
         except ValueError as error:
-            log.error("the account of job %s is left out: %s", job, error)
+            log.error("the time account of job %s cannot be read and begins at zero: %s", job, error)
     return found
 
 
@@ -81,7 +81,7 @@ class AccountSaver:
             except Fenced:
                 raise
             except EtcdError as error:  # the next round saves them
-                log.warning("the jobs' accounts are not in etcd: %s", error)
+                log.warning("the jobs' time accounts could not be written to etcd: %s", error)
 
     async def keep(self) -> None:
         """Save those that have changed. Raises EtcdError."""

@@ -29,7 +29,7 @@ TXN_BYTES_MAX = 512 * 1024
 """Limits of one transaction. The writes that arrive while one is under way go into the next together."""
 
 ANSWERS_KEPT = 256
-OVER = "this coordinator leads no more; ask the leader"
+OVER = "this coordinator no longer leads; ask the leader"
 
 
 Write = tuple[int, dict[str, bytes | None]]
@@ -120,7 +120,7 @@ class StoreWriter:
             await self._store.commit(self._term, puts)
         except EtcdError as error:
             self._metrics.etcd_errors_total.labels("commit").inc()
-            log.warning("etcd did not take %d values: %s", len(puts), error)
+            log.warning("etcd did not accept %d values: %s", len(puts), error)
             if len(batch) > 1 and not isinstance(error, Fenced | EtcdUnavailable):
                 for each in batch:
                     await self._write([each])

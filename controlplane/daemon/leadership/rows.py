@@ -130,7 +130,7 @@ class RecordMapping:
         marks, lemons = tuple(_marks(self.keys, nodes, unread)), tuple(_lemons(self.keys, values, unread))
         for row in unread:
             left = f", so job {row.job} is left alone" if row.whole else ""
-            log.error("%s in etcd cannot be read%s: %s; mend it, or delete it", row.key, left, row.reason)
+            log.error("%s in etcd cannot be read%s: %s; fix it, or delete it", row.key, left, row.reason)
         return Elected(
             term=term,
             nodes=tuple(node for node, known in nodes.items() if str(known.get("state")) not in GONE_STATES),
@@ -227,7 +227,7 @@ def _documents(
         try:
             document = {**json.loads(values[key])}
         except (ValueError, TypeError, RecursionError) as error:
-            unread.append(Unread(key, f"a record of a node that is no JSON object: {error}"))
+            unread.append(Unread(key, f"a record of a node that is not a JSON object: {error}"))
         found[key[len(keys.nodes) :]] = document
     return found
 

@@ -94,7 +94,7 @@ class Standby:
         for _ in range(round(PAUSE_S / LOOK_S)):
             if identity.is_dead():
                 log.warning(
-                    "the leader at %s (pid %d) is dead: its key is removed", identity.address, identity.pid
+                    "the leader at %s (pid %d) is dead: removing its key", identity.address, identity.pid
                 )
                 try:
                     await self._etcd.txn([created_at(row.key, row.create_revision)], [], [row.key])
@@ -127,7 +127,7 @@ class Standby:
             accounts=accounts.read(self._keys, values),
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
-        reason = "this coordinator is ending"
+        reason = "this coordinator is stopping"
         self._begin(reign)
         try:
             reason = await self._until_over(reign, leadership)
@@ -175,7 +175,7 @@ class Standby:
         self._metrics.leader.set(0)
         self._metrics.leader_term.set(0)
         self._metrics.forget_state()
-        message = codec.refused(f"this coordinator leads no more: {reason}", retry=True, term=reign.term)
+        message = codec.refused(f"this coordinator no longer leads: {reason}", retry=True, term=reign.term)
         reign.links.finish_all(message)
         self._journal.write_body(reign.term, "daemon", "LeadershipEnded", {"reason": reason})
 
@@ -186,7 +186,7 @@ async def _resign(leadership: Leadership) -> None:
         async with asyncio.timeout(RESIGN_S):
             await leadership.resign()
     except TimeoutError:
-        log.warning("etcd does not answer: the lease of term %d is left to expire", leadership.term)
+        log.warning("etcd does not answer: the lease of term %d will expire by itself", leadership.term)
 
 
 def why_over(term: int, failed: BaseException, lost: str) -> str:
@@ -199,7 +199,7 @@ def why_over(term: int, failed: BaseException, lost: str) -> str:
         cause = cause.exceptions[0]
     if isinstance(cause, TermOver | Fenced):
         reason = lost or str(cause)
-        log.warning("the reign of term %d is over: %s", term, reason)
+        log.warning("leader term %d is over: %s", term, reason)
         return reason
-    log.error("the reign of term %d ended by a failure", term, exc_info=failed)
+    log.error("leader term %d ended by a failure", term, exc_info=failed)
     return f"failure: {type(cause).__name__}: {cause}"

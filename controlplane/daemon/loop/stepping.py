@@ -46,7 +46,7 @@ class TermOver(Exception):
     """Leadership was lost: the request was not carried out."""
 
     def __init__(self) -> None:
-        super().__init__("this coordinator leads no more; ask the leader")
+        super().__init__("this coordinator no longer leads; ask the leader")
 
 
 class Core(Protocol):

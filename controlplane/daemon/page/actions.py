@@ -53,7 +53,9 @@ async def act(front: ServerContext, caller: Caller, name: str, document: Any) ->
     """Carry out an act as this caller, and return the reply. Raises Refused."""
     kind = ACTS.get(name)
     if kind is None:
-        raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no act {name!r:.80}; known are {', '.join(ACTS)}")
+        raise HttpRefused(
+            HTTPStatus.NOT_FOUND, f"there is no action {name!r:.80}; known are {', '.join(ACTS)}"
+        )
     method = f"/{ADMIN}/{name.capitalize()}"
     try:
         permit(RULES[method], caller, method)
@@ -62,7 +64,7 @@ async def act(front: ServerContext, caller: Caller, name: str, document: Any) ->
     except Denied as denied:
         raise HttpRefused(_STATUS[denied.code], denied.reason) from denied
     except json_format.ParseError as error:
-        raise HttpRefused(HTTPStatus.BAD_REQUEST, f"this is no request to {name}: {error}") from error
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, f"this is not a request to {name}: {error}") from error
     reply = await getattr(Admin(front), name.capitalize())(request, _Context())
     answer: dict[str, Any] = json_format.MessageToDict(reply, preserving_proto_field_name=True)
     return answer

@@ -85,7 +85,7 @@ class PageStreams:
     def check(self, who: str) -> None:
         """Raise Refused when this caller has as many streams as one may have."""
         if who and self._open[who] >= STREAMS_OF_ONE_MAX:
-            reason = f"{who} has {STREAMS_OF_ONE_MAX} streams of news: close a page that shows this cluster"
+            reason = f"{who} has {STREAMS_OF_ONE_MAX} open live streams: close a page that shows this cluster"
             raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason)
 
     async def run(self, who: str, stream: Callable[[], Awaitable[None]]) -> None:

@@ -102,7 +102,7 @@ class Exchange:
                 answer = await self._handle(request)
             except h11.RemoteProtocolError as error:
                 answer = self._refuse(
-                    HttpRefused(error.error_status_hint, f"this is no HTTP request: {error}")
+                    HttpRefused(error.error_status_hint, f"this is not an HTTP request: {error}")
                 )
             except HttpRefused as refused:
                 answer = self._refuse(refused)
@@ -133,7 +133,7 @@ class Exchange:
             size += len(event.data)
             if size > BODY_BYTES_MAX:
                 raise HttpRefused(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has {BODY_BYTES_MAX} bytes at most"
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have {BODY_BYTES_MAX} bytes at most"
                 )
             parts.append(bytes(event.data))
         return b"".join(parts)
@@ -194,7 +194,7 @@ def _request(head: h11.Request, body: bytes, peer: str) -> HttpRequest:
     values = [value.decode("latin-1") for _, value in head.headers]
     target = head.target.decode("latin-1")
     if not target.startswith("/") or target.startswith("//"):
-        raise HttpRefused(HTTPStatus.BAD_REQUEST, "a request names a path of ours, like /jobs")
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "a request must name a path of this page, like /jobs")
     with contextlib.suppress(ValueError):
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, max_num_fields=20))

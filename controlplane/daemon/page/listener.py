@@ -104,7 +104,7 @@ class Listener:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 await writer.wait_closed()
         except (OSError, TimeoutError, ssl.SSLError, asyncio.IncompleteReadError) as error:
-            log.debug("a visitor of the page is gone: %r", error)
+            log.debug("a connection to the page broke: %r", error)
         finally:
             if transport is not None:
                 transport.abort()

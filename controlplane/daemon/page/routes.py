@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 VIEWS = ("", "jobs", "nodes", "incidents", "time", "checkpoints", "login")
 """First words of the addresses that show the page itself."""
 RANKS_SHOWN = 2000
-SESSION_OVER = "your session is over, or its token is not what it was: log in again"
+SESSION_OVER = "your session has ended, or its token has changed: log in again"
 WRONG_PAUSE_S = 1.0
 """Seconds before somebody who tries to log in too often gets the refusal."""
 PACK_BYTES_MIN = 4096
@@ -104,7 +104,7 @@ class PageRouter:
             return self.refuse(refused)
         except Exception:
             log.exception("the page failed at %s %.200s", request.method, request.path)
-            return self.refuse(HttpRefused(500, "the page failed: the coordinator's log says how"))
+            return self.refuse(HttpRefused(500, "the page failed: see the coordinator's log"))
         return _with(answer, HEADERS)
 
     def refuse(self, refused: HttpRefused) -> HttpAnswer:
@@ -120,7 +120,7 @@ class PageRouter:
         host = request.headers.get("host", "")
         name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
         if self._local and not is_loopback(name):
-            reason = f"this page is at localhost, not at {name!r:.80}: come by that name"
+            reason = f"this page is served at localhost, not at {name!r:.80}: use that name"
             raise HttpRefused(HTTPStatus.MISDIRECTED_REQUEST, reason)
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
@@ -128,7 +128,7 @@ class PageRouter:
         if words[0] == "api" and len(words) > 1:
             return await self._call(request, words[1], words[2:])
         if request.method not in ("GET", "HEAD"):
-            raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not understood here")
+            raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not supported here")
         if words[0] == "static" and len(words) == 2:
             return file(request, words[1])
         if words[0] in VIEWS:
@@ -141,7 +141,7 @@ class PageRouter:
         if route is None:
             known = [verb for verb, each in self._routes if each == name]
             if known:
-                raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"/api/{name} is asked with {known[0]}")
+                raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"use {known[0]} for /api/{name}")
             raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
         return await route(request, words)
 
@@ -163,7 +163,7 @@ class PageRouter:
         if self._open:
             return ()
         mend = "log in" if self._logs_in else "start the coordinator with --tokens, or with --page-public"
-        raise HttpRefused(HTTPStatus.UNAUTHORIZED, f"this page is for those who have logged in: {mend}")
+        raise HttpRefused(HTTPStatus.UNAUTHORIZED, f"this page requires a login: {mend}")
 
     async def _session(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
         """Answer who the browser is logged in as, and what that allows."""
@@ -184,7 +184,7 @@ class PageRouter:
         check_own(request)
         token = _document(request).get("token")
         if not isinstance(token, str) or not token:
-            raise HttpRefused(HTTPStatus.BAD_REQUEST, 'a login brings {"token": "..."}')
+            raise HttpRefused(HTTPStatus.BAD_REQUEST, 'a login must be {"token": "..."}')
         try:
             word, session = self._sessions.log_in(token, request.peer)
         except HttpRefused as refused:
@@ -261,7 +261,7 @@ class PageRouter:
             number = int(words[1]) if len(words) == 2 and _NUMBER.fullmatch(words[1]) else -1
             story = self._watch.stories.get((words[0], number)) if words else None
         if story is None or (jobs and story.job not in jobs):
-            reason = f"the journal tells of no incident {'/'.join(words)!r:.80}"
+            reason = f"the journal holds no incident {'/'.join(words)!r:.80}"
             raise HttpRefused(HTTPStatus.NOT_FOUND, reason)
         return _json(as_json(story))
 
@@ -273,7 +273,7 @@ class PageRouter:
         check_csrf(request, session)
         name = words[0] if len(words) == 1 else "/".join(words)
         answer = await act(self._front, session.caller, name, _document(request))
-        log.info("%s has asked at the page: %s %.300s", session.caller, name, request.body)
+        log.info("%s requested on the page: %s %.300s", session.caller, name, request.body)
         return _json(answer)
 
     def _leading(self) -> LeaderTerm:
@@ -288,9 +288,9 @@ def _document(request: HttpRequest) -> dict[str, Any]:
     try:
         document = json.loads(request.body)
     except (ValueError, RecursionError) as error:
-        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the body is no JSON") from error
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the body is not JSON") from error
     if not isinstance(document, dict):
-        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+        raise HttpRefused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
     return document
 
 

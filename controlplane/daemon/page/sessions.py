@@ -130,9 +130,9 @@ def check_own(request: HttpRequest) -> None:
     origin = request.headers.get("origin", "")
     host = request.headers.get("host", "")
     if site not in ("same-origin", "none") or (origin and origin.partition("://")[2] != host):
-        raise HttpRefused(HTTPStatus.FORBIDDEN, "this was sent by another site: come by the page itself")
+        raise HttpRefused(HTTPStatus.FORBIDDEN, "this request came from another site: use the page itself")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HttpRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "what is posted here is application/json")
+        raise HttpRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
 
 
 def check_csrf(request: HttpRequest, session: PageSession) -> None:
@@ -140,5 +140,5 @@ def check_csrf(request: HttpRequest, session: PageSession) -> None:
     shown = request.headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(shown.encode("latin-1", "replace"), session.csrf.encode()):
         raise HttpRefused(
-            HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} is missing or old: load the page anew"
+            HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} is missing or old: reload the page"
         )

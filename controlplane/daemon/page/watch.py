@@ -87,7 +87,7 @@ class PageWatch:
             try:
                 await self._show()
             except Exception:
-                log.exception("the page's picture could not be brought up to date: it is made anew")
+                log.exception("the page's picture could not be updated: it is built again")
                 self._begin(self._front.reign)
                 await asyncio.sleep(FAILED_PAUSE_S)
             self._wanted.clear()

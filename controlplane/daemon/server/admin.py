@@ -62,7 +62,7 @@ class Admin(AdminServicer):
         refused, trouble = await reign.submit(JobSubmitted(spec))
         if refused:
             mend = f"end that with `holdfast stop {spec.job}`, or give this one another name"
-            told = f"job {spec.job} is not taken: {refused}: {mend}"
+            told = f"job {spec.job} was not accepted: {refused}: {mend}"
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, told)
         await _held(trouble, context)
         phase = _phase(reign, spec.job)
@@ -137,7 +137,8 @@ class Admin(AdminServicer):
         refused, reason = await reign.adopt(CheckpointsFound(request.job, records))
         if reason:
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold them yet, they may still come: {reason}"
+                grpc.StatusCode.UNAVAILABLE,
+                f"etcd has not confirmed this yet, it may still take effect: {reason}",
             )
         return pb.AdoptReply(
             adopted=[record.id for record in records if record.id not in refused],
@@ -172,7 +173,8 @@ async def _held(trouble: str, context: Any) -> None:
     """End the call when `trouble` says why etcd does not hold yet what was asked for."""
     if trouble:
         await context.abort(
-            grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
+            grpc.StatusCode.UNAVAILABLE,
+            f"etcd has not confirmed this yet, it may still take effect: {trouble}",
         )
 
 
@@ -197,17 +199,20 @@ def check_spec(spec: JobSpec) -> None:
     if size > _SPEC_BYTES_MAX:
         raise SettingsError(
             f"job {spec.job} has {size} bytes of arguments and environment, {_SPEC_BYTES_MAX} at most: "
-            "put what is long into a file"
+            "put long values into a file"
         )
     if spec.nnodes_min > spec.nnodes_max:
-        raise SettingsError(f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is over the maximum")
+        raise SettingsError(
+            f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is larger than the maximum"
+        )
     ranks = spec.nnodes_max * spec.nproc_per_node
     if ranks > RANKS_MAX:
         raise SettingsError(f"job {spec.job} would have {ranks} ranks: one job has {RANKS_MAX} at most")
     _check_storage(spec)
     if spec.checkpoint_every % spec.snapshot_every:
         raise SettingsError(
-            f"checkpoint_every {spec.checkpoint_every} is no multiple of snapshot_every {spec.snapshot_every}"
+            f"checkpoint_every {spec.checkpoint_every} is not a multiple of "
+            f"snapshot_every {spec.snapshot_every}"
         )
 
 
@@ -215,7 +220,7 @@ def _check_storage(spec: JobSpec) -> None:
     for name, words in _WORDS.items():
         if getattr(spec, name) not in words:
             known = ", ".join(word for word in words if word)
-            raise SettingsError(f"{name} {getattr(spec, name)!r} is none of {known}")
+            raise SettingsError(f"{name} {getattr(spec, name)!r} is not one of {known}")
     if spec.mirror and not spec.storage:
         raise SettingsError(f"mirror {spec.mirror} without a storage: name the first with --storage")
     if spec.mirror and spec.mirror == spec.storage:

@@ -92,7 +92,8 @@ class ServerContext:
     async def _greet(self, context: Any) -> codec.Greeting:
         if self._greeting >= HELLOS_MAX:
             await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{HELLOS_MAX} streams are before their hello: come again"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{HELLOS_MAX} streams have not sent their hello yet: connect again",
             )
         self._greeting += 1
         try:
@@ -168,7 +169,7 @@ class ServerContext:
             raise _Unwelcome(
                 "stale_leader",
                 f"the agent has heard a leader of term {greeting.term_seen}, "
-                f"this one has term {self.reign.term}: find the newer one",
+                f"this one has term {self.reign.term}: connect to the newer one",
                 retry=True,
             )
         return self.reign
@@ -206,7 +207,11 @@ class ServerContext:
             if event is not None:
                 event = self._own_copies(event, context)
                 if theirs := permitted.foreign(calling(), event):
-                    self._drop("denied", f"{calling()} tells of job {theirs!r:.80}, not theirs", context)
+                    self._drop(
+                        "denied",
+                        f"{calling()} sent something about job {theirs!r:.80}, which it may not speak for",
+                        context,
+                    )
                 else:
                     reign.post(event)
             await reign.loop.room()
@@ -243,7 +248,7 @@ class ServerContext:
         self.metrics.messages_dropped_total.labels(counted).inc()
         if not sparing():
             return
-        more = f"; {left} more before, untold" if (left := sparing.untold()) else ""
+        more = f"; {left} more before, not logged" if (left := sparing.untold()) else ""
         log.warning("%s (%s) %s: %s%s", what, counted, peer, reason, more)
         term = self.reign.term if self.reign else 0
         body = {"kind": counted, "subject": peer, "reason": reason}

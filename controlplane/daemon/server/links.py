@@ -38,7 +38,7 @@ class AgentLink:
         if self.orders.qsize() >= ORDERS_WAITING_MAX:
             self.end(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{ORDERS_WAITING_MAX} orders wait: {self.node} does not take them; reconnect",
+                f"{ORDERS_WAITING_MAX} orders wait: {self.node} does not read them; reconnect",
             )
             return False
         self.orders.put_nowait(message)
@@ -118,7 +118,7 @@ class Links:
         try:
             message = codec.to_agent(effect, term, incident)
         except codec.WireError as error:
-            log.error("an order to node %s cannot be told: %s", node, error)
+            log.error("an order to node %s cannot be encoded: %s", node, error)
             self._metrics.messages_dropped_total.labels("malformed").inc()
             return
         if not link.send(message):

@@ -105,5 +105,5 @@ async def stop_within(stop: Callable[[float | None], Awaitable[None]], grace_s: 
     for each in ended:
         each.result()
     if not ended:
-        log.warning("some streams do not end: the server is left to the end of the process")
+        log.warning("some streams did not end in time: the server stops with the process")
     return bool(ended)

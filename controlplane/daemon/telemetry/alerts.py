@@ -174,7 +174,7 @@ class Alerts:
             trouble = await asyncio.to_thread(post, self._url, body(self._url, self._cluster, news))
             self._count("failed" if trouble else "sent")
             if trouble:
-                log.warning("alerts cannot be told to %s, trying on: %s", _door(self._url), trouble)
+                log.warning("alerts cannot be sent to %s, trying again: %s", _door(self._url), trouble)
                 taken = False
                 continue
             self._taken(news)
@@ -206,7 +206,7 @@ def post(url: str, content: bytes) -> str:
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", error)) or type(error).__name__
     except http.client.HTTPException as error:
-        return f"what it answers is no HTTP: {type(error).__name__}"
+        return f"its answer is not HTTP: {type(error).__name__}"
     return ""
 
 

@@ -67,7 +67,9 @@ class Metrics:
 
     def _make_reign(self, make: _Maker) -> None:
         self.leader = make.gauge("leader", "1 while this coordinator leads.")
-        self.leader_term = make.gauge("leader_term", "Fencing token of this coordinator's reign, 0: none.")
+        self.leader_term = make.gauge(
+            "leader_term", "Number of the leader term of this coordinator; 0: it does not lead."
+        )
         self.leader_changes_total = make.counter(
             "leader_changes_total", "Times that this coordinator saw another leader than before."
         )
@@ -78,8 +80,10 @@ class Metrics:
 
     def _make_cluster(self, make: _Maker) -> None:
         self.members = make.gauge("members", "Members by level (node, process) and state.", "level", "state")
-        self.spare_nodes = make.gauge("spare_nodes", "Nodes that are up, in good standing, without a rank.")
-        self.quarantined_nodes = make.gauge("quarantined_nodes", "Nodes taken only when no other is left.")
+        self.spare_nodes = make.gauge("spare_nodes", "Nodes that are up, eligible for ranks, without a rank.")
+        self.quarantined_nodes = make.gauge(
+            "quarantined_nodes", "Nodes that get ranks only when no other is left."
+        )
         self.cluster_health = make.gauge("cluster_health", "1 for the state the cluster is in.", "state")
         self.heartbeats_total = make.tally("heartbeats_total", "Heartbeats of agents.")
         self.heartbeat_lag_seconds = make.gauge(
@@ -93,14 +97,14 @@ class Metrics:
         )
         self.detection_seconds = make.histogram(
             "detection_seconds",
-            "From an injury to the coordinator's knowing of it.",
+            "Time from a failure until the coordinator knows of it.",
             _RECOVERY_BUCKETS_S,
             JOB,
         )
         self.incidents_total = make.counter(
             "incidents_total",
-            "Closed incidents by strategy and outcome; `whose` doing they were: the script's, the cluster's, "
-            "or plan, where nothing failed.",
+            "Closed incidents by strategy and outcome; `whose`: caused by the script, by the cluster, or "
+            "planned, where nothing failed.",
             JOB,
             "strategy",
             "outcome",
@@ -108,7 +112,7 @@ class Metrics:
         )
         self.recovery_seconds = make.histogram(
             "recovery_seconds",
-            "Duration of an incident's phases; planned changes are none.",
+            "Duration of an incident's phases; planned changes do not count.",
             _RECOVERY_BUCKETS_S,
             JOB,
             "phase",
@@ -118,7 +122,7 @@ class Metrics:
         job = JOB
         self.job_phase = make.gauge("job_phase", "1 for the phase a job is in.", job, "phase")
         self.job_health = make.gauge(
-            "job_health", "1 for the state a job is in; none of them at its end.", job, "state"
+            "job_health", "1 for the state a job is in; 0 for all when it is over.", job, "state"
         )
         self.job_trouble = make.gauge(
             "job_trouble", "1 for each thing that is wrong with a job.", job, "kind"
@@ -127,7 +131,7 @@ class Metrics:
         self.step = make.gauge("step", "Steps completed by every rank of a job.", job)
         self.step_seconds = make.histogram(
             "step_seconds",
-            "Mean duration of a step, observed each time a look (one a second) finds progress.",
+            "Mean duration of a step, observed once a second while there is progress.",
             _STEP_BUCKETS_S,
             job,
         )
@@ -138,10 +142,10 @@ class Metrics:
             "productive_seconds_total", "Time a job trained, without what was lost later.", job
         )
         self.lost_seconds_total = make.counter(
-            "lost_seconds_total", "Time a job did not train, or trained in vain.", job, "cause"
+            "lost_seconds_total", "Time a job did not train, or trained what was lost later.", job, "cause"
         )
         self.steps_lost_total = make.counter(
-            "steps_lost_total", "Steps that were completed, lost and done again.", job
+            "steps_lost_total", "Steps that were completed, lost and run again.", job
         )
         self.snapshot_stall_seconds = make.histogram(
             "snapshot_stall_seconds", "How long a snapshot kept a rank from training.", _STALL_BUCKETS_S, job
@@ -173,10 +177,10 @@ class Metrics:
             "checkpoint_failures_in_a_row", "Checkpoints that failed since one was committed.", job
         )
         self.checkpoint_fallbacks_total = make.counter(
-            "checkpoint_fallbacks_total", "Checkpoints found bad: an older one took their place.", job
+            "checkpoint_fallbacks_total", "Checkpoints found bad, so that an older one was used.", job
         )
         self.checkpoint_repairs_total = make.counter(
-            "checkpoint_repairs_total", "Background readings that mended what had rotted.", job
+            "checkpoint_repairs_total", "Background scrubs that repaired damaged data.", job
         )
         self.checkpoint_collected_total = make.counter(
             "checkpoint_collected_total", "Checkpoints that retention removed.", job
@@ -187,18 +191,22 @@ class Metrics:
             "event_loop_lag_seconds", "How late the event loop was in the last second, at most."
         )
         self.messages_dropped_total = make.counter(
-            "messages_dropped_total", "Messages not acted upon.", "reason"
+            "messages_dropped_total", "Messages that were dropped.", "reason"
         )
-        self.alerts_total = make.counter("alerts_total", "Alerts posted to the webhook, or not.", "outcome")
+        self.alerts_total = make.counter(
+            "alerts_total", "Alerts posted to the webhook, by outcome.", "outcome"
+        )
         self.kubernetes_requests_total = make.counter(
             "kubernetes_requests_total",
-            "Requests to the Kubernetes API: what for, and its answer.",
+            "Requests to the Kubernetes API by purpose and answer.",
             "what",
             "outcome",
         )
         self.dcs_unavailable = make.gauge("dcs_unavailable", "1 while etcd does not answer the leader.")
-        self.journal_lines_lost = make.gauge("journal_lines_lost", "Lines that could not be written.")
-        self.events_total = make.tally("events_total", "Events that the core has taken.", "type")
+        self.journal_lines_lost = make.gauge(
+            "journal_lines_lost", "Lines of the journal that could not be written."
+        )
+        self.events_total = make.tally("events_total", "Events that the core has processed.", "type")
         self.core_step_seconds = make.spread(
             "core_step_seconds", "Duration of one step of the core.", (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
         )

@@ -26,7 +26,7 @@
 {{- define "holdfast.tls.denyList" -}}
 {{- $tls := .Values.tls -}}
 {{- if and $tls.denyList.configMap (eq $tls.from "insecure") (not .Values.coordinator.tokens.secretName) -}}
-{{- fail "tls.denyList.configMap shuts out nobody where nobody is asked who they are: tls.from is insecure, and coordinator.tokens.secretName is empty" -}}
+{{- fail "tls.denyList.configMap has no effect where callers are not authenticated: tls.from is insecure, and coordinator.tokens.secretName is empty" -}}
 {{- end -}}
 {{- end -}}
 

@@ -151,7 +151,7 @@ async def test_a_leader_whose_key_is_deleted_steps_down_at_once(etcd: Etcd, keys
     await etcd.txn([modified_at(keys.leader, leadership.term)], deletes=[keys.leader])
     await first(leadership.lost.wait())
     assert leadership.reason == "the leader key was deleted or taken"
-    with pytest.raises(Fenced, match=f"term {leadership.term} is over, nobody reigns"):
+    with pytest.raises(Fenced, match=f"term {leadership.term} is over, nobody leads"):
         await RecordStore(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
     await leadership.resign()
 

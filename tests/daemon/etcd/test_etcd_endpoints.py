@@ -110,7 +110,9 @@ async def test_another_grpc_server_is_not_etcd() -> None:
 
 async def test_a_port_that_says_nothing() -> None:
     with silent_server() as endpoint:
-        await trouble(endpoint, EtcdUnavailable, "did not answer|says nothing: not etcd, or stopped")
+        await trouble(
+            endpoint, EtcdUnavailable, "did not answer|sends nothing: it is not etcd, or is stopped"
+        )
 
 
 async def test_a_good_endpoint_among_bad_ones_serves(etcd_server: PrivateEtcd, keys: Keyspace) -> None:
@@ -170,7 +172,7 @@ async def test_tls_with_client_certificates(keys: Keyspace) -> None:
             for target, kind, words in (
                 (EtcdTarget((server.endpoint,), other, cert, key), EtcdAuth, "not signed by --etcd-ca"),
                 (EtcdTarget((server.endpoint,), ca), EtcdUnavailable, "closes connections"),
-                (EtcdTarget((server.endpoint,)), EtcdUnavailable, "does it want TLS"),
+                (EtcdTarget((server.endpoint,)), EtcdUnavailable, "does it require TLS"),
             ):
                 async with Etcd(target, timeout_s=0.4) as etcd:
                     with pytest.raises(kind, match=words):
@@ -282,7 +284,7 @@ async def test_user_and_password(own_server: PrivateEtcd, keys: Keyspace) -> Non
             with pytest.raises(EtcdAuth, match="does not accept this user and password"):
                 await wrong.get(keys.meta)
         async with etcd_as("", "") as nobody:
-            with pytest.raises(EtcdAuth, match="wants a login: give --etcd-user"):
+            with pytest.raises(EtcdAuth, match="requires a login: give --etcd-user"):
                 await nobody.get(keys.meta)
         async with etcd_as("guest", "guest") as guest:
             with pytest.raises(EtcdAuth, match="readwrite on /holdfast/v1/"):
@@ -330,8 +332,8 @@ async def test_a_full_etcd_says_what_to_do(own_server: PrivateEtcd, keys: Keyspa
     ("settings", "words"),
     [
         (EtcdSettings(etcd=" , "), "--etcd names no endpoint"),
-        (EtcdSettings(etcd="localhost"), "--etcd 'localhost' is no address: give host:port"),
-        (EtcdSettings(etcd="h:0"), "'h:0' is no address"),
+        (EtcdSettings(etcd="localhost"), "--etcd 'localhost' is not an address: give host:port"),
+        (EtcdSettings(etcd="h:0"), "'h:0' is not an address"),
         (EtcdSettings(etcd_ca="a", etcd_cert="b"), "--etcd-cert and --etcd-key belong together"),
         (EtcdSettings(etcd_cert="b", etcd_key="c"), "--etcd-cert needs --etcd-ca"),
         (EtcdSettings(etcd_user="me"), "--etcd-user and --etcd-password-file go together"),

@@ -71,10 +71,10 @@ async def test_a_former_leader_writes_nothing(etcd: Etcd, keys: Keyspace) -> Non
     records = RecordStore(etcd, keys)
     await records.commit(old.term, {keys.generation("j"): b"1"})
     await old.resign()
-    with pytest.raises(Fenced, match="nobody reigns"):
+    with pytest.raises(Fenced, match="nobody leads"):
         await records.commit(old.term, {keys.generation("j"): b"2"})
     async with await first(Election(etcd, keys, b"new").campaign()) as new:
-        with pytest.raises(Fenced, match=f"term {old.term} is over, term {new.term} reigns"):
+        with pytest.raises(Fenced, match=f"term {old.term} is over, term {new.term} leads"):
             await records.commit(old.term, {keys.generation("j"): b"2"})
         assert await value(etcd, keys.generation("j")) == b"1"
 
@@ -103,7 +103,7 @@ async def test_a_condition_of_the_caller_holds_or_nothing_is_written(
 async def test_keys_of_others_and_large_values_are_refused(etcd: Etcd, keys: Keyspace, term: int) -> None:
     records = RecordStore(etcd, keys)
     for key in ("/elsewhere", keys.leader):
-        with pytest.raises(ValueError, match="is no record of the cluster"):
+        with pytest.raises(ValueError, match="is not a record of the cluster"):
             await records.commit(term, {key: b""})
     with pytest.raises(ValueTooLarge, match=keys.spec("j")):
         await records.commit(term, {keys.spec("j"): bytes(500_000)})

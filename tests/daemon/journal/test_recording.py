@@ -200,7 +200,8 @@ async def test_a_core_that_failed_fails_again(folder: Path, capsys: pytest.Captu
     path = await reign.end()
     assert main(["replay", str(path)]) == 1
     assert (
-        "then the core failed: AssertionError('decisions do not settle'); not now" in capsys.readouterr().out
+        "the core failed in the recording: AssertionError('decisions do not settle'); it does not now"
+        in capsys.readouterr().out
     )
 
 
@@ -283,13 +284,13 @@ async def test_what_cannot_be_told_again(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("", "line 1 is no JSON"),
-        ("[]\n", "line 1 is no JSON object"),
+        ("", "line 1 is not JSON"),
+        ("[]\n", "line 1 is not a JSON object"),
         ('{"kind":"reign","format":99}\n', "format 99"),
         ('{"kind":"reign","format":1}\n', "line 1: 'settings'"),
         (
             '{"kind":"reign","format":1,"settings":{"node_timeout_s":"x"},"term":1,"version":"0","wall_s":1}\n',
-            "no float",
+            "is not of type float",
         ),
     ],
 )

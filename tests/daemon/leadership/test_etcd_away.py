@@ -77,7 +77,7 @@ async def test_a_leader_frozen_past_its_lease_fences_itself_before_it_speaks(
         await submit(two.listen, "by-the-new-one")
         os.kill(one.pid, signal.SIGCONT)
         said = await agent.order(codec.Refused)
-        assert said.retry and "leads no more" in said.reason
+        assert said.retry and "no longer leads" in said.reason
     assert failover_s < 2 * TTL_S + 10, "the lease, and a busy machine"
     stale = [line for line in one.lines() if line["term"] == term and line["kind"] == "effect"]
     await until(lambda: any(line["type"] == "LeadershipEnded" for line in one.lines()))

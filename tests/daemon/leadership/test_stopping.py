@@ -79,7 +79,7 @@ async def test_nobody_is_told_that_a_fenced_leader_took_the_job() -> None:
     reign.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
     await until(lambda: disk.commits)
     reign.post(events.StoreFailed(99, "another leads", fenced=True))
-    assert "leads no more" in await reign.settle(events.JobSubmitted(SPEC))
+    assert "no longer leads" in await reign.settle(events.JobSubmitted(SPEC))
     await _end(running)
 
 
@@ -125,7 +125,7 @@ async def test_one_value_that_etcd_never_takes_does_not_hold_up_the_others() -> 
 
 def test_a_job_too_large_for_etcd_is_refused() -> None:
     check_spec(SPEC)
-    with pytest.raises(SettingsError, match="put what is long into a file"):
+    with pytest.raises(SettingsError, match="put long values into a file"):
         check_spec(replace(SPEC, env=(("A", "x" * 200_000),)))
 
 

@@ -145,7 +145,7 @@ async def test_a_stopped_leader_finds_out_that_its_time_is_over(
         await two.leads()
         os.kill(one.pid, signal.SIGCONT)
         refused = await agent.order(codec.Refused)
-        assert refused.retry and "leads no more" in refused.reason
+        assert refused.retry and "no longer leads" in refused.reason
     await until(lambda: one.samples()["holdfast_leader"] == 0)
     assert two.samples()["holdfast_leader"] == 1
 

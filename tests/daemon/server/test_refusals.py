@@ -33,7 +33,7 @@ async def test_refused_hellos(make: Callable[..., Coordinator], cluster: str) ->
         ({"protocol_version": 7}, "wrong_version", "upgrade the coordinator", False),
         ({"cluster": "other"}, "wrong_cluster", "--cluster", False),
         ({"node": "no/slash"}, "bad_name", "node name 'no/slash'", False),
-        ({"term_seen": 1 << 40}, "stale_leader", "find the newer one", True),
+        ({"term_seen": 1 << 40}, "stale_leader", "connect to the newer one", True),
     ]
     for changes, counted, mend, retry in cases:
         async with Agent(one.listen) as agent:
@@ -61,7 +61,7 @@ async def test_a_storm_of_agents_at_a_standby_is_counted_and_fills_no_log(
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"\xff\xfe garbage \x00", "no AgentMessage"),
+        (b"\xff\xfe garbage \x00", "are not an AgentMessage"),
         (pb.AgentMessage(beat=pb.Beat(seq=1)).SerializeToString(), "must be a hello"),
         (b"", "must be a hello"),
         (
@@ -97,7 +97,10 @@ async def test_a_stream_of_garbage_ends_alone(shared_coordinator: Coordinator, s
             assert (await agent.hello(shared_cluster)).WhichOneof("body") == "welcome"
         await bad.send(b"\xff\xff\xff")
         code, details = await bad.ended()
-        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "3 bytes that are no AgentMessage")
+        assert (code, details) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "3 bytes that are not an AgentMessage",
+        )
         # content that cannot be costs only itself: the stream goes on
         status = MemberStatus("j.1", "j", MemberPhase.WARM)
         report = codec.to_coordinator(_report(good, status))

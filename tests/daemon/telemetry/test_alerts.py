@@ -121,7 +121,7 @@ async def test_a_webhook_that_speaks_no_http_is_tried_again_and_its_token_is_in_
         await until(lambda: len(counts) >= 2)
     assert set(counts) == {"failed"}
     assert f"Basic {base64.b64encode(b'me:planted').decode()}" in heads[0]
-    assert f"http://{door}/..." in caplog.text and "no HTTP: BadStatusLine" in caplog.text
+    assert f"http://{door}/..." in caplog.text and "is not HTTP: BadStatusLine" in caplog.text
     assert "planted" not in caplog.text
 
 

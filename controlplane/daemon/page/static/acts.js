@@ -15,7 +15,7 @@ const ACTS = {
     { act: "pause", name: "Pause", when: (row) => lives(row) && !row.pause, body: (job, reason) => ({ job, reason, on: true }),
       ask: (job) => `Stop ${job} at the end of a step? Its ranks keep their state until it is resumed.` },
     { act: "pause", name: "Resume", when: (row) => lives(row) && row.pause, body: (job, reason) => ({ job, reason, on: false }),
-      ask: (job) => `Have ${job} go on from where it stands?` },
+      ask: (job) => `Have ${job} continue from its current step?` },
     { act: "checkpoint", name: "Checkpoint now", when: (row) => lives(row) && row.storage, body: (job, reason) => ({ job, reason }),
       ask: (job) => `Make the newest state of ${job} durable now?` },
   ],
@@ -51,7 +51,7 @@ function question(each, name, answer) {
     each.force ? el("label", { class: "tick" }, force, each.force) : "",
     el("div", { class: "row" },
       el("button", { type: "button", onclick: () => done(true) }, each.name),
-      el("button", { type: "button", onclick: () => done(false) }, "Leave it")));
+      el("button", { type: "button", onclick: () => done(false) }, "Cancel")));
   async function done(go) {
     dialog.close();
     if (!go) return;

@@ -92,7 +92,7 @@ function notice(cluster) {
   const place = document.getElementById("notice");
   const standby = cluster?.role === "standby";
   const reasons = cluster?.health && cluster.health !== "healthy" ? cluster.reasons : [];
-  const old = state.link === "broken" && cluster ? `The connection is lost: this page shows what was so at ${moment(state.heard_s)}. ` : "";
+  const old = state.link === "broken" && cluster ? `The connection is lost: this page shows the state at ${moment(state.heard_s)}. ` : "";
   place.hidden = !old && !standby && reasons.length === 0;
   const page = standby && /^https?:/.test(cluster.leader_page) ? cluster.leader_page : "";
   const text = old + (standby

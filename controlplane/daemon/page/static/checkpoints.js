@@ -35,7 +35,7 @@ export function view(words) {
       const found = [...tables.checkpoints.values()].filter((row) => !only || row.job === only)
         .sort((a, b) => a.job.localeCompare(b.job) || b.step - a.step);
       none.hidden = found.length > 0;
-      say(none, nothing("There is none."));
+      say(none, nothing("There is no checkpoint."));
       rows.hidden = found.length === 0;
       rows.show(found);
     },
@@ -45,8 +45,8 @@ export function view(words) {
 function card(row) {
   const list = table(`Copies of the state of ${row.job}`, [
     column("Tier", (tier) => tier.tier),
-    column("Newest step", (tier) => (tier.step === null ? "not told" : count(tier.step)), true),
-    column("Copies", (tier) => (tier.copies === null ? "not told" : count(tier.copies)), true),
+    column("Newest step", (tier) => (tier.step === null ? "not reported" : count(tier.step)), true),
+    column("Copies", (tier) => (tier.copies === null ? "not reported" : count(tier.copies)), true),
     column("Where", (tier) => TIERS[tier.tier]),
   ], (tier) => tier.tier);
   const buttons = acts("checkpoint", row.job);

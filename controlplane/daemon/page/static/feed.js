@@ -32,7 +32,7 @@ function link(word) {
 /** The text where there is nothing to show. `none` appears only once a leader has sent its tables. */
 export function nothing(none) {
   const role = tables.cluster.get("")?.role;
-  return role === "leader" ? none : role ? "This is a standby: the leader knows." : "Nothing was told yet.";
+  return role === "leader" ? none : role ? "This is a standby: ask the leader." : "No data has arrived yet.";
 }
 
 function whole(event) {

@@ -25,7 +25,7 @@ export function list(wanted, most = SHOWN) {
   function draw() {
     const rows = [...tables.incidents.values()].filter(wanted).sort((a, b) => b.begun_s - a.begun_s || b.incident - a.incident);
     none.hidden = rows.length > 0;
-    say(none, tables.cluster.size ? "None is known." : "Nothing was told yet.");
+    say(none, tables.cluster.size ? "No incident is known." : "No data has arrived yet.");
     more.hidden = rows.length <= most;
     say(more, `Show more of ${rows.length}`);
     keyed(line, rows.slice(0, most), (row) => `${row.job}/${row.incident}`, make, update);
@@ -126,7 +126,7 @@ function tell(body, story) {
     el("p", {}, `${moment(story.begun_s)}: ${ended}`),
     el("h2", {}, "What happened"), el("p", {}, `${story.happened}.`),
     el("h2", {}, "Evidence"),
-    ...(story.evidence.length ? story.evidence.map((text) => el("pre", {}, text)) : [el("p", {}, "None was kept.")]),
+    ...(story.evidence.length ? story.evidence.map((text) => el("pre", {}, text)) : [el("p", {}, "No evidence was kept.")]),
     el("h2", {}, "What was done"), el("p", {}, `${story.done}.`),
     story.plan.reason ? el("p", {}, `Why: ${story.plan.reason}`) : "",
     el("p", {}, `Left: ${story.plan.drop.join(", ") || "nobody"}; came: ${story.plan.add.join(", ") || "nobody"}.`),

@@ -15,7 +15,7 @@ function show(place, trouble) {
   const kind = !found ? "unknown" : found.role ? "in" : found.logs_in ? "out" : "shut";
   if (place.dataset.kind === kind) return;
   place.dataset.kind = kind;
-  const made = { unknown: () => [el("p", {}, "asking")], in: () => inside(found, trouble), out: () => form(found, trouble), shut: () => shut(found) };
+  const made = { unknown: () => [el("p", {}, "loading")], in: () => inside(found, trouble), out: () => form(found, trouble), shut: () => shut(found) };
   place.replaceChildren(...made[kind]());
 }
 
@@ -54,7 +54,7 @@ function form(found, trouble) {
       say(trouble, error.message);
     }
   };
-  const why = found.open ? "You may look without a login. Operators log in to act." : "This page is for those who have logged in.";
+  const why = found.open ? "You may look without a login. Operators log in to act." : "This page requires a login.";
   return [el("p", {}, why), el("form", { class: "login", onsubmit: send },
     el("label", { for: "token" }, "Token"), token, el("p", {}, el("button", {}, "Log in")))];
 }

@@ -152,7 +152,7 @@ function one(name) {
       trouble.hidden = true;
       ranks.show(found.ranks);
       told.show([["State", found.state], ["Standing", found.standing], ["Address", found.address || "–"],
-        ["Room", `${found.slots} ranks`], ["Fails together with", found.domain || "–"],
+        ["Capacity", `${found.slots} ranks`], ["Failure domain", found.domain || "–"],
         ["Score of its failures", found.score.toFixed(1)], ["Reason", found.reason || "–"]]);
     } catch (error) {
       trouble.hidden = false;

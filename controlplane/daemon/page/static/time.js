@@ -61,7 +61,7 @@ function all() {
     elements: [
       el("h1", {}, "Where the time went"),
       el("p", { class: "soft" }, "Goodput is the part of a job's time in which it trained and nothing of it was lost later, "
-        + "since this coordinator leads. Prometheus keeps it for longer."),
+        + "since this coordinator became the leader. Prometheus keeps it for longer."),
       cards,
     ],
     draw() {
