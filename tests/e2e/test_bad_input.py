@@ -153,5 +153,5 @@ def test_a_folder_without_leave_to_write(
 def test_an_agent_without_a_route_leaves_nothing(tmp_path: Path) -> None:
     places = ("--run-dir", str(tmp_path / "run"), "--shm-dir", str(tmp_path))
     done = holdfast("agent", "--coordinator", "no-such-host.invalid:7070", *places)
-    assert done.returncode == 2 and "mend --coordinator, or give --address" in done.stderr
+    assert done.returncode == 2 and "fix --coordinator, or give --address" in done.stderr
     assert list(tmp_path.iterdir()) == []
