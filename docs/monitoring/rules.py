@@ -125,7 +125,7 @@ ALERTS: tuple[Alert, ...] = (
         "2m",
         "warning",
         "{{ $labels.training_job }} makes no snapshots",
-        "The job trains, but no snapshot of its state is made: a failure loses the steps since the last copy.",
+        "The job trains, but makes no snapshots of its state: a failure loses the steps since the last one.",
     ),
     Alert(
         "HoldfastCheckpointStale",
@@ -196,7 +196,7 @@ ALERTS: tuple[Alert, ...] = (
         "0s",
         "warning",
         "{{ $value }} nodes are quarantined",
-        "These nodes failed too often: until they are released, they get ranks only when no other node is free.",
+        "These nodes failed too often: until they are released, they get ranks only when no other is free.",
     ),
     Alert(
         "HoldfastCoordinatorSaturated",

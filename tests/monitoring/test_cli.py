@@ -72,7 +72,7 @@ def _why(run: Run, where: tuple[str, ...]) -> None:
     journal = str(run.layout.state / "journal.jsonl")
     assert holdfast("why", "1", "--journal", journal).splitlines()[0] == told.splitlines()[0]
     assert "tells of no incident 7" in holdfast("why", "7", *where, code=1)
-    assert "is no incident" in holdfast("why", "seven", *where, code=2)
+    assert "is not an incident" in holdfast("why", "seven", *where, code=2)
 
 
 def _tables(run: Run, where: tuple[str, ...]) -> None:

@@ -138,7 +138,7 @@ def _behind(status: pb.StatusReply, most: int) -> str:
         for row in behind[:most]
     ]
     headings = ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
-    return "past their deadline, without progress:\n" + plain(headings, rows) if rows else ""
+    return "ranks past their deadline without progress:\n" + plain(headings, rows) if rows else ""
 
 
 def _trouble(status: pb.StatusReply) -> str:

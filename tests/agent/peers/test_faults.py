@@ -191,7 +191,10 @@ IMPOSSIBLE: dict[str, tuple[str, list[Any]]] = {
     "a block across chunks": ("a block of", [HELD, *BLOCKS[:7], BLOCKS[7] + BLOCKS[8], BLOCKS[9], end()]),
     "an empty block": ("a block of 0 bytes", [HELD, b"", *BLOCKS, end()]),
     "an end too early": ("something other than a block", [HELD, *BLOCKS[:-1], end()]),
-    "an end that is none": ("its digest is not the announced", [HELD, *BLOCKS, pb.PutMessage(finish=pb.Finish(digest=b"x"))]),
+    "an end that is none": (
+        "its digest is not the announced",
+        [HELD, *BLOCKS, pb.PutMessage(finish=pb.Finish(digest=b"x"))],
+    ),
     "a block for an end": ("its digest is not the announced", [HELD, *BLOCKS, b"x"]),
     "no end": ("ended the stream too early", [HELD, *BLOCKS]),
     "a header that describes nothing": (
