@@ -130,7 +130,7 @@ def test_impossible_values_are_refused(
 
 def test_cadences_that_do_not_fit(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused("run", "--snapshot-every", "7", "--checkpoint-every", "10", script, capsys=capsys)
-    assert "no multiple" in said and "14" in said
+    assert "not a multiple" in said and "14" in said
 
 
 @pytest.mark.parametrize(

@@ -312,7 +312,7 @@ def test_the_values_that_it_prints_give_the_same_job(
             ["render", "--image", "i:1", "--name", "My_Job", "--", "python", "x.py"],
             "--name 'My_Job' is not allowed",
         ),
-        (["render", "--image", "i:1", "--env", "A", "--", "python", "x.py"], "--env 'A' is no NAME=VALUE"),
+        (["render", "--image", "i:1", "--env", "A", "--", "python", "x.py"], "--env 'A' is not NAME=VALUE"),
         (["render", "--image", "i:1", "--nodes", "0", "--", "python", "x.py"], "give 1 or more"),
         (
             ["render", "--image", "i:1", "--insecure", "--storage", "file:///c", "--", "python", "x.py"],

@@ -158,7 +158,7 @@ def said_in_vain(values: argparse.Namespace) -> str:
     vain = ["--" + name.replace("_", "-") for name in NOT_OURS if getattr(values, name) is not None]
     if not vain:
         return ""
-    return f"{', '.join(vain)}: without effect, nodes find each other through the coordinator"
+    return f"{', '.join(vain)}: without effect here, nodes find each other through the coordinator"
 
 
 def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:

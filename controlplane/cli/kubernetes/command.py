@@ -192,7 +192,7 @@ def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
 def _variable(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--env {text!r} is no NAME=VALUE")
+        raise UsageError(f"--env {text!r} is not NAME=VALUE")
     return {"name": name, "value": value}
 
 

@@ -136,7 +136,7 @@ async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple
                 OK,
                 f"job {spec.job} has already finished; --fresh starts it again, --rdzv-id names another",
             )
-        verb = "goes on" if reply.resumed else "starts"
+        verb = "continues" if reply.resumed else "starts"
         say(f"job {reply.job} {verb}; see {cluster.page}, or ask with --coordinator {cluster.address}")
         ending = await until_end(admin, reply.job, started, _Teller().hear)
     return ending.code, last_words(ending)
