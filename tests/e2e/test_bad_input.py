@@ -111,7 +111,7 @@ def test_a_port_that_is_taken(no_etcd: int) -> None:
     [
         (
             ("submit", "--nnodes", "99999999999"),
-            "99999999999 is too large: give 1000000000 at most",
+            "99999999999 is too large: give at most 1000000000",
         ),
         (("submit", "--spares", "99999999999"), "--spares: 99999999999 is too large"),
         (("submit", "--env", "WORD"), "what is in env"),
