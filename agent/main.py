@@ -130,8 +130,8 @@ class _Shell:
             return
         if not alive:  # nothing to wait for but the leader's answer: it must not take this node for lost
             grace_s = min(grace_s, _FAREWELL_S)
-        log.info("SIGTERM: the ranks have %.0f s to go elsewhere", grace_s)
-        node.tell(NodeLeaving(node.name, node.incarnation, "its agent was told to end", grace_s))
+        log.info("SIGTERM: the ranks have %.0f s to move to other nodes", grace_s)
+        node.tell(NodeLeaving(node.name, node.incarnation, "its agent received SIGTERM", grace_s))
         self._leaving = asyncio.ensure_future(self._await_drained(grace_s))
 
     async def _await_drained(self, grace_s: float) -> None:
@@ -178,7 +178,7 @@ class _Shell:
         except (LinkRefused, LauncherError) as error:
             self._fail(str(error))
         except Exception as error:
-            log.exception("the agent cannot go on")
+            log.exception("unexpected error in the agent")
             self._fail(repr(error))
 
     def _fail(self, reason: str) -> None:
@@ -192,7 +192,7 @@ class _Shell:
                 for reading in await asyncio.to_thread(sensor.read):
                     self._node.device(reading)
             except OSError as error:
-                log.warning("%s cannot read: %s", type(sensor).__name__, error)
+                log.warning("%s failed to read its sensor: %s", type(sensor).__name__, error)
             await asyncio.sleep(_SENSE_S)
 
     async def _mend(self) -> None:
@@ -233,7 +233,9 @@ class _Shell:
 def _host_name() -> str:
     name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63].lstrip("._-")
     if not name:
-        raise SettingsError(f"the host name {socket.gethostname()!r} cannot name a node: give --node")
+        raise SettingsError(
+            f"the host name {socket.gethostname()!r} cannot be used as a node name: give --node"
+        )
     return name
 
 
@@ -245,5 +247,5 @@ def _address(settings: AgentSettings) -> str:
         return route_address(coordinator)
     except (OSError, ValueError) as error:
         raise SettingsError(
-            f"no route to the coordinator {coordinator}: {error}; mend --coordinator, or give --address"
+            f"no route to the coordinator {coordinator}: {error}; fix --coordinator, or give --address"
         ) from error

@@ -62,7 +62,7 @@ class Asker:
         except SystemExit as error:
             raise SystemExit(f"job {self._job} was not accepted: {error}") from None
         if len(self._lines()) < self._heard:
-            raise SystemExit(f"job {self._job} cannot be asked for: {self._output.read_text()}")
+            raise SystemExit(f"job {self._job} could not be submitted: {self._output.read_text()}")
         return self._lines()[self._heard - 1]
 
     def _lines(self) -> list[str]:
@@ -161,9 +161,11 @@ def measure(sizes: tuple[str, ...], rounds: int) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.failover", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--sizes", default=",".join(SIZES), help="nodes at which the core is measured")
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="deaths that are struck")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--sizes", default=",".join(SIZES), help="cluster sizes in nodes")
+    parser.add_argument(
+        "--rounds", type=int, default=20, metavar="N", help="how many times a process is killed"
+    )
     values = parser.parse_args(argv)
     if values.rounds < 1:
         parser.error(f"--rounds {values.rounds} measures nothing: give 1 or more")

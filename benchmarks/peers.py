@@ -48,7 +48,7 @@ def regrouped_s(resumed: list[log.Row], victim: int, killed: float) -> float:
         said != [(rank, float(len(survivors))) for rank in survivors]
         or min(row["t"] for row in resumed) < killed
     ):
-        raise RuntimeError(f"rank {victim} was killed at {killed}, and these say to have summed: {resumed}")
+        raise RuntimeError(f"rank {victim} was killed at {killed}, and these ranks report a sum: {resumed}")
     return float(took)
 
 

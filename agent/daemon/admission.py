@@ -49,7 +49,7 @@ class Admission:
         if known is None:
             return f"there is no member {member!r:.120} on node {self._node}"
         if not known.alive:
-            return f"member {member} is dead for the cluster"
+            return f"member {member} is already recorded as dead"
         if pid != known.status.pid and not _of_session(pid, known.status.pid):
             return f"member {member} is process {known.status.pid}, not {pid}"
         return ""
@@ -73,7 +73,7 @@ class Admission:
     def left(self, member: str) -> None:
         """Note that a rank disconnected. What that means is decided by its process's exit, or by its
         silence."""
-        log.debug("%s left the gate", member)
+        log.debug("%s disconnected", member)
 
     def drop(self, kind: str, reason: str) -> None:
         """Count and log something that was dropped."""

@@ -139,14 +139,14 @@ class CoordinatorLink:
                 if not moved.leader:
                     self._peer.absent(target)
                 leader = moved.leader if moved.leader != target else ""
-                log.info("%s: %s", target, moved)
+                log.info("coordinator %s: %s", target, moved)
             except LinkRefused as refused:
                 refusals += 1
-                log.error("%s refuses this agent: %s", target, refused)
+                log.error("coordinator %s refuses this agent: %s", target, refused)
                 if not self.welcomes and refusals >= len(self._coordinators):
                     raise
             except _BROKEN as error:
-                log.warning("no stream with %s: %s", target, _reason(error))
+                log.warning("no connection to coordinator %s: %s", target, _reason(error))
                 if "Connection refused" in _reason(error):
                     self._peer.absent(target)
             if self.welcomes > before:
@@ -192,9 +192,9 @@ class CoordinatorLink:
         if isinstance(answer, codec.Refused):
             _refuse(answer)
         if not isinstance(answer, codec.Welcome):
-            raise WireError(f"the first answer is a {type(answer).__name__}, no welcome")
+            raise WireError(f"the first answer is a {type(answer).__name__}, not a welcome")
         if not self._outbox.follow(message.term):
-            raise _Moved(f"its term {message.term} is over: {self.term} was heard of", "")
+            raise _Moved(f"its term {message.term} is over: term {self.term} is newer", "")
         self._hears = answer.hears
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
@@ -217,7 +217,7 @@ class CoordinatorLink:
     def _up(self) -> None:
         self.up = True
         self.welcomes += 1
-        log.info("welcome by term %d", self.term)
+        log.info("connected to the coordinator of leader term %d", self.term)
         for event in self._outbox.again(self._clock(), self._peer.open()):
             self._say(event)
 
@@ -241,7 +241,7 @@ class CoordinatorLink:
         peer = self._peer
         while True:
             if self._unsent.qsize() > _WAITING_MAX:
-                raise OSError(f"the leader has not taken {self._unsent.qsize()} messages yet")
+                raise OSError(f"the leader is too slow: {self._unsent.qsize()} messages wait for it")
             beat = events.NodeBeat(
                 peer.node, peer.incarnation, 0, peer.port(), peer.statuses(), peer.copies()
             )
@@ -258,7 +258,7 @@ class CoordinatorLink:
 
     def _hear(self, message: pb.CoordinatorMessage) -> None:
         if not self._outbox.follow(message.term):
-            self._peer.drop("stale_order", f"term {message.term} is below {self.term}")
+            self._peer.drop("stale_order", f"its term {message.term} is over: term {self.term} is newer")
             return
         try:
             order = codec.order_from(message, self._peer.node)

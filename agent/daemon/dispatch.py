@@ -191,7 +191,7 @@ def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool]
     try:
         do(effect)
     except (OSError, ValueError) as error:
-        log.exception("a launch cannot be carried out")
+        log.exception("cannot launch a process")
         heals = isinstance(error, OSError) and error.errno in _HEALS
         return str(error) or type(error).__name__, heals
     return None

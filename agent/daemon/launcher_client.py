@@ -74,7 +74,7 @@ class LauncherClient:
             self._writer = None
             if self._ending:
                 return
-            log.error("the launcher is gone, its members with it; starting another")
+            log.error("the launcher died, and its ranks with it: starting another one")
             lost()
             await self._attach()
 
@@ -128,7 +128,9 @@ class LauncherClient:
         while not await self._connect():
             self._check_child()
             if time.monotonic() > deadline:
-                raise LauncherError(f"no launcher within {_START_TIMEOUT_S} s: see {self._log()}")
+                raise LauncherError(
+                    f"the launcher did not start within {_START_TIMEOUT_S} s: see {self._log()}"
+                )
             await asyncio.sleep(0.01)
 
     async def _await_other(self) -> None:
@@ -154,7 +156,9 @@ class LauncherClient:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._hello
         except TimeoutError:
-            raise LauncherError(f"{self._paths.launcher} answers nothing: end its process") from None
+            raise LauncherError(
+                f"the launcher at {self._paths.launcher} sends no hello: end its process"
+            ) from None
         except ConnectionError:
             return False
         self._writer = writer
@@ -167,7 +171,7 @@ class LauncherClient:
                 for message in decoder.feed(data):
                     self._heard(message)
         except (ConnectionError, FrameError) as error:
-            log.warning("the launcher's connection ends: %s", error)
+            log.warning("the connection to the launcher broke: %s", error)
         finally:
             writer.close()
             self._fail(ConnectionResetError())
@@ -175,7 +179,9 @@ class LauncherClient:
     def _heard(self, message: Message) -> None:
         op = message.get("op")
         if op == "hello" and message.get("version") != VERSION:
-            self._refuse(f"it speaks version {message.get('version')}, this agent {VERSION}: end it first")
+            self._refuse(
+                f"it speaks protocol version {message.get('version')}, this agent {VERSION}: end it first"
+            )
             return
         if op == "failed" and not message.get("member"):
             self._refuse(str(message.get("message")))

@@ -273,7 +273,7 @@ class NodeDaemon:
         op = f"{message.get('op')!r:.80}"
         handler = self._launcher_ops.get(str(message.get("op")))
         if handler is None:
-            self.drop("launcher_message", f"unknown op {op}")
+            self.drop("launcher_message", f"unknown operation {op}")
             return
         try:
             handler(message)
@@ -324,5 +324,5 @@ def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:
 
 def _stopping(_message: Message) -> None:
     """The trainer's container is ending: leave as if this agent had received SIGTERM."""
-    log.info("the trainer's container is ending: leaving in order")
+    log.info("the trainer's container is ending: this agent leaves the cluster too")
     signal.raise_signal(signal.SIGTERM)

@@ -148,7 +148,7 @@ class Stacks:
             return await self._stand(member, room, speaks=speaks)
         except OSError as error:
             self._asked.pop(member.name, None)
-            nothing = _Dump(f"its stacks cannot be had: {error}"[:room])
+            nothing = _Dump(f"its stacks cannot be read: {error}"[:room])
             return _standing(member, self._members.step(member), (), nothing, 0.0)
 
     async def _stand(self, member: LocalMember, room: int, *, speaks: bool) -> Standing:
@@ -166,7 +166,7 @@ class Stacks:
         spy = await spied
         if self._asked.get(member.name) is asked:
             del self._asked[member.name]
-        main = dump.text or asked.no_stacks or "no Python stacks came"
+        main = dump.text or asked.no_stacks or "no Python stacks were received in time"
         parts = [main, asked.threads, asked.native or "", spy]
         text = "\n".join(part for part in parts if part)
         step = self._members.step(member)
@@ -241,5 +241,5 @@ async def _spy(pid: int) -> str:
     except TimeoutError:
         process.kill()
         await process.wait()
-        return "py-spy was too slow"
+        return f"py-spy did not finish within {ANSWER_S:g} s"
     return out.decode(errors="replace")[:CHARS_MAX] if process.returncode == 0 else ""

@@ -66,7 +66,7 @@ class Exits:
             self._adopt(name, entry)
         for member in self._state:
             if member.alive and member.name not in running and member.launch is None:
-                self._end(member, None, None, self._now_ns, "it is gone; nobody saw its end")
+                self._end(member, None, None, self._now_ns, "its process is gone; how it ended is unknown")
 
     def _adopt(self, name: str, entry: Message) -> None:
         member = self._state.get(name)

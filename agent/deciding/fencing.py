@@ -80,7 +80,7 @@ class Fencing:
         late = fence.due(now)
         if late and not self._fenced:
             after_s = self._state.facts.fence_after_s
-            self._stop(f"nothing heard of {late} for {after_s:g} s: others may have this node's seats")
+            self._stop(f"no message from {late} for {after_s:g} s: other nodes may have taken over its ranks")
         self._fenced = bool(late)
 
     def _stop(self, reason: str) -> None:
@@ -100,7 +100,7 @@ class Fencing:
         self._state.count("fenced")
 
     def _kill(self, member: LocalMember, reason: str) -> None:
-        self._state.say(f"{member.name} is ended: {reason}", warning=True)
+        self._state.say(f"{member.name} is killed: {reason}", warning=True)
         member.kill_reason = reason
         self._state.kill(member, signal.SIGKILL)
 

@@ -83,7 +83,7 @@ class OrderHandlers:
     def _launch(self, order: effects.Launch) -> None:
         state, member = self._state, self._state.get(order.member)
         if not _MEMBER.fullmatch(order.member):
-            reason = f"member name {order.member!r:.120} will not do"
+            reason = f"member name {order.member!r:.120} is not allowed"
             state.count("orders_failed")
             state.failed(order.spec.job, order.member, _not_launched(reason))
             return
@@ -169,7 +169,7 @@ class OrderHandlers:
     def _kill(self, order: effects.Kill) -> None:
         state, member = self._state, self._state.get(order.member)
         if member is None:
-            state.say(f"kill {order.member}: it is not here")
+            state.say(f"kill {order.member}: there is no such member on this node")
         elif member.alive:
             state.say(f"kill {order.member}: {order.reason}")
             member.kill_reason = order.reason

@@ -156,7 +156,7 @@ class Ranks:
 
     def _broken(self, member: LocalMember, broken: said.Broken) -> None:
         self._state.count("broken_collectives")
-        self._state.say(f"{member.name}: a collective broke: {broken.message[:200]}")
+        self._state.say(f"{member.name}: a collective operation failed: {broken.message[:200]}")
 
     def _snapshot(self, member: LocalMember, made: said.Snapshot) -> None:
         facts = self._state.facts

@@ -36,7 +36,7 @@ class Folders:
         paths = self._paths
         gone = [path for path in (paths.run, paths.logs, paths.memory) if not path.is_dir()]
         if gone:
-            log.error("removed by somebody, and made again: %s", ", ".join(map(str, gone)))
+            log.error("recreated after somebody removed them: %s", ", ".join(map(str, gone)))
             try:
                 paths.create()
             except SettingsError as error:
@@ -48,4 +48,4 @@ class Folders:
         try:
             await self._reopen_socket()
         except OSError as error:  # the folder may be gone again: the next call retries
-            log.warning("no socket for ranks: %s", error)
+            log.warning("the socket for ranks cannot be opened: %s", error)

@@ -36,7 +36,7 @@ class Paths:
         paths = cls(run, memory)
         if len(os.fsencode(paths.launcher)) > _SOCKET_PATH_MAX:
             raise SettingsError(
-                f"the socket's path {paths.launcher} is over {_SOCKET_PATH_MAX} bytes: "
+                f"the socket's path {paths.launcher} is longer than {_SOCKET_PATH_MAX} bytes: "
                 "give a shorter --run-dir"
             )
         return paths
@@ -92,7 +92,7 @@ class Paths:
             own_folder(self.logs, "--run-dir")
         elif not self.logs.is_dir():
             raise SettingsError(
-                f"{self.logs} leads to no folder: make {os.readlink(self.logs)}, or remove it"
+                f"{self.logs} is a link to a missing folder: make {os.readlink(self.logs)}, or remove it"
             )
         own_folder(self.memory, "--shm-dir")
         try:
@@ -109,7 +109,11 @@ class Paths:
         removal.dead_socket(self.gate)
         stays = removal.clear(self.memory, MEMORY_FILES)
         if stays:
-            log.warning("%s stays: it holds what is not Holdfast's: %s", self.memory, ", ".join(stays[:5]))
+            log.warning(
+                "%s was not removed: it has files that are not Holdfast's: %s",
+                self.memory,
+                ", ".join(stays[:5]),
+            )
 
 
 def own_folder(path: Path, flag: str) -> None:
@@ -135,7 +139,7 @@ class FolderLock:
             holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
             os.close(self._descriptor)
             raise SettingsError(
-                f"agent {holder} serves {folder} already: stop it, "
+                f"the agent of process {holder} already uses {folder}: stop it, "
                 "or give this one another --node or --run-dir"
             ) from None
         os.ftruncate(self._descriptor, 0)

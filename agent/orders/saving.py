@@ -143,7 +143,9 @@ class SaveOrders:
             )
         except StorageError as error:
             self._context.tally.add("mirror_behind", spec.job)
-            log.warning("checkpoint %s is committed, its mirror lacks the name: %s", record.id, error)
+            log.warning(
+                "checkpoint %s is committed, but not yet published on the mirror: %s", record.id, error
+            )
 
     def _not_published(self, order: effects.Publish, error: Exception) -> events.Event:
         record = order.record

@@ -85,11 +85,11 @@ class Upkeep:
         try:
             for name in mirroring.catch_up(store, mirror, job, context.stop):
                 context.tally.add("mirror_caught_up", job)
-                log.info("checkpoint %s was not at %s, and is now", name, mirror.url)
+                log.info("checkpoint %s was missing on the mirror %s: copied", name, mirror.url)
             done = scrub.scrub(mirror.slowed(pacing.scrubs), manifest, store, stop=context.stop)
         except StorageError as error:
             context.tally.add("mirror_behind", job)
-            log.warning("the second storage is not scrubbed: %s", error)
+            log.warning("the mirror could not be scrubbed: %s", error)
             return 0
         self._count(job, done, 0)
         return len(done.repaired)
@@ -106,11 +106,11 @@ class Upkeep:
         try:
             content = mirror.read(name, MANIFEST_BYTES_MAX)
         except FileNotFoundError as error:
-            raise CheckpointCorrupt(record.id, "manifest", "is spoilt, and not at the mirror") from error
+            raise CheckpointCorrupt(record.id, "manifest", "is damaged, and missing on the mirror") from error
         manifest = unseal(content, record.job, record.id, record.manifest_digest)
         store.replace(name, content)
         store.flush()
-        log.warning("checkpoint %s: its manifest was mended from %s", record.id, mirror.url)
+        log.warning("checkpoint %s: its manifest was repaired from %s", record.id, mirror.url)
         return manifest, 1
 
     def _count(self, job: str, done: scrub.ScrubResult, manifests: int) -> None:

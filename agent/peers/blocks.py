@@ -98,24 +98,26 @@ def digests_of(slot: SlotView) -> bytes:
 def check_member(member: str) -> None:
     """Raise PeerError unless this can name a member. The name becomes part of a file's name."""
     if not _MEMBER.fullmatch(member):
-        raise PeerError(f"member name {member!r:.120} will not do")
+        raise PeerError(f"member name {member!r:.120} is not allowed")
 
 
 def check(held: SnapshotInfo) -> None:
     """Raise PeerError unless this can be a snapshot: names, sizes and digests must agree."""
     check_member(held.member)
     if not _JOB.fullmatch(held.job):
-        raise PeerError(f"job name {held.job!r:.120} will not do")
+        raise PeerError(f"job name {held.job!r:.120} is not allowed")
     if held.rank < 0 or held.step < 0 or held.generation < 0:
-        raise PeerError(f"{held}: rank, step or generation cannot be")
+        raise PeerError(f"{held}: its rank, step or generation is negative")
     try:
         layout.check_shard(held.shard)
     except layout.SlotLayoutError as error:
         raise PeerError(f"{held}: {error}") from error
     if not (0 <= held.data_bytes < 1 << 62 and 0 < held.header_bytes <= HEADER_BYTES_MAX):
-        raise PeerError(f"{held}: {held.data_bytes} bytes and a header of {held.header_bytes} cannot be")
+        raise PeerError(
+            f"{held}: {held.data_bytes} bytes and a header of {held.header_bytes} are not possible"
+        )
     if held.vouched and not _VOUCHED.fullmatch(held.vouched):
-        raise PeerError(f"{held}: it is vouched for with {held.vouched!r:.80}, which is no blake3 in hex")
+        raise PeerError(f"{held}: its digest {held.vouched!r:.80} is not a BLAKE3 digest in hex")
     chunks = -(-held.data_bytes // CHUNK_BYTES) + -(-held.header_bytes // CHUNK_BYTES)
     if len(held.digests) != chunks * DIGEST_BYTES:
         raise PeerError(f"{held}: {len(held.digests)} bytes of digests for {chunks} chunks")

@@ -71,7 +71,7 @@ class KeptCopies:
             try:
                 self._adopt(member, *_read(record))
             except (ArenaError, PeerError, OSError, ValueError, TypeError, KeyError) as error:
-                log.warning("the copy of %s is lost: %s", member, error)
+                log.warning("the copy of %s cannot be used, and is removed: %s", member, error)
         kept = {path for member in self._all for path in (self._arena(member), self._record(member))}
         for path in self._folder.iterdir():
             if path not in kept:
@@ -105,9 +105,9 @@ class KeptCopies:
             pairs = _whole(copy) if copy is not None else []
             found = next((pair for pair in pairs if pair[1].age == (generation, step)), None)
             if copy is None or found is None:
-                here = ", ".join(str(held) for _, held in pairs) or "nothing of it"
+                here = ", ".join(str(held) for _, held in pairs) or "no copy of it"
                 raise PeerError(
-                    f"no copy of snapshot {step} of {member} (generation {generation}): {here} is here"
+                    f"no copy of snapshot {step} of {member} (generation {generation}): this node has {here}"
                 )
             kept = copy.kept
             kept.hold()
@@ -147,7 +147,7 @@ class KeptCopies:
         writer = kept.arena.begin(held.step, held.generation, released_step=_NEWER)
         if isinstance(writer, Skip):
             kept.release()
-            raise PeerError(f"{held} cannot be taken now: {writer}")
+            raise PeerError(f"{held} cannot be accepted now: {writer}")
         receiving = Receiving(held, kept, writer, fresh=not fits)
         try:
             mine = [(s, h) for s, h in sources if s.arena is kept.arena and s.index == writer.index]
@@ -178,7 +178,7 @@ class KeptCopies:
         with ExitStack() as unlocked, self._lock:
             copy = self._all.get(held.member)
             if not receiving.fresh and (copy is None or copy.kept is not kept):
-                raise PeerError(f"the copy of {held.member} was dropped meanwhile")
+                raise PeerError(f"the copy of {held.member} was dropped in the meantime")
             known = [have for _, have in copy.whole()] if copy is not None else []
             self._write(held.member, [*known, held], owner)
             writer.ready()
@@ -226,7 +226,7 @@ class KeptCopies:
         for held in known:
             check(held)
             if held.member != member:
-                raise PeerError(f"it says to be of {held.member}")
+                raise PeerError(f"its record names another member, {held.member}")
         arena = Arena.open(self._arena(member), owner=True)
         copy = _Copy(SharedArena(arena), known, owner)
         try:
@@ -236,7 +236,7 @@ class KeptCopies:
             raise
         if not usable:
             arena.close()
-            raise PeerError("no slot of it is whole")
+            raise PeerError("it has no complete snapshot")
         self._all[member] = copy
 
     def _larger(self, held: SnapshotInfo) -> Arena:
@@ -267,7 +267,7 @@ def _whole(copy: _Copy) -> list[tuple[SlotView, SnapshotInfo]]:
     try:
         return copy.whole()
     except ArenaError as error:
-        log.warning("a copy is lost: %s", error)
+        log.warning("a copy cannot be read: %s", error)
         return []
 
 
@@ -280,7 +280,7 @@ def _read(record: Path) -> tuple[str, list[SnapshotInfo]]:
     """Read who left a copy and which snapshots it has. Older versions wrote no owner: then it is ""."""
     content: Any = json.loads(record.read_text())
     if content["v"] != _VERSION:
-        raise PeerError(f"it is of version {content['v']!r}, this Holdfast reads {_VERSION}")
+        raise PeerError(f"it has format version {content['v']!r}, this Holdfast reads {_VERSION}")
     known = [
         SnapshotInfo(**{**entry, "digests": bytes.fromhex(entry["digests"])}) for entry in content["copies"]
     ]

@@ -60,7 +60,11 @@ class PeerDialler:
         for each in found:
             if each.failed:
                 log.warning(
-                    "%s is not reached: %d of %d, %s", each.node, each.failed, each.tries, each.reason
+                    "node %s was not reached: %d of %d attempts failed: %s",
+                    each.node,
+                    each.failed,
+                    each.tries,
+                    each.reason,
                 )
         self._tell(events.PeersLooked(self._node, self._incarnation, order.round, tuple(found)))
 

@@ -83,7 +83,9 @@ class Fetches:
         except Exception as error:  # reported to the leader; an unforeseen one is logged with its traceback
             reason, altered = await wire.reason(None, error), isinstance(error, Altered)
             unforeseen = not isinstance(error, _FAILURES)
-            log.warning("%s is not fetched: %s", order.source, reason, exc_info=unforeseen)
+            log.warning(
+                "the snapshot of %s could not be fetched: %s", order.source, reason, exc_info=unforeseen
+            )
         finally:  # before the result is sent: the leader may answer by ordering it again
             del self._running[order]
         self._tell(
@@ -128,13 +130,13 @@ class Fetches:
         try:
             first = await wire.read(call, self._timeout_s, order.address)
             if isinstance(first, memoryview) or first.WhichOneof("body") != "snapshot":
-                raise PeerError(f"{order.address} began with something else than a snapshot")
+                raise PeerError(f"{order.address} began with something other than a snapshot")
             held = wire.held_from(first.snapshot)
             filling = target.fill(order, held, self._pool)
             while not filling.whole:
                 block = await wire.read(call, self._timeout_s, order.address)
                 if not isinstance(block, memoryview):
-                    raise PeerError(f"{order.address} sent something else than a block")
+                    raise PeerError(f"{order.address} sent something other than a block")
                 filling.take(block)
             await in_thread(self._pool, target.ready, order, held)
         finally:
@@ -203,8 +205,8 @@ class _Target:
         vouched one."""
         if self._sealing is not None and self._sealing.digest != order.digest:
             raise Altered(
-                f"what {order.address} gave as {held} is not what the agent of that rank vouched for: its "
-                f"digest is {self._sealing.digest:.16}, vouched for is {order.digest:.16}"
+                f"{order.address} sent altered data for {held}: its "
+                f"digest is {self._sealing.digest:.16}, the agent of that rank vouched for {order.digest:.16}"
             )
         header = header_of(self._writer.memory, held)
         layout.decode(header, held.data_bytes)
@@ -229,8 +231,8 @@ def _chosen(order: effects.Fetch, copies: list[SnapshotInfo]) -> SnapshotInfo:
             order.generation,
         ):
             return held
-    there = ", ".join(map(str, copies)) or "nothing of it"
+    there = ", ".join(map(str, copies)) or "no snapshot of it"
     raise PeerError(
         f"snapshot {order.step} of {order.source} (generation {order.generation}) is not at {order.address}: "
-        f"{there} is there"
+        f"it has {there}"
     )

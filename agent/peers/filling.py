@@ -43,7 +43,7 @@ class Filling:
         """Put the next block in its place. Raises PeerError when it does not belong there, or completes a
         corrupt chunk."""
         if self.whole:
-            raise PeerError(f"{self._held}: bytes beyond its end")
+            raise PeerError(f"{self._held}: more bytes than announced")
         chunk = self._missing[self._next]
         start, nbytes = self._places[chunk]
         if not 0 < len(block) <= nbytes - self._at:

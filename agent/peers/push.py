@@ -173,7 +173,9 @@ class Pushes:
             except Exception as error:  # retried in any case; an unforeseen one is logged with its traceback
                 unforeseen = not isinstance(error, _FAILURES)
                 reason = await wire.reason(None, error)
-                log.warning("the partner at %s: %s", line.address, reason, exc_info=unforeseen)
+                log.warning(
+                    "the replica holder at %s, trying again: %s", line.address, reason, exc_info=unforeseen
+                )
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
         if self._lines.get(line.address) is line:
@@ -198,7 +200,9 @@ class Pushes:
     async def _tell_to_drop(self, line: _Line, member: str) -> None:
         line.drops[member] -= 1
         if line.drops[member] < 0:
-            log.warning("the partner at %s was not reached to drop its copy of %s", line.address, member)
+            log.warning(
+                "the replica holder at %s was not reached, and may keep its copy of %s", line.address, member
+            )
             del line.drops[member]
             return
         async with wire.channel(line.address, self._access) as channel:
@@ -231,7 +235,7 @@ class Pushes:
             self._count("peer_copies_failed", 1)
             if reason.startswith(grpc.StatusCode.RESOURCE_EXHAUSTED.name):
                 self._count("peer_no_room", 1)
-            raise PeerError(f"{offer.held} is not copied: {reason}") from error
+            raise PeerError(f"{offer.held} could not be copied: {reason}") from error
         finally:
             call.cancel()
 
@@ -250,7 +254,7 @@ class Pushes:
         await wire.write(call, finish, timeout_s, address)
         answer = await self._answer(call, address)
         if answer.WhichOneof("body") != "stored":
-            raise PeerError(f"{address} answered what cannot be")
+            raise PeerError(f"{address} sent an answer that is not allowed here")
 
     async def _answer(self, call: Any, address: str) -> Any:
         while True:
@@ -280,5 +284,5 @@ def _wanted_places(held: SnapshotInfo, chunks: Any) -> list[tuple[int, int]]:
     every = places(held.data_bytes, held.header_bytes)
     wanted = list(chunks)
     if wanted != sorted(set(wanted)) or (wanted and not 0 <= wanted[0] <= wanted[-1] < len(every)):
-        raise PeerError(f"{held}: chunks were asked for that it has not")
+        raise PeerError(f"{held}: chunks were requested that it does not have")
     return [every[number] for number in wanted]

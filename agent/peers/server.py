@@ -40,7 +40,7 @@ STREAMS_MAX = 8
 """Streams at a time, in each direction. A caller beyond that is refused and tries again later."""
 _WORKING_S = 1.0
 """How often the owner is sent "still working", while a thread is busy with its copy."""
-_ENDED = "another stream took its place, or nobody wants this copy any more"
+_ENDED = "replaced by a newer stream, or this copy is no longer needed"
 T = TypeVar("T")
 log = logging.getLogger("holdfast.agent.peers")
 
@@ -108,7 +108,7 @@ class PeerServer:
             self.port = listen(self._server, address, self._tls)
         except RuntimeError as error:
             raise SettingsError(
-                f"--peer-listen {address} cannot be listened on ({error}): give a free host:port of this node"
+                f"cannot listen on --peer-listen {address} ({error}): give a free host:port of this node"
             ) from error
         await self._server.start()
 
@@ -159,7 +159,7 @@ class PeerServer:
             self._check_owner(held.member)
             await self.end_puts(member=held.member)  # the owner has come back: its former stream is dead
             if len(self._putting) >= STREAMS_MAX:
-                raise Busy(f"{STREAMS_MAX} copies come in already")
+                raise Busy(f"{STREAMS_MAX} copies are being received already")
             task = asyncio.current_task()
             assert task is not None
             self._putting[held.member] = _Put(held.job, owner_of(calling()), task)
@@ -182,11 +182,11 @@ class PeerServer:
             while not filling.whole:
                 block = await wire.read(context, self._timeout_s, owner)
                 if not isinstance(block, memoryview):
-                    raise PeerError(f"{owner} sent something else than a block")
+                    raise PeerError(f"{owner} sent something other than a block")
                 filling.take(block)
             end = await wire.read(context, self._timeout_s, owner)
             if isinstance(end, memoryview) or end.finish.digest != digest(receiving.held.digests):
-                raise PeerError(f"{receiving.held}: its end is not what its beginning announced")
+                raise PeerError(f"{receiving.held}: its digest is not the announced one")
             await self._working(context, self._copies.commit, receiving, owner_of(calling()))
         finally:
             self._count("peer_received_bytes", filling.received)
@@ -228,7 +228,7 @@ class PeerServer:
             await in_thread(self._pool, own.close)
 
     async def _send(self, context: Any, held: SnapshotInfo, memory: memoryview) -> None:
-        who = "the one who fetches"
+        who = "the node that fetches"
         await wire.write(context, pb.GetMessage(snapshot=wire.message_of(held)), self._timeout_s, who)
         for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
             await wire.write(context, wire.block(block), self._timeout_s, who)
@@ -237,7 +237,7 @@ class PeerServer:
     @contextmanager
     def _one_more(self) -> Iterator[None]:
         if self._giving >= STREAMS_MAX:
-            raise Busy(f"{STREAMS_MAX} copies go out already")
+            raise Busy(f"{STREAMS_MAX} copies are being sent already")
         self._giving += 1
         try:
             yield
@@ -265,7 +265,7 @@ class PeerServer:
             self._check_owner(request.member)
             await self.end_puts(member=request.member)
             if await in_thread(self._pool, self._copies.drop, request.member):
-                log.info("the copy of %s is dropped: its owner wants it no more", request.member)
+                log.info("dropped the copy of %s on its owner's request", request.member)
             return pb.DropReply()
 
     def _check_owner(self, member: str) -> None:
@@ -277,7 +277,12 @@ class PeerServer:
     def _denied(self, _counted: str, peer: str, reason: str) -> None:
         self._count("peer_calls_refused", 1)
         if self._telling():
-            log.warning("%s is turned away: %s (%d more before)", peer, reason, self._telling.untold())
+            log.warning(
+                "refused a call from %s: %s (%d more since the last such line)",
+                peer,
+                reason,
+                self._telling.untold(),
+            )
 
     @asynccontextmanager
     async def _answering(self, context: Any) -> AsyncIterator[None]:
@@ -291,6 +296,6 @@ class PeerServer:
         except tuple(_CODES) as error:
             code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
             said = str(error) or type(error).__name__
-            log.warning("a peer's call ended: %s", said)
+            log.warning("a peer's call failed: %s", said)
             self._count("peer_calls_refused", 1)
             await context.abort(code, said)

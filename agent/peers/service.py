@@ -157,7 +157,7 @@ class Peers:
     async def _let_go(self, order: effects.Discard) -> None:
         for member in order.members:
             if job_of(member) == order.job and await in_thread(self._pool, self._kept.drop, member):
-                log.info("the copy of %s is dropped: the leader has newer state kept", member)
+                log.info("dropped the copy of %s on the leader's order: newer state is kept", member)
 
     async def _forget(self, job: str) -> None:
         await self._server.end_puts(job=job)

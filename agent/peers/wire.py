@@ -144,7 +144,7 @@ async def read(call: Any, timeout_s: float, who: str) -> Any:
     if message is grpc.aio.EOF:
         raise PeerError(f"{who} ended the stream too early")
     if message is None:  # how grpc passes on bytes that it could not parse
-        raise PeerError(f"{who} sent bytes that are no message of this protocol")
+        raise PeerError(f"{who} sent bytes that are not a message of this protocol")
     return message
 
 
@@ -154,7 +154,7 @@ async def write(call: Any, message: Any, timeout_s: float, who: str) -> None:
         async with asyncio.timeout(timeout_s):
             await call.write(message)
     except TimeoutError:
-        raise TimeoutError(f"{who} took nothing for {timeout_s:g} s") from None
+        raise TimeoutError(f"{who} accepted nothing for {timeout_s:g} s") from None
 
 
 class PeerCalls:

@@ -80,7 +80,7 @@ class Arenas:
         try:
             fresh = await asyncio.to_thread(self.files.ensure, member.name, slot_bytes)
         except (ArenaError, OSError) as error:
-            log.error("%s gets no arena: %s", member.name, error)
+            log.error("no shared memory for the snapshots of %s: %s", member.name, error)
             self._push(member.name, ArenaFailed(str(error)))
             self._decide(ArenaAnswer(member.name, str(error)[:2000]))
             return

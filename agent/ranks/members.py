@@ -53,7 +53,7 @@ class MemberMemory:
             draft.write_bytes(records.pack(status))
             os.replace(draft, path)
         except OSError as error:
-            log.warning("the status of %s is not kept for another agent: %s", status.member, error)
+            log.warning("the status of %s was not saved for a later agent: %s", status.member, error)
 
     def remove(self, member: LocalMember) -> None:
         """Remove a member's shared memory. Its arena goes in a thread: unmapping gigabytes takes time."""
@@ -88,7 +88,7 @@ class MemberMemory:
                 member = recalled(status, self._spec(status.member))
                 member.page, member.arena = self._page(status.member), self._arena(status.member)
             except (WireError, OSError, ValueError) as error:
-                log.warning("%s is dropped: %s", path, error)
+                log.warning("%s cannot be read, and is ignored: %s", path, error)
                 if MEMORY_FILES.fullmatch(path.name):
                     removal.file(path)
                 continue
@@ -124,7 +124,7 @@ def _free(arena: Arena | None, path: Path) -> None:
     try:
         removal.file(path)
     except OSError as error:
-        log.warning("%s stays: %s", path, error)
+        log.warning("%s was not removed: %s", path, error)
     if arena is not None:
         arena.close()
 

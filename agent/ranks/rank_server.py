@@ -171,14 +171,14 @@ class RankServer:
         member, pid = message.get("member"), message.get("pid")
         if message.get("version") != VERSION:
             theirs = f"{message.get('version')!r:.80}"
-            reason = f"this agent speaks version {VERSION}, not {theirs}: install the same Holdfast"
+            reason = f"this agent speaks protocol version {VERSION}, not {theirs}: install the same Holdfast"
         elif not isinstance(member, str) or not isinstance(pid, int):
-            reason = "member and pid are needed"
+            reason = "the fields member and pid are missing or of the wrong type"
         elif connection.uid not in (os.getuid(), 0):
-            reason = f"user {connection.uid} is not ours"
+            reason = f"user {connection.uid} is not the user of this agent"
         # 0: the kernel cannot tell, the peer is in another pid namespace
         elif connection.pid not in (0, pid):
-            reason = f"process {connection.pid} says it is {pid}"
+            reason = f"process {connection.pid} claims to be process {pid}"
         else:
             reason = self._node.admit(member, pid)
         if reason:

@@ -75,7 +75,7 @@ class AdminClient:
         try:
             request = pb.SubmitRequest(spec=spec_message(spec))
         except WireError as error:
-            raise UsageError(f"job {spec.job} cannot be told to a coordinator: {error}") from error
+            raise UsageError(f"job {spec.job} cannot be sent to a coordinator: {error}") from error
         try:
             reply: pb.SubmitReply = await self._ask("Submit", request)
         except CliError as error:

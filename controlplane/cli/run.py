@@ -45,12 +45,12 @@ def _flags(parser: Parser) -> None:
         help="folder for what a killed run needs to continue (default: below ~/.local/state/holdfast)",
     )
     here.add_argument(
-        "--fresh", action="store_true", help="start from step 0; existing checkpoints stay but are not used"
+        "--fresh", action="store_true", help="start from step 0; existing checkpoints are kept but not used"
     )
     here.add_argument(
         "--adopt",
         action="store_true",
-        help="continue from the checkpoints on --storage even when --state-dir knows nothing about them",
+        help="continue from the checkpoints on --storage even when --state-dir has no record of them",
     )
     here.add_argument(
         "--log-dir",
@@ -109,7 +109,9 @@ def _beginning(values: argparse.Namespace) -> Beginning:
     from controlplane.cli.local.lives import Beginning
 
     if values.fresh and values.adopt:
-        raise UsageError("--fresh begins anew, --adopt goes on from what is there: give one of them")
+        raise UsageError(
+            "--fresh starts from step 0, --adopt continues from existing checkpoints: give one of them"
+        )
     if values.adopt and not values.storage:
         raise UsageError("--adopt needs --storage: where are the checkpoints?")
     return Beginning(values.fresh, values.adopt)
@@ -143,16 +145,16 @@ def _plan(values: argparse.Namespace) -> ClusterPlan:
 def _check_folders(values: argparse.Namespace) -> None:
     """Raise UsageError when a folder that a flag names cannot be used."""
     if not Path(values.shm_dir).is_dir():
-        raise UsageError(f"--shm-dir {values.shm_dir} is no folder: name one in memory, like /dev/shm")
+        raise UsageError(f"--shm-dir {values.shm_dir} is not a folder: name one in memory, like /dev/shm")
     for flag, folder in (("--log-dir", values.log_dir), ("--ledger", values.ledger)):
         if not folder:
             continue
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{flag} {folder} cannot be made: {error.strerror}; give another") from error
+            raise UsageError(f"{flag} {folder} cannot be created: {error.strerror}; give another") from error
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise UsageError(f"{flag} {folder} cannot be written: let this user write there, or give another")
+            raise UsageError(f"{flag} {folder} is not writable: let this user write there, or give another")
 
 
 def _probe(url: str, mirror: str) -> None:

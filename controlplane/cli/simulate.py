@@ -186,14 +186,14 @@ def _text(found: SimulationOutcome) -> str:
     whole_s = found.nodes * found.days * 86_400.0
     rows = [("goodput", f"{found.goodput:.4f}", "node-time whose progress was kept")]
     rows += [
-        ("ceiling", f"{found.ceiling:.4f}", "node-time that was up: no more could be had"),
+        ("ceiling", f"{found.ceiling:.4f}", "node-time that was up: the upper limit of goodput"),
         ("of ceiling", f"{found.goodput / found.ceiling:.4f}", ""),
-        ("best fixed", f"{found.fixed.goodput:.4f}", f"a job of always {found.fixed.nodes} nodes"),
-        ("ETTR", f"{found.ettr:.4f}", "time in which training got on, whatever its size"),
+        ("best fixed", f"{found.fixed.goodput:.4f}", f"a job that always has {found.fixed.nodes} nodes"),
+        ("ETTR", f"{found.ettr:.4f}", "time in which training advanced, whatever its size"),
     ]
     if found.formula is not None:
         each = found.formula
-        about = f"exact, for one failure every {duration(each.mtbf_s)} and a node always at hand"
+        about = f"exact, for one failure every {duration(each.mtbf_s)} and a spare node always available"
         rows.append(("ETTR theory", f"{each.ettr:.4f}", about))
         if each.optimum_s > 0:
             words = f"Young {each.young_s:.0f} s, Daly {each.daly_s:.0f} s, exact {each.optimum_s:.0f} s"

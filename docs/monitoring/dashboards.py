@@ -56,33 +56,39 @@ def mean(histogram: str, by: str = "", labels: str = "") -> str:
 
 FLEET = Board(
     "Holdfast / Fleet",
-    "Is the cluster well, and what does its training get out of it?",
+    "Is the cluster healthy, and how much of its time goes into training?",
     (
         Panel(
             "Leader",
-            "1: one coordinator leads.",
+            "1 while exactly one coordinator leads.",
             (("", "sum(holdfast_leader)"),),
             now=True,
             span=4,
         ),
         Panel(
             "Health",
-            "1 for the state the cluster is in.",
+            "1 for the current health of the cluster.",
             (("{{state}}", "max by (state) (holdfast_cluster_health)"),),
             now=True,
             span=4,
         ),
-        Panel("Spare nodes", "Up, without a rank.", (("", "max(holdfast_spare_nodes)"),), now=True, span=4),
+        Panel(
+            "Spare nodes",
+            "Nodes that are up and have no rank.",
+            (("", "max(holdfast_spare_nodes)"),),
+            now=True,
+            span=4,
+        ),
         Panel(
             "Quarantined nodes",
-            "Taken only when no other is left.",
+            "Nodes that get ranks only when no other node is free.",
             (("", "max(holdfast_quarantined_nodes)"),),
             now=True,
             span=4,
         ),
         Panel(
             "Time between failures",
-            "Mean of a day.",
+            "Mean over one day.",
             (("", "holdfast_mtbf:seconds1d"),),
             "s",
             now=True,
@@ -90,7 +96,7 @@ FLEET = Board(
         ),
         Panel(
             "Time to recover",
-            "Mean of a day, from injury to first step.",
+            "Mean over one day, from the failure to the first step after it.",
             (("", "holdfast_mttr:seconds1d"),),
             "s",
             now=True,
@@ -110,13 +116,13 @@ FLEET = Board(
         ),
         Panel(
             "Nodes by state",
-            "What the leader sees.",
+            "As the leader sees them.",
             (("{{state}}", 'max by (state) (holdfast_members{level="node"})'),),
             stacked=True,
         ),
         Panel(
             "Incidents an hour",
-            "By whose doing they were, how they were met, and how that ended.",
+            "By origin, strategy and outcome.",
             (
                 (
                     "{{whose}}: {{strategy}} {{outcome}}",
@@ -136,12 +142,12 @@ FLEET = Board(
             "s",
         ),
         Panel(
-            "Beats heard",
-            "A second.",
+            "Heartbeats received",
+            "Per second.",
             (("{{instance}}", "rate(holdfast_heartbeats_total[$__rate_interval])"),),
         ),
         Panel(
-            "Coordinators are late by",
+            "Lag of the coordinators",
             "Lag of the event loop.",
             (("{{instance}}", "holdfast_event_loop_lag_seconds"),),
             "s",
@@ -151,11 +157,11 @@ FLEET = Board(
 
 TRAINING = Board(
     "Holdfast / Job",
-    "How does a job train, and where does its time go?",
+    "How fast does a job train, and what does it lose time to?",
     (
         Panel(
             "Not healthy",
-            "What is wrong with a job.",
+            "1 for each problem of a job.",
             (
                 (
                     "{{training_job}}: {{kind}}",
@@ -164,8 +170,8 @@ TRAINING = Board(
             ),
         ),
         Panel(
-            "Checkpoints failed in a row",
-            "Since one was committed.",
+            "Failed checkpoints in a row",
+            "Since the newest committed one.",
             (
                 (
                     "{{training_job}}",
@@ -175,12 +181,12 @@ TRAINING = Board(
         ),
         Panel(
             "Step",
-            "Completed by every rank.",
+            "Newest step that every rank has completed.",
             (("{{training_job}}", f"max by (training_job) (holdfast_step{{{JOB}}})"),),
         ),
         Panel(
             "What the script reports",
-            "For example its loss: mean over the ranks.",
+            "For example the loss; mean over the ranks.",
             (("{{name}}", f"avg by (training_job, name) (holdfast_rank_reported{{{JOB}}})"),),
         ),
         Panel(
@@ -191,7 +197,7 @@ TRAINING = Board(
         ),
         Panel(
             "Recoveries by phase",
-            "Seconds of recovery in an hour.",
+            "Seconds of recovery per hour.",
             (
                 (
                     "{{phase}}",
@@ -203,7 +209,7 @@ TRAINING = Board(
         ),
         Panel(
             "Lost time by cause",
-            "Share of the time.",
+            "Share of time.",
             (
                 (
                     "{{cause}}",
@@ -214,7 +220,7 @@ TRAINING = Board(
             stacked=True,
         ),
         Panel(
-            "Steps done again",
+            "Steps repeated",
             "In an hour.",
             (
                 (
@@ -253,7 +259,7 @@ TRAINING = Board(
             "bytes",
         ),
         Panel(
-            "Checkpoints not committed, or bad",
+            "Checkpoints not committed, or damaged",
             "In an hour.",
             (
                 (
@@ -270,7 +276,7 @@ TRAINING = Board(
         ),
         Panel(
             "Generation",
-            "Grows with each formed set of process groups.",
+            "Increases by one each time the ranks build new process groups.",
             (("{{training_job}}", f"max by (training_job) (holdfast_generation{{{JOB}}})"),),
         ),
     ),
@@ -279,11 +285,11 @@ TRAINING = Board(
 
 NODE = Board(
     "Holdfast / Node",
-    "What runs on a node, and is it well?",
+    "What runs on a node, and is the node healthy?",
     (
         Panel(
             "Connected",
-            "1: a coordinator hears its agent.",
+            "1 while its agent is connected to a coordinator.",
             (("{{node}}", f"holdfast_agent_connected {ON_NODE}"),),
             now=True,
         ),
@@ -294,21 +300,23 @@ NODE = Board(
             stacked=True,
         ),
         Panel(
-            "Step by rank", "A rank behind the others.", (("rank {{rank}}", f"holdfast_rank_step {ON_NODE}"),)
+            "Step by rank",
+            "Shows a rank that is behind the others.",
+            (("rank {{rank}}", f"holdfast_rank_step {ON_NODE}"),),
         ),
         Panel(
-            "Beats sent",
-            "A second.",
+            "Heartbeats sent",
+            "Per second.",
             (("{{node}}", f"rate(holdfast_agent_beats_total[$__rate_interval]) {ON_NODE}"),),
         ),
         Panel(
             "Devices",
-            "1: well.",
+            "1 while the device is healthy.",
             (("{{node}} {{device}}", f"holdfast_device_healthy {ON_NODE}"),),
         ),
         Panel(
             "Device use",
-            "Share of the time (NVML).",
+            "Share of time (NVML).",
             (("{{device}}", f"holdfast_device_utilization_ratio {ON_NODE}"),),
             "percentunit",
         ),
@@ -336,13 +344,13 @@ NODE = Board(
             "bytes",
         ),
         Panel(
-            "Orders about snapshots that wait",
-            "The queue of uploads is one of them.",
+            "Waiting orders about snapshots",
+            "By queue; uploads are one queue.",
             (("{{node}} {{queue}}", f"holdfast_agent_snapshot_orders {ON_NODE}"),),
         ),
         Panel(
             "Storage traffic",
-            "Bytes a second.",
+            "Bytes per second.",
             (("{{direction}}", f"rate(holdfast_agent_storage_bytes_total[$__rate_interval]) {ON_NODE}"),),
             "Bps",
         ),

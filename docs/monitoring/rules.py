@@ -71,7 +71,7 @@ ALERTS: tuple[Alert, ...] = (
         "15m",
         "warning",
         "{{ $labels.training_job }} trains only {{ $value | humanizePercentage }} of its time",
-        "For a quarter of an hour less of the job's time than it should went into steps that were kept.",
+        "For 15 minutes, too small a share of the job's time went into steps that were kept.",
     ),
     Alert(
         "HoldfastTrainingStalled",
@@ -79,8 +79,8 @@ ALERTS: tuple[Alert, ...] = (
         f" {TRAINS}",
         "2m",
         "critical",
-        "{{ $labels.training_job }} has made no step for {{ $value | humanizeDuration }}",
-        "The job is not at its end and not waiting for nodes, and yet no step was completed.",
+        "{{ $labels.training_job }} has completed no step for {{ $value | humanizeDuration }}",
+        "The job has not ended and does not wait for nodes, but completes no step.",
     ),
     Alert(
         "HoldfastRecoveryLoop",
@@ -89,7 +89,7 @@ ALERTS: tuple[Alert, ...] = (
         "0s",
         "critical",
         '{{ $labels.training_job }}: {{ $value | printf "%.0f" }} incidents within ten minutes',
-        "The job recovers again and again: something that recovery does not mend keeps failing.",
+        "The job recovers again and again: something that recovery does not fix keeps failing.",
     ),
     Alert(
         "HoldfastRecoverySlow",
@@ -99,7 +99,7 @@ ALERTS: tuple[Alert, ...] = (
         "0s",
         "warning",
         "{{ $labels.training_job }}: recoveries took {{ $value | humanizeDuration }} on average in 30 min",
-        "From injury to first step, recoveries take longer than they should.",
+        "Recoveries, from the failure to the first step after it, take longer than the threshold.",
     ),
     Alert(
         "HoldfastRecoveryFailed",
@@ -117,7 +117,7 @@ ALERTS: tuple[Alert, ...] = (
         "0s",
         "warning",
         '{{ $labels.training_job }}: {{ $value | printf "%.0f" }} checkpoints in a row have failed',
-        "Nothing of the job's state has become durable since: its storage is full, away, or refuses.",
+        "The job's state has not been saved since then: its storage is full, unreachable, or refuses.",
     ),
     Alert(
         "HoldfastSnapshotsStopped",
@@ -125,7 +125,7 @@ ALERTS: tuple[Alert, ...] = (
         "2m",
         "warning",
         "{{ $labels.training_job }} makes no snapshots",
-        "The job trains, and no copy of its state is made in memory: a failure will cost the steps since.",
+        "The job trains, but makes no snapshots of its state: a failure loses the steps since the last one.",
     ),
     Alert(
         "HoldfastCheckpointStale",
@@ -135,15 +135,15 @@ ALERTS: tuple[Alert, ...] = (
         "5m",
         "warning",
         "{{ $labels.training_job }}: the newest checkpoint is {{ $value | humanizeDuration }} old",
-        "No checkpoint was committed for long, although the job has a storage and trains.",
+        "No checkpoint was committed for a long time, although the job has a storage and trains.",
     ),
     Alert(
         "HoldfastCheckpointFallback",
         f"sum {BY_JOB} (increase(holdfast_checkpoint_fallbacks_total[1h])) > 0",
         "0s",
         "critical",
-        "{{ $labels.training_job }}: a checkpoint was found bad",
-        "A checkpoint did not verify and an older one took its place: the storage corrupts, or loses, data.",
+        "{{ $labels.training_job }}: a checkpoint was found damaged",
+        "A checkpoint failed verification, and an older one was used: the storage corrupts or loses data.",
     ),
     Alert(
         "HoldfastNoLeader",
@@ -151,15 +151,15 @@ ALERTS: tuple[Alert, ...] = (
         "1m",
         "critical",
         "No coordinator leads",
-        "Training goes on, but no failure is recovered from and no checkpoint is committed.",
+        "Training goes on, but failures are not recovered and checkpoints are not committed.",
     ),
     Alert(
         "HoldfastSplitLeader",
         "sum by (namespace) (holdfast_leader) > 1",
         "30s",
         "critical",
-        "{{ $value }} coordinators say that they lead",
-        "Terms fence the older one off, so it can do no harm; its clock or its process is in trouble.",
+        "{{ $value }} coordinators claim to lead",
+        "The older one is fenced by its leader term and does no harm; check its clock and its process.",
     ),
     Alert(
         "HoldfastEtcdUnavailable",
@@ -178,17 +178,17 @@ ALERTS: tuple[Alert, ...] = (
         "5m",
         "warning",
         "No spare node is left",
-        "Nodes are lost or quarantined, and no spare one is there any more. The next lost node shrinks a "
-        "job, or parks it. (A cluster that is simply full, of nodes that are well, is none of this.)",
+        "Nodes are lost or quarantined, and no spare node is left. The next lost node shrinks a job, or "
+        "parks it. (A cluster that is merely full, with all nodes healthy, does not raise this alert.)",
     ),
     Alert(
         "HoldfastMembersLost",
         f"sum {BY} ({GONE}) > @membersLost@",
         "2m",
         "warning",
-        "{{ $value }} nodes are lost or not heard",
-        "Nodes that the cluster counts on have been away for two minutes. (One that was ended in order has "
-        "left.)",
+        "{{ $value }} nodes are lost or silent",
+        "Nodes of the cluster have been away for two minutes. (Nodes that were shut down in order do not "
+        "count.)",
     ),
     Alert(
         "HoldfastNodeQuarantined",
@@ -196,7 +196,7 @@ ALERTS: tuple[Alert, ...] = (
         "0s",
         "warning",
         "{{ $value }} nodes are quarantined",
-        "Nodes fail so often that they are taken only when no other is left, until they are released.",
+        "These nodes failed too often: until they are released, they get ranks only when no other is free.",
     ),
     Alert(
         "HoldfastCoordinatorSaturated",
@@ -205,7 +205,7 @@ ALERTS: tuple[Alert, ...] = (
         "5m",
         "warning",
         "Coordinator {{ $labels.instance }} is {{ $value | humanizeDuration }} late",
-        "The coordinator's event loop does not keep up: beats are heard late, failures are noticed late.",
+        "The coordinator's event loop does not keep up: it handles heartbeats and notices failures late.",
     ),
 )
 

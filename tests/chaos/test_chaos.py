@@ -85,7 +85,7 @@ def _parked(job: Job, node: str) -> None:
     """Another node has its seat; its own rank stops, with its state, although nobody can tell it to."""
     until(lambda: job.place(0)[0] != node, lambda: f"another node than {node} has the seat")
     log = job.cluster[node].folder / "daemon.log"
-    until(lambda: "is parked: nothing heard of" in log.read_text(), lambda: f"{node} parks its rank")
+    until(lambda: "is parked: no message from" in log.read_text(), lambda: f"{node} parks its rank")
     step = job.steps.look().highest
     until(lambda: job.steps.look().highest > step + 20, lambda: "the other side goes on")
     known = _written(job, node)  # it had the time to end the step that it was in

@@ -49,9 +49,9 @@ def no_etcd() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--log-dir", "cannot be made: File exists"),
-        ("--ledger", "cannot be made: File exists"),
-        ("--shm-dir", "is no folder: name one in memory"),
+        ("--log-dir", "cannot be created: File exists"),
+        ("--ledger", "cannot be created: File exists"),
+        ("--shm-dir", "is not a folder: name one in memory"),
         ("--state-dir", "give another with --state-dir"),
         ("--storage", "a file stands where a folder is needed"),
     ],
@@ -81,9 +81,9 @@ def test_an_etcd_that_will_not_do(script: str, tmp_path: Path, no_etcd: int, unu
     code, said = run_with_etcd("nonsense", script, tmp_path)
     assert code == 2 and "--etcd 'nonsense' is not an address: give host:port" in said
     code, said = run_with_etcd(f"127.0.0.1:{no_etcd}", script, tmp_path)
-    assert code == 3 and "does not speak etcd's API" in said and "leave --etcd out" in said
+    assert code == 3 and "does not speak etcd's API" in said and "omit --etcd" in said
     code, said = run_with_etcd(f"127.0.0.1:{unused_tcp_port}", script, tmp_path)
-    assert code == 3 and "nothing listens there" in said and "leave --etcd out" in said
+    assert code == 3 and "nothing listens there" in said and "omit --etcd" in said
 
 
 @pytest.mark.parametrize("program", ["/no/such/etcd", sys.executable])
@@ -111,14 +111,17 @@ def test_a_port_that_is_taken(no_etcd: int) -> None:
     [
         (
             ("submit", "--nnodes", "99999999999"),
-            "99999999999 is too large: give 1000000000 at most",
+            "99999999999 is too large: give at most 1000000000",
         ),
         (("submit", "--spares", "99999999999"), "--spares: 99999999999 is too large"),
         (("submit", "--env", "WORD"), "what is in env"),
         (("events", "--after", "9" * 20), "--after: 99999999999999999999 is too large"),
-        (("exec", "--grace-s", "nan"), "'nan' is no finite number"),
-        (("exec", "--orphan-timeout-s", "-1"), "-1 will not do: give a number of seconds, 1 or more"),
-        (("simulate", "--mtbf-s", "9", "--nodes", "4", "--days", "inf"), "--days: 'inf' is no finite number"),
+        (("exec", "--grace-s", "nan"), "'nan' is not a finite number"),
+        (("exec", "--orphan-timeout-s", "-1"), "-1 is not allowed: give a number of seconds, 1 or more"),
+        (
+            ("simulate", "--mtbf-s", "9", "--nodes", "4", "--days", "inf"),
+            "--days: 'inf' is not a finite number",
+        ),
         (("simulate", "--mtbf-s", "9", "--nodes", "4", "--recovery-s", "nan"), "--recovery-s: 'nan' is no"),
         (("stop", "j", "--coordinator", "h:٣"), "--coordinator 'h:٣' is not an address"),
         (("stop", "j", "--coordinator", "h:0"), "nothing can listen on port 0"),
@@ -147,11 +150,11 @@ def test_a_folder_without_leave_to_write(
         pytest.skip("root may write everywhere")
     (tmp_path / "logs").mkdir(mode=0o500)
     assert main(["run", "--log-dir", str(tmp_path / "logs"), script]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "is not writable" in capsys.readouterr().err
 
 
 def test_an_agent_without_a_route_leaves_nothing(tmp_path: Path) -> None:
     places = ("--run-dir", str(tmp_path / "run"), "--shm-dir", str(tmp_path))
     done = holdfast("agent", "--coordinator", "no-such-host.invalid:7070", *places)
-    assert done.returncode == 2 and "mend --coordinator, or give --address" in done.stderr
+    assert done.returncode == 2 and "fix --coordinator, or give --address" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -203,8 +203,8 @@ def test_a_run_whose_state_folder_is_lost_says_so_and_adopts_when_told() -> None
         shutil.rmtree(job.run.layout.state)
         job.journal = Journal(job.run.layout.state / "journal.jsonl")
         job.again(*flags, "--adopt")
-        job.wait(lambda: f"adopted of job {job.run.job}:" in job.run.output, "it is adopted")
-        assert newest in job.run.output.partition("adopted of job")[2].splitlines()[0]
+        job.wait(lambda: f"checkpoints adopted for job {job.run.job}:" in job.run.output, "it is adopted")
+        assert newest in job.run.output.partition("checkpoints adopted for job")[2].splitlines()[0]
         resumed = job.wait(lambda: [each for each in job.resumes() if each["checkpoint"]], "it goes on")
         assert resumed[0]["step"] >= int(newest.partition("-")[0])
         job.finish()

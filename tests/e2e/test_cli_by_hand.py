@@ -105,7 +105,7 @@ def submit_under_a_taken_name(where: tuple[str, str], folder: Path) -> None:
     ):
         assert said in refused.stderr
     again = holdfast(*words, str(script))
-    assert (again.returncode, again.stdout) == (0, "job taken goes on, running\n")
+    assert (again.returncode, again.stdout) == (0, "job taken continues, running\n")
     assert os.path.exists(f"/proc/{(folder / 'runs').read_text()}"), "undisturbed"
     (folder / "end").touch()
     done = holdfast(*words, "--wait", str(script))

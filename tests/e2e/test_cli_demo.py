@@ -180,7 +180,7 @@ sys.exit(main(["demo", "--steps", "10", "--nodes", "1", "--kill", "rank=1@step=4
     ("script", "said"),
     [
         ("raise SystemExit('no such corpus')", "the run with failures ended with code 1:"),
-        ("", "the run with failures ended before every kill was seen through: give it more --steps"),
+        ("", "the run with failures ended before it had recovered from every kill: give it more --steps"),
     ],
 )
 def test_a_demo_whose_run_ends_by_itself_says_so(tmp_path: Path, script: str, said: str) -> None:

@@ -72,7 +72,7 @@ def test_missing_share_is_skipped() -> None:
     lines = [*whole_step(0), attempt(1, 0, [4, 5]), committed(1, 0, 5000)]
     samples = judge(read({"a": lines}), 2)
     assert samples.skipped == 2
-    assert "lacks the share" in samples.problems[0]
+    assert "has no samples recorded for" in samples.problems[0]
 
 
 def test_step_never_committed_is_skipped() -> None:

@@ -67,8 +67,8 @@ def test_interrupted_it_ends_everything() -> None:
         assert run.process is not None
         os.kill(run.process.pid, signal.SIGINT)
         assert run.end() == 130, run.output
-        assert "keeps none of its state without --storage: the same command begins anew" in run.output
-        assert "goes on" not in run.output
+        assert "without --storage no state is kept: the same command starts again from step 0" in run.output
+        assert "continues" not in run.output
         assert [pid for pid in everyone if is_running(pid)] == []
         assert run.traces() == []
 

@@ -133,7 +133,7 @@ def test_a_planned_layout_is_taken_from_its_file(tmp_path: Path, capsys: pytest.
         ("[layout]\ntpp = 3\n", "tpp is unknown"),
         ("[layout]\ntp = 0\n", "tp is 0"),
         ("tp = 2\n", "the table [layout] is missing"),
-        ("[layout", "is no TOML"),
+        ("[layout", "is not valid TOML"),
     ):
         path.write_text(text)
         capsys.readouterr()
@@ -141,5 +141,5 @@ def test_a_planned_layout_is_taken_from_its_file(tmp_path: Path, capsys: pytest.
         assert words in capsys.readouterr().err
     path.write_text("[layout]\ntp = 2\n")
     assert main(["run", "--layout", str(path), "--tensor-parallel", "2", str(script)]) == 2
-    assert "both say it: drop one" in capsys.readouterr().err
+    assert "set the same size: drop one" in capsys.readouterr().err
     assert main([*PLAN, "-o", str(tmp_path / "no" / "such")]) == 2

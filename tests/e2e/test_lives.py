@@ -34,7 +34,7 @@ def test_a_lost_state_folder_is_told_of_and_adopting_keeps_the_name(tmp_path: Pa
     shutil.rmtree(layout.state)
     beside = current_life(layout, spec, plain, knows_nothing=True)
     assert beside.job == "j-life1"
-    assert "--adopt goes on from them" in passed_over(layout, spec, beside, plain)
+    assert "give --adopt to continue from them" in passed_over(layout, spec, beside, plain)
     adopting = Beginning(adopt=True)
     assert current_life(layout, spec, adopting, knows_nothing=True) == spec
     Store.open(spec.storage).put(names.manifest("j-life1", "20-1"), b"{}")
@@ -68,7 +68,7 @@ async def test_a_daemon_that_does_not_serve_in_time_is_named(tmp_path: Path) -> 
     child = Child("n0", lambda: argv, tmp_path / "n0.json", tmp_path / "n0.log")
     keeper = asyncio.create_task(child.keep())
     try:
-        with pytest.raises(ChildFailed, match=r"n0 does not serve within 1 s. From .*n0\.log"):
+        with pytest.raises(ChildFailed, match=r"n0 was not ready within 1 s. From .*n0\.log"):
             await child.served(keeper, 1.0)
     finally:
         await child.stop(5.0)

@@ -62,7 +62,7 @@ def test_a_reign_is_replayed(journal: Path, term: int, capsys: pytest.CaptureFix
     assert main(["replay", str(journal), "--term", str(term)]) == 0
     steps = len(lines(folder_of(journal) / f"{term}.jsonl")) - 1
     assert f"{steps} steps" in (told := capsys.readouterr().out)
-    assert "every invariant held, and all was decided as it was then" in told
+    assert "every invariant held, every decision is as recorded" in told
 
 
 @pytest.mark.parametrize("term", TERMS)

@@ -294,25 +294,25 @@ def test_the_values_that_it_prints_give_the_same_job(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to do"),
+        ([], "a verb is missing"),
         (["rendr"], "render"),
         (["render", "--image", "i:1"], "no command given"),
         (["render", "--insecure", "--", "python", "x.py"], "has no image"),
-        (["render", "--image", "i:1", "--", "python", "x.py"], "nobody has said where certificates"),
+        (["render", "--image", "i:1", "--", "python", "x.py"], "no source of certificates is given"),
         (
             ["render", "--image", "i:1", "--tls-agent-secret=a", "--", "python", "x.py"],
-            "nobody has said where certificates",
+            "no source of certificates is given",
         ),
         (
             ["render", "--image", "i:1", "--insecure", "--tls-issuer=a", "--", "python", "x.py"],
-            "exclude each other",
+            "cannot be combined with certificates",
         ),
         (["render", "--kubernetes", "1.28", "--", "python", "x.py"], "native sidecars need 1.29"),
         (
             ["render", "--image", "i:1", "--name", "My_Job", "--", "python", "x.py"],
-            "--name 'My_Job' will not do",
+            "--name 'My_Job' is not allowed",
         ),
-        (["render", "--image", "i:1", "--env", "A", "--", "python", "x.py"], "--env 'A' is no NAME=VALUE"),
+        (["render", "--image", "i:1", "--env", "A", "--", "python", "x.py"], "--env 'A' is not NAME=VALUE"),
         (["render", "--image", "i:1", "--nodes", "0", "--", "python", "x.py"], "give 1 or more"),
         (
             ["render", "--image", "i:1", "--insecure", "--storage", "file:///c", "--", "python", "x.py"],

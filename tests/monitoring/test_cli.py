@@ -71,8 +71,8 @@ def _why(run: Run, where: tuple[str, ...]) -> None:
     assert f"incident 1 of job {run.job}" in holdfast("why", "--list", *where)
     journal = str(run.layout.state / "journal.jsonl")
     assert holdfast("why", "1", "--journal", journal).splitlines()[0] == told.splitlines()[0]
-    assert "tells of no incident 7" in holdfast("why", "7", *where, code=1)
-    assert "is no incident" in holdfast("why", "seven", *where, code=2)
+    assert "the journal has no incident 7" in holdfast("why", "7", *where, code=1)
+    assert "is not an incident" in holdfast("why", "seven", *where, code=2)
 
 
 def _tables(run: Run, where: tuple[str, ...]) -> None:

@@ -201,7 +201,7 @@ def test_the_command_prints_the_ranking(capsys: pytest.CaptureFixture[str]) -> N
         ("layers = true", "give a number"),
         ('recompute = "some"', "known are none, selective, full"),
         ("layers = -1", "give a number above 0"),
-        ("= 3", "is no TOML"),
+        ("= 3", "is not valid TOML"),
     ],
 )
 def test_bad_files_are_named(

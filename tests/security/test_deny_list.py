@@ -125,12 +125,12 @@ async def test_an_agent_whose_key_was_lost_comes_again_with_another(
     node = agent(folder, "n1", await coordinator.start(), lost)
     try:
         log = folder / "n1.log"
-        await until(lambda: log.read_text().count("welcome by term") == 1)
+        await until(lambda: log.read_text().count("connected to the coordinator of leader term") == 1)
         file.write_text(f"serial {serial(lost)}")
         await until(lambda: "agent n1 is on the deny list" in log.read_text())
         assert "agent n1 is on the deny list" in coordinator.log()
         authority.issue("n1", uri)
-        await until(lambda: log.read_text().count("welcome by term") == 2)
+        await until(lambda: log.read_text().count("connected to the coordinator of leader term") == 2)
         assert node.poll() is None
     finally:
         node.terminate()

@@ -98,7 +98,7 @@ async def test_the_gate_knows_who_connects(folder: Path) -> None:
     try:
         assert mode(folder / "gate.sock") == 0o600
         assert await knock(folder / "gate.sock") == "in"
-        assert "says it is 1" in await knock(folder / "gate.sock", pid=1)
+        assert "claims to be process 1" in await knock(folder / "gate.sock", pid=1)
     finally:
         await gate.close()
     assert len(node.dropped) == 1
@@ -112,7 +112,7 @@ async def test_the_gate_is_closed_to_other_users(folder: Path) -> None:
         os.chmod(folder, 0o755)
         assert await knock(folder / "gate.sock", uid=NOBODY) == "no way in: Permission denied"
         os.chmod(folder / "gate.sock", 0o666)  # even then the kernel's word on the uid holds
-        assert f"user {NOBODY} is not ours" in await knock(folder / "gate.sock", uid=NOBODY)
+        assert f"user {NOBODY} is not the user of this agent" in await knock(folder / "gate.sock", uid=NOBODY)
     finally:
         await gate.close()
 

@@ -32,7 +32,7 @@ dcs away REASON | dcs back                          etcd answers the leader's ke
 release NODE                                        a person gives a node its good name back
 stop REASON                                         a user ends the job
 drain NODE [deadline=s] [force=1] | cordon NODE | uncordon NODE   a person marks a node
-leaving NODE [deadline=s]                           its agent was told to end
+leaving NODE [deadline=s]                           its agent received SIGTERM
 device NODE DEVICE bad|well                         a sensor's word
 """
 

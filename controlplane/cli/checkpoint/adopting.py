@@ -44,7 +44,9 @@ def adopt(values: argparse.Namespace) -> int:
         job = one_job(store, values.job)
         whole, refused = survey(store, job)
     if not whole:
-        raise CliError(f"job {job} has no whole checkpoint to adopt: {'; '.join(refused) or 'there is none'}")
+        raise CliError(
+            f"job {job} has no complete checkpoint to adopt: {'; '.join(refused) or 'there is none'}"
+        )
     reply = asyncio.run(_adopt(values.coordinator, access_of(values), job, whole))
     refused += list(reply.refused)
     told = {"job": job, "adopted": list(reply.adopted), "refused": refused}

@@ -63,7 +63,7 @@ def gc(values: argparse.Namespace) -> int:
 
 def _check(values: argparse.Namespace) -> None:
     if values.keep_every and not values.keep_last:
-        raise UsageError("--keep-every says what stays besides the newest: give --keep-last too")
+        raise UsageError("--keep-every adds to what --keep-last keeps: give --keep-last too")
 
 
 def _collect(store: Store, job: str, values: argparse.Namespace) -> dict[str, Any]:
@@ -99,9 +99,7 @@ def _unwanted(store: Store, job: str, ids: Sequence[str], values: argparse.Names
     try:
         records = [record(store, job, name) for name in ids]
     except (CheckpointCorrupt, CheckpointRefused) as error:
-        raise CliError(
-            f"{error}; what is to be kept is not known: look with `holdfast checkpoint verify`"
-        ) from error
+        raise CliError(f"{error}; nothing was deleted: see `holdfast checkpoint verify`") from error
     return removable(records, values.keep_last, values.keep_every)
 
 
@@ -111,9 +109,9 @@ def _text(told: dict[str, Any]) -> str:
     lines = [plain(["CHECKPOINT", ""], rows)] if rows else []
     lines.append(f"{did} {told['files']} files, {size(told['bytes'])}")
     if told["reason"]:
-        lines.append(f"not all: {told['reason']}")
+        lines.append(f"some files could not be deleted: {told['reason']}")
     elif not told["applied"] and told["files"]:
-        lines.append("nothing was touched: --apply deletes it")
+        lines.append("nothing was deleted: give --apply to delete these files")
     return "\n".join(lines)
 
 

@@ -91,7 +91,7 @@ def find(store: Store, job: str, wanted: str) -> Found:
     except NameRefused:
         if not wanted.isdigit():
             raise UsageError(
-                f"--checkpoint {wanted!r:.80} will not do: <step>-<generation> or a step"
+                f"--checkpoint {wanted!r:.80} is not allowed: give <step>-<generation> or a step"
             ) from None
     for each in listed:
         if wanted in (each.id, str(each.step)):

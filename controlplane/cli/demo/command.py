@@ -42,13 +42,13 @@ def _remove(folder: Path) -> None:
     try:
         removal.tree(folder)
     except OSError as error:
-        print(f"{folder} stays: {error}", file=sys.stderr)
+        print(f"{folder} was not removed: {error}", file=sys.stderr)
 
 
 def _flags(parser: Parser) -> None:
     parser.add_argument(
         "--steps",
-        type=whole(2, "a run to be hurt in its middle"),
+        type=whole(2, "a process is killed after the first step"),
         default=60,
         metavar="N",
         help="steps to train",

@@ -31,7 +31,7 @@ def read_kill(text: str) -> PlannedKill:
     whom, at, when = text.partition("@")
     step = re.fullmatch(r"step=(\d+)", when)
     if not at or step is None:
-        raise argparse.ArgumentTypeError(f"{text!r} does not say when: as in rank=2@step=20")
+        raise argparse.ArgumentTypeError(f"{text!r} has no step: give one, as in rank=2@step=20")
     name, equals, index = whom.partition("=")
     if name in WHOLE and not equals:
         return PlannedKill(name, int(step[1]))
@@ -48,8 +48,8 @@ def read_kill(text: str) -> PlannedKill:
 def impossible(kill: PlannedKill, steps: int, nodes: int, world_size: int) -> str:
     """Why this kill is impossible in such a run; "" when it is possible."""
     if not 1 <= kill.step < steps:
-        return f"{kill}: the run has steps 0 to {steps - 1}, and the first is not hurt; give 1 to {steps - 1}"
+        return f"{kill}: the run has steps 0 to {steps - 1}, kills are possible from 1; give 1 to {steps - 1}"
     most = {"rank": world_size, "agent": nodes, "node": nodes}.get(kill.target, 0)
     if kill.index >= most and kill.index >= 0:
-        return f"{kill}: there are {most}, counted from 0"
+        return f"{kill}: there are only {most}, counted from 0"
     return ""

@@ -153,7 +153,7 @@ def _step(ledger: RecordedLedger, step: int, problems: list[str]) -> tuple[Count
     ]
     world = max((share.world_size for share in shares.values()), default=0)
     if len(shares) < world or not shares:
-        problems.append(f"step {step} lacks the share of {world - len(shares) or 'every'} rank(s)")
+        problems.append(f"step {step} has no samples recorded for {world - len(shares) or 'any'} rank(s)")
         return samples, max(0, _batch(ledger) - samples.total())
     return samples, 0
 

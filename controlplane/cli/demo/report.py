@@ -36,9 +36,7 @@ def _weights(outcome: DemoOutcome, result: dict[str, Any]) -> str:
         return _mark(
             True, f"yes, bit for bit on all {outcome.world_size} ranks ({result['final_digest'][:12]})"
         )
-    seen = (
-        f"{len(outcome.digests)} and {len(outcome.undisturbed)} of {outcome.world_size} ranks came to an end"
-    )
+    seen = f"{len(outcome.digests)} and {len(outcome.undisturbed)} of {outcome.world_size} ranks finished"
     return _mark(
         False, f"NO: {result['final_digest'][:12]}, undisturbed {result['undisturbed_digest'][:12]}; {seen}"
     )
@@ -49,7 +47,7 @@ def _samples(samples: dict[str, int]) -> str:
 
 
 def _title(incident: dict[str, Any]) -> str:
-    name = f"Incident {incident['id']}" if incident["id"] is not None else "Everything killed"
+    name = f"Incident {incident['id']}" if incident["id"] is not None else "All processes killed"
     whom = f"rank {incident['rank']} " if incident["rank"] is not None else ""
     return f"{name}: {whom}{incident['cause'].replace('_', ' ')} in step {incident['step']}"
 

@@ -42,7 +42,7 @@ async def show(wish: DemoOptions, script: Path, folder: Path) -> int:
             screen.say(_opening(wish, disturbed))
             async with asyncio.timeout(wish.timeout_s):
                 strikes = await _run(disturbed, wish, screen, "with failures", wish.kills)
-                screen.say("Now the same training once more, undisturbed.", "bold")
+                screen.say("Now the same training again, without failures.", "bold")
                 await _run(calm, wish, screen, "undisturbed", ())
         outcome = _outcome(wish, disturbed, calm, strikes)
         result = as_json(outcome)
@@ -51,7 +51,7 @@ async def show(wish: DemoOptions, script: Path, folder: Path) -> int:
             print(json.dumps(result), flush=True)
         return OK if outcome.good else FAILED
     except TimeoutError as error:
-        raise CliError(f"not done within {wish.timeout_s:.0f} s{_logged(disturbed, calm)}") from error
+        raise CliError(f"not finished within {wish.timeout_s:.0f} s{_logged(disturbed, calm)}") from error
     finally:
         for training in (disturbed, calm):
             training.stop()
@@ -64,7 +64,7 @@ def _opening(wish: DemoOptions, training: DemoTraining) -> str:
     return (
         f"{wish.nodes} nodes, {wish.per_node} ranks and {SPARES} warm spare each, {wish.steps} steps of "
         "a byte-level GPT on the standard library's sources.\n"
-        f"To come: {kills}.\nEverything said is in {training.log}"
+        f"Kills: {kills}.\nThe output of the run is in {training.log}"
     )
 
 
@@ -106,7 +106,7 @@ async def _run(
     if training.ended() != OK:
         raise CliError(f"the run {title} ended with code {training.ended()}{_logged(training)}")
     if work is not None and work.cancelled():
-        raise CliError(f"the run {title} ended before every kill was seen through: give it more --steps")
+        raise CliError(f"the run {title} ended before it had recovered from every kill: give it more --steps")
     return strikes
 
 
@@ -127,11 +127,11 @@ async def _until_ended(training: DemoTraining, work: asyncio.Task[None] | None) 
 
 async def _hurt(training: DemoTraining, wish: DemoOptions, screen: Screen, strikes: list[KillResult]) -> None:
     for number, kill in enumerate(wish.kills):
-        screen.say(f"{kill}: waiting for it", "dim")
+        screen.say(f"{kill}: waiting for the step", "dim")
         blow = await strike(training, kill, wish.seed + number, screen.say)
         strikes.append(blow)
         if kill.target == "all":
-            screen.say("The same command again.", "bold")
+            screen.say("Starting the same command again.", "bold")
             await wait_for_return(training, blow)
 
 

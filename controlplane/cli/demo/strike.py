@@ -91,7 +91,7 @@ def _kill_rank(training: DemoTraining, blow: KillResult) -> None:
     number = signal.SIGSTOP if blow.kill.freeze else signal.SIGKILL
     blow.at_ns = time.monotonic_ns()
     if not send(seat.pid, number):
-        raise CliError(f"{blow.kill}: process {seat.pid} was gone already")
+        raise CliError(f"{blow.kill}: process {seat.pid} had already ended")
 
 
 def _kill_daemon(training: DemoTraining, blow: KillResult) -> None:

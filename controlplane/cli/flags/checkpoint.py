@@ -122,11 +122,11 @@ def _check(values: argparse.Namespace) -> None:
         raise UsageError(f"--checkpoint-auto chooses the interval itself: drop it, or {given}")
     if values.keep_every and not values.keep_last:
         raise UsageError(
-            f"--keep-every {values.keep_every} changes nothing, since all checkpoints are kept: "
+            f"--keep-every {values.keep_every} has no effect, because all checkpoints are kept: "
             "give --keep-last N too"
         )
     if values.commit_when and not values.mirror:
-        raise UsageError(f"--commit-when {values.commit_when} is about a second storage: give --mirror URL")
+        raise UsageError(f"--commit-when {values.commit_when} needs a second storage: give --mirror URL")
     if values.mirror and not values.storage:
         raise UsageError("--mirror is a second storage: name the first with --storage URL")
     if values.mirror and storage_url(values.mirror) == storage_url(values.storage):
@@ -140,14 +140,14 @@ def _cadence(snapshot: int | None, checkpoint: int | None, full: int | None) -> 
         snapshot = max(n for n in range(1, _SNAPSHOT_EVERY + 1) if checkpoint % n == 0)
     if checkpoint % snapshot:
         raise UsageError(
-            f"--checkpoint-every {checkpoint} is no multiple of --snapshot-every {snapshot}: a checkpoint "
+            f"--checkpoint-every {checkpoint} is not a multiple of --snapshot-every {snapshot}: a checkpoint "
             f"is a snapshot made durable; give {math.ceil(checkpoint / snapshot) * snapshot}, say"
         )
     if full is None:
         full = math.ceil(_FULL_EVERY / checkpoint) * checkpoint
     if full % checkpoint:
         raise UsageError(
-            f"--full-every {full} is no multiple of --checkpoint-every {checkpoint}; "
+            f"--full-every {full} is not a multiple of --checkpoint-every {checkpoint}; "
             f"give {math.ceil(full / checkpoint) * checkpoint}, say"
         )
     return snapshot, checkpoint, full

@@ -100,7 +100,7 @@ def _add_own_flags(parser: Parser) -> None:
         type=whole(0, "a count of batches"),
         default=0,
         metavar="N",
-        help="with rollback: batches to skip, the one with the bad loss the last (default: 0)",
+        help="with rollback: how many batches to skip, ending with that of the bad loss (default: 0)",
     )
 
 
@@ -109,12 +109,12 @@ def node_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(-?\d+)(?::(-?\d+))?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of nodes nor MIN:MAX")
-    number = whole(1, "a job needs a node")
+    number = whole(1, "a job needs at least one node")
     low = number(match[1])
     high = number(match[2]) if match[2] is not None else low
     if high < low:
         raise argparse.ArgumentTypeError(
-            f"{text} has its most below its least: give MIN:MAX, say {high}:{low}"
+            f"{text} has a maximum below its minimum: give MIN:MAX, for example {high}:{low}"
         )
     return low, high
 
@@ -141,7 +141,7 @@ def _cores() -> int:
 def _gpus() -> int:
     count = _gpu_count()
     if count == 0:
-        raise argparse.ArgumentTypeError("gpu: this machine shows no GPU; give a number, auto or cpu")
+        raise argparse.ArgumentTypeError("gpu: no GPU found on this machine; give a number, auto or cpu")
     return count
 
 
@@ -158,7 +158,7 @@ def said_in_vain(values: argparse.Namespace) -> str:
     vain = ["--" + name.replace("_", "-") for name in NOT_OURS if getattr(values, name) is not None]
     if not vain:
         return ""
-    return f"{', '.join(vain)}: without effect, nodes find each other through the coordinator"
+    return f"{', '.join(vain)}: without effect here, nodes find each other through the coordinator"
 
 
 def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:

@@ -47,7 +47,7 @@ def add_layout_flags(parser: Parser) -> None:
     )
     ours.add_argument(
         "--replica-nodes",
-        type=whole(1, "a replica of the model has a node at least"),
+        type=whole(1, "a replica of the model needs at least one node"),
         default=None,
         metavar="N",
         help="nodes that hold one replica of the model; the job shrinks and grows by this number (default: "
@@ -62,7 +62,7 @@ def layout_fields(values: argparse.Namespace) -> dict[str, Any]:
         for field, size in said.items():
             if size is not None:
                 flag = "--" + field.replace("_", "-")
-                raise UsageError(f"--layout {values.layout} and {flag} {size} both say it: drop one")
+                raise UsageError(f"--layout {values.layout} and {flag} {size} set the same size: drop one")
         said = _read(Path(values.layout))
     fields: dict[str, Any] = {field: size or 1 for field, size in said.items()}
     per = JobSpec("", (), "", nproc_per_node=values.nproc_per_node, **fields)
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, int | None]:
     except OSError as error:
         raise UsageError(f"--layout {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--layout {path} is no TOML: {error}") from error
+        raise UsageError(f"--layout {path} is not valid TOML: {error}") from error
     if not isinstance(table, dict):
         raise UsageError(f"--layout {path}: the table [layout] is missing: write one with `holdfast plan -o`")
     for name in table:

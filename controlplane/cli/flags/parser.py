@@ -180,11 +180,11 @@ def whole(minimum: int, why: str, most: int = _MOST) -> Callable[[str], int]:
         try:
             value = int(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
         if value < minimum:
             raise argparse.ArgumentTypeError(f"{text} is too small: {why}; give {minimum} or more")
         if value > most:
-            raise argparse.ArgumentTypeError(f"{text} is too large: give {most} at most")
+            raise argparse.ArgumentTypeError(f"{text} is too large: give at most {most}")
         return value
 
     return read
@@ -195,9 +195,9 @@ def number(text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is no finite number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     return value
 
 
@@ -208,7 +208,7 @@ def seconds(minimum: float) -> Callable[[str], float]:
         value = number(text)
         if value < minimum:
             raise argparse.ArgumentTypeError(
-                f"{text} will not do: give a number of seconds, {minimum:g} or more"
+                f"{text} is not allowed: give a number of seconds, {minimum:g} or more"
             )
         return value
 

@@ -128,9 +128,9 @@ def _reader(kind: type) -> Callable[[str], Any]:
         try:
             value = kind(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no {words[kind]}") from error
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {words[kind]}") from error
         if isinstance(value, float) and not math.isfinite(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is no {words[kind]}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {words[kind]}")
         return value
 
     return read

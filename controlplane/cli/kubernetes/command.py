@@ -25,7 +25,7 @@ _COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc
 
 def kubernetes(_: argparse.Namespace) -> int:
     """Raise UsageError: the verb is missing."""
-    raise UsageError(f"say what to do: {USAGE}")
+    raise UsageError(f"a verb is missing: {USAGE}")
 
 
 def render(values: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def render(values: argparse.Namespace) -> int:
         raise UsageError(f"no command given: {USAGE}")
     job = values.name or _name_of(command)
     if not _JOB.fullmatch(job):
-        raise UsageError(f"--name {job!r} will not do: small letters, digits and '-', 38 at most")
+        raise UsageError(f"--name {job!r} is not allowed: lower-case letters, digits and '-', 38 at most")
     whole_values = _values(values, command)
     context = _context(values, whole_values)
     manifests = objects(job, whole_values, context)
@@ -192,7 +192,7 @@ def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
 def _variable(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--env {text!r} is no NAME=VALUE")
+        raise UsageError(f"--env {text!r} is not NAME=VALUE")
     return {"name": name, "value": value}
 
 
@@ -201,9 +201,7 @@ def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
 
     image = values.holdfast_image or f"ghcr.io/holdfast/holdfast:{__version__}"
     if image.endswith(":latest"):
-        raise CliError(
-            f"--holdfast-image {image} can become another one at any time: give a digest or a version"
-        )
+        raise CliError(f"--holdfast-image {image} can change at any time: give a digest or a version")
     return {
         "cluster": values.cluster,
         "image": image,
@@ -218,11 +216,11 @@ def _tls(values: argparse.Namespace, secrets: dict[str, str]) -> dict[str, Any]:
     """Where the job's certificates come from. Raises UsageError when no flag tells."""
     if values.insecure:
         if values.tls_issuer or any(secrets.values()) or values.tls_deny_list:
-            raise UsageError("--insecure and certificates, or a deny list, exclude each other: drop one")
+            raise UsageError("--insecure cannot be combined with certificates or a deny list: drop one")
         return INSECURE
     if not values.tls_issuer and not all(secrets.values()):
         raise UsageError(
-            "nobody has said where certificates come from: give --tls-issuer, or --tls-agent-secret and "
+            "no source of certificates is given: give --tls-issuer, or --tls-agent-secret and "
             "--tls-submit-secret, or ask for plaintext with --insecure"
         )
     kind, slash, name = values.tls_issuer.rpartition("/")

@@ -88,7 +88,7 @@ class Child:
         if keeper.done():
             keeper.result()
         elif not self.ready.is_set():
-            raise ChildFailed(f"{self.name} does not serve within {timeout_s:g} s. {self._log_told()}")
+            raise ChildFailed(f"{self.name} was not ready within {timeout_s:g} s. {self._log_told()}")
 
     async def stop(self, grace_s: float) -> None:
         """Ask it to end, and kill it after `grace_s`."""

@@ -200,8 +200,8 @@ class LocalCluster:
         while lock.exists():  # noqa: ASYNC110 -- a file has no event
             await asyncio.sleep(0.5)
         raise CliError(
-            f"the state folder {self.layout.state} was removed while the job ran: what was started is ended; "
-            "give a folder that stays with --state-dir"
+            f"the state folder {self.layout.state} was removed while the job ran, so the run was ended; "
+            "give a folder that is not removed with --state-dir"
         )
 
     async def _reap_orphans(self) -> None:

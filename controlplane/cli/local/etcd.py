@@ -80,6 +80,6 @@ async def reach(endpoints: str) -> str:
             await etcd.check()
         except EtcdError as error:
             raise UnreachableError(
-                f"--etcd {endpoints}: {error}; name one that answers, or leave --etcd out for a private one"
+                f"--etcd {endpoints}: {error}; name one that answers, or omit --etcd to start a private one"
             ) from error
     return endpoints

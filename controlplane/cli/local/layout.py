@@ -120,7 +120,7 @@ def prune() -> None:
         except (BlockingIOError, FileNotFoundError):
             continue  # it runs, or is being created or removed at this moment
         except OSError as error:  # it has files of others in it, or is still written to
-            log.debug("%s stays: %s", state, error)
+            log.debug("%s was not removed: %s", state, error)
 
 
 class Lock:
@@ -200,4 +200,4 @@ def _remove(folder: Path, known: re.Pattern[str] | None) -> None:
     except FileNotFoundError:  # its own process has removed it meanwhile
         return
     except OSError as error:
-        log.warning("%s stays: %s", folder, error)
+        log.warning("%s was not removed: %s", folder, error)

@@ -52,8 +52,8 @@ def passed_over(layout: LocalPaths, asked: JobSpec, now: JobSpec, beginning: Beg
     if beginning.fresh or now.job == _named(asked.job, int(_read(layout).get("life", 0))):
         return ""
     return (
-        f"the storage has checkpoints of job {asked.job} that this machine knows nothing of (its state "
-        f"folder is new or lost): job {now.job} begins beside them; --adopt goes on from them"
+        f"the storage has checkpoints of job {asked.job} that this machine does not know (its state "
+        f"folder is new or lost): job {now.job} starts without them; give --adopt to continue from them"
     )
 
 

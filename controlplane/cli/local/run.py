@@ -52,7 +52,7 @@ def run_locally(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, beginning:
     try:
         become_subreaper()
         for thing in sweep(layout):
-            say(f"cleared away what a killed run left: {thing}")
+            say(f"removed what a killed run had left behind: {thing}")
         asked, spec = spec, current_life(layout, spec, beginning, knows_nothing=not plan.etcd)
         say("" if beginning.adopt else passed_over(layout, asked, spec, beginning))
         if beginning.fresh:
@@ -77,7 +77,7 @@ def _remove(folder: Path) -> None:
     try:
         removal.tree(folder)
     except OSError as error:
-        say(f"{folder} stays: {error}")
+        say(f"{folder} was not removed: {error}")
 
 
 def forget(layout: LocalPaths) -> None:
@@ -99,7 +99,7 @@ async def _run(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, *, adopt: b
     try:
         await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
         if told.done() and not work.done():
-            say(f"{stop.name}: ending what was started; {_promise(spec)}")
+            say(f"{stop.name}: ending all processes of this run; {_promise(spec)}")
             return stop.code
         code, words = await work
         return code
@@ -109,15 +109,15 @@ async def _run(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, *, adopt: b
         await asyncio.gather(work, told, return_exceptions=True)
         left = await cluster.stop()
         if left:
-            say(f"these processes do not end, the kernel holds them: {', '.join(map(str, left))}")
+            say(f"these processes cannot be killed (they wait in the kernel): {', '.join(map(str, left))}")
         say(words)  # after the ranks' own last lines, where people look
 
 
 def _promise(spec: JobSpec) -> str:
     """What the same command will find, for people. Promise nothing that is not kept."""
     if not spec.storage:
-        return "Holdfast keeps none of its state without --storage: the same command begins anew"
-    return "the same command goes on from the newest checkpoint, if one was committed"
+        return "without --storage no state is kept: the same command starts again from step 0"
+    return "the same command continues from the newest checkpoint, if one was committed"
 
 
 async def _work(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[int, str]:
@@ -132,8 +132,11 @@ async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple
             await _adopt(admin, spec)
         reply, started = await _submit(admin, cluster.layout, spec)
         if reply.phase == "finished":
-            return OK, f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another"
-        verb = "goes on" if reply.resumed else "starts"
+            return (
+                OK,
+                f"job {spec.job} has already finished; --fresh starts it again, --rdzv-id names another",
+            )
+        verb = "continues" if reply.resumed else "starts"
         say(f"job {reply.job} {verb}; see {cluster.page}, or ask with --coordinator {cluster.address}")
         ending = await until_end(admin, reply.job, started, _Teller().hear)
     return ending.code, last_words(ending)
@@ -151,7 +154,7 @@ async def _adopt(admin: AdminClient, spec: JobSpec) -> None:
     for why in (*refused, *(reply.refused if reply else ())):
         say(f"not adopted: {why}")
     adopted = ", ".join(reply.adopted) if reply else ""
-    say(f"adopted of job {spec.job}: {adopted or 'nothing, there was nothing to adopt'}")
+    say(f"checkpoints adopted for job {spec.job}: {adopted or 'none, there were none to adopt'}")
 
 
 async def _submit(admin: AdminClient, layout: LocalPaths, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
@@ -163,8 +166,8 @@ async def _submit(admin: AdminClient, layout: LocalPaths, spec: JobSpec) -> tupl
     try:
         reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
     except OtherSettings:
-        say(f"job {spec.job} was begun with other settings: it goes on with the new ones")
-        await admin.stop(spec.job, "taken up again with other settings")
+        say(f"job {spec.job} was started with other settings: it continues with the new ones")
+        await admin.stop(spec.job, "submitted again with other settings")
         await until_phase(admin, spec.job, "stopped")
         started = time.time()
         reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)

@@ -24,7 +24,7 @@ def _drain_flags(parser: Parser) -> None:
     parser.add_argument("node", help="name of the node")
     parser.add_argument(
         "--deadline-s",
-        type=whole(0, "seconds until the ranks are moved in any case"),
+        type=whole(0, "seconds until the remaining ranks are killed"),
         default=300,
         metavar="S",
         help="kill the ranks that have not moved after S seconds (default: 300)",
@@ -32,7 +32,7 @@ def _drain_flags(parser: Parser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="do so even where the job must then wait for nodes, or loses steps",
+        help="drain even if the job must then wait for nodes, or loses steps",
     )
     parser.add_argument("--reason", default="by hand", help=REASON)
     parser.add_argument("--wait", action="store_true", help="return only when the node has no rank left")

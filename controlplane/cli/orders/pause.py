@@ -31,7 +31,7 @@ PAUSE = (
 def _flags(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job")
     parser.add_argument("--reason", default="by hand", help=REASON)
-    parser.add_argument("--wait", action="store_true", help="return only when the job has done it")
+    parser.add_argument("--wait", action="store_true", help="return only when it is done")
     parser.add_argument(
         "--timeout-s", type=whole(1, "seconds"), default=300, metavar="S",
         help="with --wait: give up after S seconds (default: 300)",

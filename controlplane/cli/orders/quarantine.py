@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controlplane.wire import control_pb2 as pb
 
-_HEADINGS = ("NODE", "STATE", "STANDING", "SCORE", "REASON")
+_HEADINGS = ("NODE", "STATE", "ELIGIBILITY", "SCORE", "REASON")
 
 
 def _flags(parser: Parser) -> None:

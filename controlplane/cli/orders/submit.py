@@ -70,7 +70,7 @@ async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
     started = time.time()
     async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.submit(spec)
-        print(f"job {reply.job} {'goes on' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
+        print(f"job {reply.job} {'continues' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
         if not values.wait:
             return OK
         ending = await until_end(admin, reply.job, started - 1.0, _hear)

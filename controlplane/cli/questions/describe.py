@@ -124,13 +124,13 @@ def node(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
     facts = [
         ("Node", row.node),
         ("State", row.state),
-        ("Standing", f"{row.standing or 'ok'}, score {row.score:.1f}"),
+        ("Eligibility", f"{row.standing or 'ok'}, score {row.score:.1f}"),
         ("Reason", row.reason),
         ("Address", row.address),
-        ("Room", f"{row.slots} ranks"),
+        ("Slots", str(row.slots)),
         ("Processes", str(row.members)),
-        ("Heard", f"{duration(row.last_heard_s)} ago"),
-        ("Life of its agent", str(row.incarnation)),
+        ("Last heard", f"{duration(row.last_heard_s)} ago"),
+        ("Incarnation of its agent", str(row.incarnation)),
     ]
 
     def concerns(line: dict[str, Any]) -> bool:
@@ -153,8 +153,8 @@ def checkpoint(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
         ("Kind", f"{row.kind}, on base {row.base}"),
         ("Size", f"{size(row.bytes_total)}, {size(row.bytes_written)} of it written"),
         ("State", "published" if row.published else "committed, not yet published"),
-        ("Bad", row.bad),
-        ("Shards", ", ".join(row.shards) or "all in one: every rank holds the whole state"),
+        ("Damage", row.bad),
+        ("Shards", ", ".join(row.shards) or "one: every rank holds the whole state"),
         ("Digest", row.manifest_digest),
     ]
 

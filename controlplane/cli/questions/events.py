@@ -68,7 +68,7 @@ def read_line(text: str) -> dict[str, Any]:
         line: dict[str, Any] = json.loads(text)
         line["type"], line["body"], line["wall_s"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CliError(f"this is no line of a journal ({error!r}): {text[:80]!r}") from error
+        raise CliError(f"this is not a line of a journal ({error!r}): {text[:80]!r}") from error
     return line
 
 

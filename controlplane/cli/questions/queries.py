@@ -121,7 +121,7 @@ def overview(reply: pb.StatusReply, *, wide: bool = False) -> str:
 def health(reply: pb.StatusReply) -> str:
     """The cluster's health, a line for each reason."""
     reasons = [f"  {brief(why, HEALTH_MAX)}" for why in reply.health.reasons]
-    return "\n".join([f"health: {reply.health.level or 'not told'}", *reasons])
+    return "\n".join([f"health: {reply.health.level or 'unknown'}", *reasons])
 
 
 def _stop_flags(parser: Parser) -> None:

@@ -81,12 +81,12 @@ def recording(path: Path, term: int) -> Path:
     if not folder.is_dir():
         if path.is_file() and path.parent.suffix == ".reigns":
             return path
-        raise CliError(f"nothing is recorded beside {path}: there is no {folder}")
+        raise CliError(f"there are no recordings for {path}: the folder {folder} does not exist")
     found = sorted(folder.glob("*.jsonl"), key=lambda each: each.stat().st_mtime)
     wanted = [each for each in found if not term or each.stem == str(term)]
     if not wanted:
         known = ", ".join(each.stem for each in found) or "none"
-        raise CliError(f"{folder} holds no reign{f' of term {term}' if term else ''}; known are {known}")
+        raise CliError(f"{folder} has no recording{f' of term {term}' if term else ''}; it has {known}")
     return wanted[-1]
 
 
@@ -94,7 +94,7 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     reign = replaying.header(file.readline())
     if not for_programs(wish.form):
         begun = f"{datetime.fromtimestamp(reign.wall_s):%Y-%m-%d %H:%M:%S}"
-        print(f"{path}: term {reign.term}, begun {begun}, recorded by holdfast {reign.version}")
+        print(f"{path}: term {reign.term}, started {begun}, recorded by holdfast {reign.version}")
     kept: deque[Step] = deque(maxlen=wish.last or 1)
     steps = effects = 0
     began = problem = None
@@ -115,11 +115,9 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
 
 def _summary(steps: int, effects: int, problem: str | None, end: replaying.End) -> str:
     if problem:
-        return f"it stops at step {steps}: {problem}"
-    full = (
-        f"; here the recording was full ({end.full} bytes): what came after is not in it" if end.full else ""
-    )
-    return f"{steps} steps, {effects} effects: every invariant held, and all was decided as it was then{full}"
+        return f"stopped at step {steps}: {problem}"
+    full = f"; the recording ends here, because it was full ({end.full} bytes)" if end.full else ""
+    return f"{steps} steps, {effects} effects: every invariant held, every decision is as recorded{full}"
 
 
 def _show(step: Step, began: float, wish: _Wish) -> None:

@@ -83,7 +83,7 @@ NODES = Table(
     (
         ("NODE", lambda row: row.node),
         ("STATE", lambda row: row.state),
-        ("STANDING", lambda row: row.standing or "ok"),
+        ("ELIGIBILITY", lambda row: row.standing or "ok"),
         ("SCORE", lambda row: f"{row.score:.1f}"),
         ("ADDRESS", lambda row: _text(row.address)),
         ("SLOTS", lambda row: str(row.slots)),

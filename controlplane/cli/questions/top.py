@@ -49,13 +49,13 @@ def _flags(parser: Parser) -> None:
     parser.add_argument(
         "-n",
         "--count",
-        type=whole(1, "nothing would be shown"),
+        type=whole(1, "it would show nothing"),
         default=0,
         metavar="N",
-        help="end after N pictures (default: never)",
+        help="end after N refreshes (default: never)",
     )
     parser.add_argument(
-        "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="time between two pictures"
+        "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="time between two refreshes"
     )
     add_output(parser, "wide: all ranks that are behind; json: one line each time")
     add_coordinator(parser)
@@ -138,7 +138,7 @@ def _behind(status: pb.StatusReply, most: int) -> str:
         for row in behind[:most]
     ]
     headings = ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
-    return "past their deadline, without progress:\n" + plain(headings, rows) if rows else ""
+    return "ranks past their deadline without progress:\n" + plain(headings, rows) if rows else ""
 
 
 def _trouble(status: pb.StatusReply) -> str:

@@ -69,7 +69,7 @@ def pick(found: list[story.IncidentReport], named: str, job: str) -> story.Incid
     owner, _, number = named.rpartition("/")
     if number and not number.isdigit():
         raise UsageError(
-            f"{named!r} is no incident: give its number, or JOB/NUMBER (see `holdfast why --list`)"
+            f"{named!r} is not an incident: give its number, or JOB/NUMBER (see `holdfast why --list`)"
         )
     job = owner or job
     mine = [each for each in found if job in ("", each.job)]
@@ -80,7 +80,7 @@ def pick(found: list[story.IncidentReport], named: str, job: str) -> story.Incid
             raise UsageError(f"incident {number} is in {', '.join(jobs)}: say which, as {jobs[0]}/{number}")
     if not mine:
         what = f"incident {number}" if number else "incident"
-        raise CliError(f"the journal tells of no {what}{f' of job {job}' if job else ''}")
+        raise CliError(f"the journal has no {what}{f' of job {job}' if job else ''}")
     return max(mine, key=lambda each: each.begun_s)
 
 

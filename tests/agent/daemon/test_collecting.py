@@ -44,4 +44,4 @@ async def test_a_rank_whose_stacks_cannot_be_had_hides_none_of_the_others() -> N
         (told,) = await until(lambda: [e for e in kept if isinstance(e, events.StacksCollected)], "an answer")
         assert told.round == 4
         assert [standing.member for standing in told.ranks] == ["j.1", "j.2"]
-        assert "cannot be had" in told.ranks[0].stacks
+        assert "its stacks cannot be read" in told.ranks[0].stacks

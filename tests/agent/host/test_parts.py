@@ -55,7 +55,7 @@ def test_the_address_is_that_of_the_route() -> None:
 
 def test_only_one_agent_per_folder(here: Path) -> None:
     lock = FolderLock(here)
-    with pytest.raises(SettingsError, match=f"agent {os.getpid()} serves .*--run-dir"):
+    with pytest.raises(SettingsError, match=f"agent of process {os.getpid()} already uses .*--run-dir"):
         FolderLock(here)
     lock.release()
     FolderLock(here).release()

@@ -171,15 +171,15 @@ def but(**changes: Any) -> SnapshotInfo:
 WRONG = bytes([BLOCKS[3][0] ^ 1]) + BLOCKS[3][1:]
 NO_HEADER = but(header_bytes=2, digests=HELD.digests[:32] + digest(b"{}"))
 IMPOSSIBLE: dict[str, tuple[str, list[Any]]] = {
-    "a member's name that is a path": ("will not do", [but(member="../../x")]),
-    "no member": ("will not do", [but(member="")]),
+    "a member's name that is a path": ("is not allowed", [but(member="../../x")]),
+    "no member": ("is not allowed", [but(member="")]),
     "a job's name that is a path": ("name its own job", [but(job="a/b")]),
     "a negative step": ("Snapshot.step -1 is invalid", [but(step=-1)]),
     "a negative rank": ("Snapshot.rank -1 is invalid", [but(rank=-1)]),
     "a shard that is no word": ("names no shard", [but(shard="a shard")]),
-    "a negative size": ("Snapshot.data_bytes -1 is invalid", [but(data_bytes=-1)]),
-    "no header": ("cannot be", [but(header_bytes=0)]),
-    "a header of 2 GiB": ("Snapshot.header_bytes 2147483648 is invalid", [but(header_bytes=2 << 30)]),
+    "a negative size": ("Snapshot.data_bytes -1 will not do", [but(data_bytes=-1)]),
+    "no header": ("are not possible", [but(header_bytes=0)]),
+    "a header of 2 GiB": ("Snapshot.header_bytes 2147483648 will not do", [but(header_bytes=2 << 30)]),
     "digests for another size": ("bytes of digests for 3 chunks", [but(digests=HELD.digests[:-1])]),
     "a block first": ("first message", [pb.PutMessage(block=b"x")]),
     "nothing first": ("first message", [pb.PutMessage()]),
@@ -190,9 +190,12 @@ IMPOSSIBLE: dict[str, tuple[str, list[Any]]] = {
     "swapped blocks": ("is corrupted", [HELD, BLOCKS[1], BLOCKS[0], *BLOCKS[2:], end()]),
     "a block across chunks": ("a block of", [HELD, *BLOCKS[:7], BLOCKS[7] + BLOCKS[8], BLOCKS[9], end()]),
     "an empty block": ("a block of 0 bytes", [HELD, b"", *BLOCKS, end()]),
-    "an end too early": ("something else than a block", [HELD, *BLOCKS[:-1], end()]),
-    "an end that is none": ("its end is not", [HELD, *BLOCKS, pb.PutMessage(finish=pb.Finish(digest=b"x"))]),
-    "a block for an end": ("its end is not", [HELD, *BLOCKS, b"x"]),
+    "an end too early": ("something other than a block", [HELD, *BLOCKS[:-1], end()]),
+    "an end that is none": (
+        "its digest is not the announced",
+        [HELD, *BLOCKS, pb.PutMessage(finish=pb.Finish(digest=b"x"))],
+    ),
+    "a block for an end": ("its digest is not the announced", [HELD, *BLOCKS, b"x"]),
     "no end": ("ended the stream too early", [HELD, *BLOCKS]),
     "a header that describes nothing": (
         "no list of tensors",
@@ -260,7 +263,7 @@ async def test_more_streams_than_allowed_are_asked_to_come_again(base: Path) -> 
             await stream.write(pb.PutMessage(snapshot=wire.message_of(one)))
             assert (await stream.read()).WhichOneof("body") == "lacking"
         code, details = await refusal(peer, held[-1])
-        assert code == grpc.StatusCode.UNAVAILABLE and "come in already" in details
+        assert code == grpc.StatusCode.UNAVAILABLE and "are being received already" in details
         for stream in streams:
             stream.cancel()
         await until(lambda: not list(partner.paths.copies.iterdir()), "the slots to be given back")

@@ -51,7 +51,7 @@ async def test_what_a_member_left_is_given_to_another_node(base: Path) -> None:
         reason = await third.fetch(REPLACEMENT, MEMBER, 30, left.peers.address)
         assert f"snapshot 30 of {MEMBER}" in reason and f"snapshot 10 of {MEMBER} (generation 1)" in reason
         del left.members[MEMBER]
-        assert "nothing of it is there" in await third.fetch("job.8", MEMBER, 20, left.peers.address)
+        assert "it has no snapshot of it" in await third.fetch("job.8", MEMBER, 20, left.peers.address)
         with Arena.open(left.paths.arena(MEMBER)) as arena:
             assert not any(slot.pins for slot in arena.slots), "what was given is not held any longer"
 
@@ -121,8 +121,8 @@ async def test_a_copy_that_is_not_there_is_named_with_what_is(base: Path) -> Non
 async def test_no_name_becomes_a_path(base: Path, name: str) -> None:
     async with Side(base, "b") as partner:
         before = everything(base)
-        assert "will not do" in await partner.fetch(name, MEMBER, 10, partner.peers.address)
-        assert "will not do" in await partner.fetch(REPLACEMENT, name, 10, partner.peers.address)
+        assert "is not allowed" in await partner.fetch(name, MEMBER, 10, partner.peers.address)
+        assert "is not allowed" in await partner.fetch(REPLACEMENT, name, 10, partner.peers.address)
         assert everything(base) == before
 
 

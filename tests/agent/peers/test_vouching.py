@@ -69,7 +69,7 @@ async def test_altered_bytes_are_refused_and_an_honest_copy_is_taken(base: Path)
         assert [copy.digest for copy in partner.peers.copies()] == [digest], "it says what was vouched for"
         answer = await third.fetched(REPLACEMENT, MEMBER, 10, partner.peers.address, digest=digest)
         assert answer.altered
-        assert f"what {partner.peers.address} gave as" in answer.reason and "vouched" in answer.reason
+        assert f"{partner.peers.address} sent altered data" in answer.reason and "vouched" in answer.reason
         with Arena.open(third.paths.arena(REPLACEMENT)) as arena:
             assert not [slot for slot in arena.slots if slot.state == SlotState.READY], "no rank can see it"
         assert third.loaded == []

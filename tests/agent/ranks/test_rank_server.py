@@ -148,10 +148,10 @@ async def test_who_does_not_wait_for_the_launchers_word_is_refused(room: Room) -
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"pid": 1}, "says it is 1"),
+        ({"pid": 1}, "claims to be process 1"),
         ({"member": "job.2"}, "no member"),
-        ({"member": 7}, "are needed"),
-        ({"pid": True}, "says it is"),
+        ({"member": 7}, "missing or of the wrong type"),
+        ({"pid": True}, "claims to be process"),
         ({"version": 2}, "version 1"),
         ({"version": None}, "version 1"),
     ],

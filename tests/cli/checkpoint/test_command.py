@@ -162,4 +162,4 @@ def test_adopt_finds_no_coordinator_or_nothing_whole(
     away = ("--coordinator", "127.0.0.1:1")
     assert "no coordinator answers" in refused(capsys, "adopt", url, *away, code=3)
     chunk_of(folder, 160_000).unlink()
-    assert "no whole checkpoint to adopt: 20-1" in refused(capsys, "adopt", url, *away)
+    assert "no complete checkpoint to adopt: 20-1" in refused(capsys, "adopt", url, *away)

@@ -34,7 +34,7 @@ def test_a_rank_past_its_deadline_is_named_with_how_long() -> None:
     stage.do("report j.1000000 running gen=1 step=25")
     stage.do("report j.1000001 running gen=1 step=24 stalled=130")
     text = shown(stage)
-    named = text.partition("past their deadline, without progress:\n")[2].splitlines()
+    named = text.partition("ranks past their deadline without progress:\n")[2].splitlines()
     assert named[0].split() == ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
     assert named[1].split() == ["j", "1", "b", "running", "24", "2", "min", "10", "s"]
     assert not named[2:] or not named[2].startswith("j")

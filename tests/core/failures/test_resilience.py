@@ -150,7 +150,7 @@ def test_a_mass_loss_charges_nobody() -> None:
 def test_nodes_that_left_as_planned_are_no_mass_loss_and_nobodys_fault() -> None:
     made = cluster(6)
     for name in ("n0", "n1"):
-        made.step(0.5, ev.NodeLeaving(name, 1, "its agent was told to end", 10.0))
+        made.step(0.5, ev.NodeLeaving(name, 1, "its agent received SIGTERM", 10.0))
     for now in range(1, 32):
         for number in range(3, 6):
             beat(made, float(now), number)

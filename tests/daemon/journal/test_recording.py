@@ -86,7 +86,7 @@ async def test_a_reign_is_told_again(folder: Path, capsys: pytest.CaptureFixture
     path = await reign.end()
     assert main(["replay", str(path)]) == 0
     told = capsys.readouterr().out
-    assert "every invariant held, and all was decided as it was then" in told
+    assert "every invariant held, every decision is as recorded" in told
     assert "term 7" in told and "JobSubmitted" in told and "Launch" in told
     steps = len(lines_of(path)) - 1
     assert f"{steps} steps" in told and steps > 200
@@ -190,7 +190,7 @@ async def test_it_stops_where_something_else_is_decided(
     file.write_text("".join(rows))
     assert main(["replay", str(path)]) == 1
     told = capsys.readouterr().out
-    assert f"it stops at step {place}: effect 1 differs" in told
+    assert f"stopped at step {place}: effect 1 differs" in told
     assert "somebody cut it" in told and "the stream ended" in told
 
 
@@ -266,8 +266,8 @@ async def test_a_term_of_another_etcd_is_another_reign(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("absent/journal.jsonl",), "nothing is recorded beside absent/journal.jsonl"),
-        (("--term", "3"), "holds no reign of term 3; known are 7"),
+        (("absent/journal.jsonl",), "there are no recordings for absent/journal.jsonl"),
+        (("--term", "3"), "has no recording of term 3; it has 7"),
         (("--term", "0"), "terms begin at 1"),
         (("-o", "xml"), "unknown value 'xml'"),
     ],
