@@ -220,9 +220,7 @@ SAME_CONCEPT = {
         ("CheckpointTold", "Complete", "Form", "Interrupt", "Release", "Return"),
         "an order of the core, and what the agent makes of it for its ranks",
     ),
-    **dict.fromkeys(
-        ("Resume", "Source"), "the restore point and its sources, as core and rank have them"
-    ),
+    **dict.fromkeys(("Resume", "Source"), "the restore point and its sources, as core and rank have them"),
     **dict.fromkeys(("Fault", "Standing"), "what a rank reports, and the core's record of it"),
     **dict.fromkeys(("Welcome", "Refused"), "the answers to a hello, of the coordinator and of the agent"),
     **dict.fromkeys(("Note", "Tick"), "a decider's note and its tick of the clock: there are two deciders"),

@@ -316,7 +316,7 @@ def _delete_one(store: Store, name: str) -> None:
         guessable = name.split("/")[2] == "manifests"
         if guessable and not envelope.begins(store.read(name, envelope.HEAD_BYTES)):
             raise CheckpointRefused(
-                f"storage {store.url}: {name} is no manifest of Holdfast's and stays: move it away"
+                f"storage {store.url}: {name} is not a manifest of Holdfast and is not deleted: move it away"
             )
         store.delete(name)
     except FileNotFoundError:

@@ -369,7 +369,7 @@ def _checked_map(target: Path, descriptor: int) -> mmap.mmap:
     head = os.pread(descriptor, 32, 0)
     words = memoryview(head).cast("q").tolist() if len(head) == 32 else []
     if words[:1] != [_MAGIC]:
-        raise ArenaError(f"{target} is no arena of Holdfast")
+        raise ArenaError(f"{target} is not an arena of Holdfast")
     if words[1] != _VERSION:
         raise ArenaError(f"{target} is an arena of version {words[1]}, this Holdfast reads {_VERSION}")
     slot_bytes, slots = words[2], words[3]

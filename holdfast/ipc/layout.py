@@ -117,7 +117,9 @@ def shard(header: bytes) -> str:
 def check_shard(word: Any) -> str:
     """Return the argument if it is a shard id. Raises LayoutError."""
     if not isinstance(word, str) or not _SHARD.fullmatch(word):
-        raise SlotLayoutError(f"{word!r:.80} names no shard: letters, digits, '.', '_', '-', 64 at most")
+        raise SlotLayoutError(
+            f"{word!r:.80} is not a shard id: use letters, digits, '.', '_', '-', at most 64"
+        )
     return word
 
 
@@ -145,13 +147,13 @@ def _parse(header: bytes) -> dict[str, Any]:
     try:
         content = json.loads(header)
     except (ValueError, RecursionError) as error:
-        raise SlotLayoutError(f"the slot's header is no JSON: {error}") from error
+        raise SlotLayoutError(f"the slot's header is not JSON: {error}") from error
     if (
         not isinstance(content, dict)
         or "state" not in content
         or not isinstance(content.get("tensors"), list)
     ):
-        raise SlotLayoutError("the slot's header has no list of tensors and no state")
+        raise SlotLayoutError("the slot's header has no list of tensors or no state")
     return content
 
 
@@ -183,7 +185,7 @@ def _global(
             f"tensor {name!r} has no usable place in a larger one: {whole!r:.80}, {offset!r:.80}"
         )
     if any(at + size > all_ for at, size, all_ in zip(offset, shape, whole, strict=True)):
-        raise SlotLayoutError(f"tensor {name!r} of shape {shape} at {offset} lies outside of {whole}")
+        raise SlotLayoutError(f"tensor {name!r} of shape {shape} at {offset} is outside of {whole}")
     return tuple(whole), tuple(offset)
 
 

@@ -69,7 +69,7 @@ class CheckpointHandle:
         """Take the agent's answer. Runs in the agent client's thread."""
         outcome, reason = answer.outcome, answer.reason
         if outcome not in _OUTCOMES:
-            outcome, reason = "failed", f"the agent says {outcome!r:.80}, which is no outcome: {reason}"
+            outcome, reason = "failed", f"the agent reports the unknown outcome {outcome!r:.80}: {reason}"
         self.resolve(outcome, reason, answer.checkpoint)
 
 

@@ -185,8 +185,8 @@ def parse(text: str) -> list[FinishedFunction]:
         if all(type(each.end) is int and type(each.steps) is int for each in found):
             return found
     except (TypeError, ValueError) as error:
-        raise RestoreError(f"what the state says of finished functions cannot be read: {error}") from error
-    raise RestoreError("what the state says of finished functions is no list of them")
+        raise RestoreError(f"the state's list of finished functions cannot be read: {error}") from error
+    raise RestoreError("the state's list of finished functions is malformed")
 
 
 def kept(value: Any) -> tuple[Any, str]:

@@ -126,7 +126,7 @@ def test_parallel_load_brings_each_byte_once(
         (lambda parts: [*parts[:3], replace(parts[3], shares=5)], "not share 3 of 5"),
         (lambda _: [], "a checkpoint of no parts"),
         (lambda parts: [*parts[:3], replace(parts[3], digest="a" * 64)], f"part {'a' * 64}: is missing"),
-        (lambda parts: [*parts[:3], replace(parts[3], digest="../x")], "no blake3 digest"),
+        (lambda parts: [*parts[:3], replace(parts[3], digest="../x")], "not a blake3 digest"),
     ],
 )
 def test_parts_that_do_not_cover_the_state_are_refused(
@@ -256,7 +256,7 @@ def test_shards_of_a_larger_state(store: Store, shm: Path) -> None:
     [
         ({"global_shape": [8]}, "no usable place"),
         ({"global_offset": [0, 0]}, "no usable place"),
-        ({"global_shape": [8, 10], "global_offset": [5, 0]}, "lies outside"),
+        ({"global_shape": [8, 10], "global_offset": [5, 0]}, "is outside"),
         ({"global_shape": [8, 10, 1], "global_offset": [0, 0, 0]}, "no usable place"),
         ({"global_shape": [8, -10], "global_offset": [0, 0]}, "no usable place"),
         ({"global_shape": "ab", "global_offset": [0, 0]}, "no usable place"),

@@ -282,7 +282,7 @@ def test_a_shard_that_is_not_there_is_refused(store: Store, arena: Arena) -> Non
         ({"versions": [(0, 10), (1, 9)]}, "rank 1 is at step 9, not at 10"),
         ({"shard": "r3"}, "the slot holds shard all, not r3"),
         ({"share": 2, "shares": 2}, "no share 2 of 2"),
-        ({"base": "../../x", "kind": "incremental"}, "is no id"),
+        ({"base": "../../x", "kind": "incremental"}, "is not a checkpoint id"),
         ({"job": "../x"}, "job name"),
     ],
 )

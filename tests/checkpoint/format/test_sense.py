@@ -86,14 +86,14 @@ NONSENSE: dict[str, tuple[Callable[[Body], object], str]] = {
         lambda f: f["shards"][0].update(state=[[{"tensor": "w"}]]),
         "shard all has no tensor 'w', which its state names",
     ),
-    "an index of a chunk": (lambda f: tensor(f)["pieces"][0].__setitem__(0, 2), "outside the chunks"),
+    "an index of a chunk": (lambda f: tensor(f)["pieces"][0].__setitem__(0, 2), "outside of the chunks"),
     "a slot of 2^61 bytes": (
         lambda f: f["shards"][0].update(data_bytes=HUGE),
         f"shard all of {HUGE} bytes has 80064 bytes of tensors",
     ),
     "a tensor of 2^61 bytes": (
         lambda f: small(f, shape=[HUGE // 4], nbytes=HUGE),
-        "makes no sense",
+        "is malformed",
     ),
     "a tensor 2^61 bytes away": (far, "bytes before tensor 'b' belong to nothing"),
     "a chunk twice": (lambda f: f["chunks"].append(f["chunks"][0]), "chunk .* is there twice"),
@@ -125,7 +125,7 @@ def test_nonsense_under_a_right_digest_is_refused_by_name(store: Store, body: Bo
     content = put(store, body)
     with pytest.raises(CheckpointCorrupt, match=f"checkpoint 10-1: manifest: .*{message}"):
         unseal(content, JOB, "10-1")
-    assert "checkpoint 10-1: manifest: makes no sense" in told(store)
+    assert "checkpoint 10-1: manifest: is malformed" in told(store)
 
 
 def test_a_part_of_a_larger_tensor_without_the_others_is_told(store: Store, body: Body) -> None:

@@ -107,7 +107,7 @@ def test_a_paced_chunk_is_spread_over_its_time() -> None:
     assert moments[-1] - moments[3] > 6 / 50 * 0.9
     pace.set(0)
     pace.take(1 << 40)
-    with pytest.raises(ValueError, match="no rate"):
+    with pytest.raises(ValueError, match="not a valid rate"):
         pace.set(-1)
 
 
