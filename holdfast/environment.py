@@ -74,7 +74,7 @@ class Environment:
         """Raise SessionError if this process may not enter an elastic function."""
         if self.role == WORKER:
             raise SessionError(
-                "a process that multiprocessing has started (a DataLoader's worker) cannot enter an elastic "
+                "a process that multiprocessing has started (a DataLoader's worker) cannot call an elastic "
                 'function: call it under if __name__ == "__main__"'
             )
 

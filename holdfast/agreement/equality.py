@@ -99,8 +99,8 @@ class Equality:
         if ranks and ranks != self._silent:
             log.warning(
                 "the state of ranks %s cannot be compared with that of the other ranks, so a difference "
-                "would go unnoticed: state_dict of one of their tracked objects fails, or its result cannot be "
-                "kept (the logs of these ranks name the object)",
+                "would go unnoticed: state_dict of one of their tracked objects fails, or its result "
+                "cannot be kept (the logs of these ranks name the object)",
                 ", ".join(map(str, ranks)),
             )
         self._silent = ranks

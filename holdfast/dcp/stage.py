@@ -157,7 +157,7 @@ class HoldfastStager(AsyncStager):
             if waited > self._wait_s and len(self._arenas) >= self._most:
                 raise AwayError(
                     f"stage: {self._most} earlier saves still read their copies after {self._wait_s:.0f} s; "
-                    "wait for the result of the one before, and let go of futures that failed"
+                    "wait for the result of the previous save, and drop futures that failed"
                 )
             time.sleep(_POLL_S)
 

@@ -322,7 +322,7 @@ class Arena:
         if words[_STATE] not in _STATES or words[_HEADER] < 0 or words[_DATA] < 0:
             raise ArenaError(f"{self.path} is damaged: slot {index} says {words}")
         if align(words[_DATA], HEADER_ALIGN_BYTES) + words[_HEADER] > self.slot_bytes:
-            raise ArenaError(f"{self.path} is damaged: slot {index} claims more bytes than it has")
+            raise ArenaError(f"{self.path} is damaged: slot {index} claims to use more bytes than it has")
         state, step, generation, header, data, pins, sequence, _ = words
         return SlotView(self, index, SlotState(state), step, generation, header, data, pins, sequence)
 

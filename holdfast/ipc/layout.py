@@ -73,7 +73,7 @@ def share_range(data_bytes: int, share: int, shares: int) -> tuple[int, int]:
 
     Shares are consecutive ranges of whole pages. Together they are all bytes, each once."""
     if not 0 <= share < shares:
-        raise SlotLayoutError(f"there is no share {share} of {shares}")
+        raise SlotLayoutError(f"share {share} of {shares} does not exist")
     pages = -(-data_bytes // PAGE_BYTES)
     start, end = pages * share // shares * PAGE_BYTES, pages * (share + 1) // shares * PAGE_BYTES
     return min(start, data_bytes), min(end, data_bytes)

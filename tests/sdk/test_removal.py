@@ -51,7 +51,7 @@ def test_a_link_in_the_place_of_the_drafts_is_not_followed(folder: Path) -> None
     storage.mkdir()
     (storage / "holdfast-drafts").symlink_to(elsewhere)
     store = Store.open(f"file://{storage}")
-    with pytest.raises(StorageError, match="a link stands where drafts are written"):
+    with pytest.raises(StorageError, match="the folder for drafts is a link"):
         store.put(names.manifest("job", "1-1"), b"1")
     assert store.sweep(0) == 0
     assert os.listdir(elsewhere) == [draft.name]

@@ -75,7 +75,7 @@ def test_a_mirrored_id_is_never_overwritten(pair: Store) -> None:
 def test_mirroring_stops_when_told(pair: Store) -> None:
     stop = threading.Event()
     stop.set()
-    with pytest.raises(CheckpointError, match="told to stop"):
+    with pytest.raises(CheckpointError, match="stopped on request"):
         mirror(pair, second(pair), WANTED, check=whole, stop=stop)
 
 
@@ -83,7 +83,7 @@ def test_a_probe_looks_at_both(folder: Path) -> None:
     (folder / "file").write_text("")
     assert probe(f"file://{folder}/a", f"file://{folder}/b").limits == ()
     assert probe(f"file://{folder}/a", f"memory://{folder.name}").limits == (
-        f"its mirror memory://{folder.name}: what is stored ends with this process",
+        f"its mirror memory://{folder.name}: everything stored is lost when this process ends",
     )
     with pytest.raises(StorageError, match=f"{folder}/file: cannot write"):
         probe(f"file://{folder}/a", f"file://{folder}/file")

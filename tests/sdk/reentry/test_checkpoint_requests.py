@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("asks.py")
-WITHIN = "the checkpoint is made when the step"
+WITHIN = "the checkpoint is made after the step"
 
 
 def asked(node: Node, rank: int = 0) -> list[Message]:
