@@ -36,7 +36,7 @@ def make_own(path: Path) -> None:
             owner = above.lstat().st_uid
             if owner not in ours:
                 raise FolderError(
-                    f"{path} lies below {above}, which belongs to user {owner}, not to this user or root"
+                    f"{path} is below {above}, which belongs to user {owner}, not to this user or root"
                 )
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()

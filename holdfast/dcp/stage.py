@@ -265,7 +265,7 @@ def _allocate(nbytes: int) -> int:
         os.close(descriptor)
         mend = "; free memory, or raise the container's limit" if error.errno in _FULL else ""
         raise ArenaError(
-            f"no {nbytes} bytes of memory to stage the state in: {error.strerror}{mend}"
+            f"cannot allocate {nbytes} bytes of memory to stage the state in: {error.strerror}{mend}"
         ) from error
     return descriptor
 
