@@ -71,7 +71,7 @@ class CollectorLease:
         if holder != self._content:
             raise LeaseHeldError(
                 f"storage {self._store.url}: garbage of job {self._job} is being collected by "
-                f"{holder.decode(errors='replace') or 'another process'}"
+                f"{holder.decode(errors='replace') or 'nobody (the lease was removed)'}"
             )
 
     def renew(self) -> None:

@@ -68,7 +68,7 @@ def test_what_is_spoilt_or_missing_is_not_mirrored(pair: Store, folder: Path) ->
 
 def test_a_mirrored_id_is_never_overwritten(pair: Store) -> None:
     second(pair).put(LAST[1][0], b"of another cluster")
-    with pytest.raises(StorageError, match=r"durable: jobs/job/manifests/1.json is there with other content"):
+    with pytest.raises(StorageError, match=r"durable: jobs/job/manifests/1.json exists with other content"):
         mirror(pair, second(pair), WANTED, check=whole, last=LAST)
 
 
