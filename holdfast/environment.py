@@ -74,7 +74,7 @@ class Environment:
         """Raise SessionError if this process may not enter an elastic function."""
         if self.role == WORKER:
             raise SessionError(
-                "a process that multiprocessing has started (a DataLoader's worker) cannot enter an elastic "
+                "a process that multiprocessing has started (a DataLoader's worker) cannot call an elastic "
                 'function: call it under if __name__ == "__main__"'
             )
 
@@ -101,7 +101,7 @@ def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(text) if text else default
     except ValueError:
-        raise SessionError(f"{name}={text!r} is no number: set it to one or unset it") from None
+        raise SessionError(f"{name}={text!r} is not a number: set it to one or unset it") from None
 
 
 def announce(formation: Formation, variables: MutableMapping[str, str] | None = None) -> None:

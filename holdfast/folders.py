@@ -35,11 +35,13 @@ def make_own(path: Path) -> None:
             above.mkdir(mode=0o700, exist_ok=True)
             owner = above.lstat().st_uid
             if owner not in ours:
-                raise FolderError(f"{path} lies below {above}, which is of user {owner}, not ours nor root's")
+                raise FolderError(
+                    f"{path} is below {above}, which belongs to user {owner}, not to this user or root"
+                )
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise FolderError(f"{path} is no folder of this user")
+            raise FolderError(f"{path} is not a folder of this user")
         path.chmod(0o700)
     except FolderError:
         raise

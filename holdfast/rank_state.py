@@ -129,7 +129,7 @@ class RankState:
         """Raise SessionError for `session.<what>` before this process has a place in a generation."""
         if self.agent is not None and not self.generation:
             raise SessionError(
-                f"session.{what}: this process has no place yet, a spare may get any: ask for it in the "
+                f"session.{what}: this process has no rank yet, because a spare may get any: use it in the "
                 "function under @session.elastic, or after it"
             )
 

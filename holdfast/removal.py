@@ -52,19 +52,19 @@ def claim(folder: Path, known: re.Pattern[str] | None = None) -> None:
     if claimed(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise NotOursError(f"{folder} is no folder of its own (a link?)")
+        raise NotOursError(f"{folder} is not a folder (a link?)")
     names = [entry.name for entry in os.scandir(folder)]
     foreign = sorted(name for name in names if not _expected(name, known))
     if foreign and not claimed(folder):  # another process may have claimed and filled it just now
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-        raise NotOursError(f"{folder} holds what is not Holdfast's: {', '.join(foreign[:3])}{more}")
+        raise NotOursError(f"{folder} holds files that Holdfast did not make: {', '.join(foreign[:3])}{more}")
     fresh = folder / draft_name()
     fresh.write_bytes(_TEXT)
     try:
         os.link(fresh, folder / MARK)
     except FileExistsError:
         if not claimed(folder):
-            raise NotOursError(f"{folder / MARK} is not Holdfast's") from None
+            raise NotOursError(f"{folder / MARK} was not made by Holdfast") from None
     finally:
         draft(fresh)
 
@@ -111,7 +111,7 @@ def begun(path: Path, beginning: bytes) -> None:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or os.read(descriptor, len(beginning)) != beginning:
-            raise NotOursError(f"{path} does not begin as a file of Holdfast's does, and stays")
+            raise NotOursError(f"{path} does not begin like a file of Holdfast; it is not deleted")
     finally:
         os.close(descriptor)
     made(path, status)
@@ -126,7 +126,7 @@ def dead_socket(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
-        raise NotOursError(f"{path} is no socket, and stays: move it away")
+        raise NotOursError(f"{path} is not a socket and is not deleted: move it away")
     with socket.socket(socket.AF_UNIX) as caller:
         caller.setblocking(False)
         try:
@@ -138,7 +138,7 @@ def dead_socket(path: Path) -> None:
             return
         except BlockingIOError:
             pass
-    raise NotOursError(f"somebody listens at {path}: end that process first")
+    raise NotOursError(f"a process listens at {path}: end that process first")
 
 
 def tree(folder: Path) -> None:
@@ -149,7 +149,7 @@ def tree(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise NotOursError(f"{folder} is no folder of its own, and stays")
+        raise NotOursError(f"{folder} is not a folder (a link?); it is not deleted")
     if not claimed(folder):
         if not os.listdir(folder):  # empty: nothing is lost
             os.rmdir(folder)
@@ -171,7 +171,7 @@ def clear(folder: Path, known: re.Pattern[str]) -> list[str]:
     if not os.path.lexists(folder):
         return []
     if not claimed(folder):
-        raise NotOursError(f"{folder} has no mark of Holdfast's, and stays")
+        raise NotOursError(f"{folder} does not have Holdfast's mark ({MARK}); it is not deleted")
     stays = []
     for entry in list(os.scandir(folder)):
         if _expected(entry.name, known):
@@ -199,7 +199,7 @@ def _check_claimed(path: Path) -> None:
             return
         if folder.is_symlink():
             break
-    raise NotOursError(f"{path} lies in no folder that has Holdfast's mark ({MARK}), and stays")
+    raise NotOursError(f"{path} is not in a folder with Holdfast's mark ({MARK}); it is not deleted")
 
 
 def draft_name(prefix: str = "") -> str:
@@ -210,7 +210,7 @@ def draft_name(prefix: str = "") -> str:
 def draft(path: Path) -> None:
     """Remove a draft, if it exists. Raises NotOursError if the name is not that of a draft."""
     if not _DRAFT.fullmatch(path.name):
-        raise NotOursError(f"{path} is no draft of Holdfast's, and stays")
+        raise NotOursError(f"{path} is not a draft of Holdfast; it is not deleted")
     with suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -278,7 +278,7 @@ def named(root: Path, name: str, ours: Callable[[str], bool]) -> bool:
     _check_named(name, ours)
     with suppress(FileNotFoundError), _parent(root, name) as (held, last):
         if stat.S_ISDIR(os.stat(last, dir_fd=held, follow_symlinks=False).st_mode):
-            raise NotOursError(f"{root / name} is a folder, and stays")
+            raise NotOursError(f"{root / name} is a folder; it is not deleted")
         os.unlink(last, dir_fd=held)
         return True
     return False
@@ -315,7 +315,7 @@ def _remove_empty(name: str, held: int) -> None:
 
 def _check_named(name: str, ours: Callable[[str], bool]) -> None:
     if not ours(name):
-        raise NotOursError(f"{name} is no name that Holdfast gives, and stays")
+        raise NotOursError(f"{name} is not a name that Holdfast gives; it is not deleted")
 
 
 @contextmanager
@@ -338,5 +338,5 @@ def _below(held: int, folder: str, path: Path) -> int:
         return os.open(folder, _FOLDER, dir_fd=held)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise NotOursError(f"{path} is reached through a link ({folder}), and stays") from error
+            raise NotOursError(f"{path} is reached through a link ({folder}); it is not deleted") from error
         raise

@@ -163,8 +163,8 @@ class Session:
         misuse.check_named(unnamed)
         if self._state.entry.inside and not (self._state.entry.tracks_inside and self._state.entry.pending):
             raise SessionError(
-                "track: call it before the function under @session.elastic is entered; or, when nothing is "
-                "tracked by then, in it before the first step and before restore()"
+                "track: call it before the function under @session.elastic; if nothing is tracked before it, "
+                "call it in the function, before the first step and before restore()"
             )
         claim = Claim.of(per_rank, shard, from_rank_0)
         with joining.looking():

@@ -14,7 +14,7 @@ Details = dict[str, dict[str, list[str]]]
 """For each object's key: the form (dtype and shape) and the digest of each thing in it."""
 
 CURES = (
-    "Build the same on every rank (torch.manual_seed(...) before building), or say what is meant: "
+    "Build the same on every rank (torch.manual_seed(...) before building), or declare how they differ: "
     "track(..., from_rank_0=True): rank 0's is given to all at the start; track(..., per_rank=True): each "
     'rank has its own (local SGD, federated averaging); track(..., shard="name"): only ranks that give this '
     "name hold the same (experts). Run with --pipeline-parallel or --tensor-parallel where ranks are stages "
@@ -50,8 +50,8 @@ def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
                 ranks.setdefault((holders[0], *odd))
     shown = ", ".join(names[:_NAMED_MAX]) or "the state"
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    who = "; ".join(f"rank {first} has another than {_list(odd)}" for first, *odd in list(ranks)[:_NAMED_MAX])
-    return f"what is tracked as the same on all ranks is not, {when}: {shown}{more} ({who}). {CURES}"
+    who = "; ".join(f"rank {first} and {_list(odd)} differ" for first, *odd in list(ranks)[:_NAMED_MAX])
+    return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {CURES}"
 
 
 def _forms(told: dict[int, list[str]]) -> str:

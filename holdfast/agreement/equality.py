@@ -98,9 +98,9 @@ class Equality:
         """Log on every rank, once, the ranks whose state is compared with no other rank's."""
         if ranks and ranks != self._silent:
             log.warning(
-                "the state of ranks %s is not compared with the others', and a difference there is not seen: "
-                "a tracked object of theirs does not give its state, or one that cannot be kept (their logs "
-                "name it)",
+                "the state of ranks %s cannot be compared with that of the other ranks, so a difference "
+                "would go unnoticed: state_dict of one of their tracked objects fails, or its result "
+                "cannot be kept (the logs of these ranks name the object)",
                 ", ".join(map(str, ranks)),
             )
         self._silent = ranks
@@ -112,7 +112,7 @@ class Equality:
         try:
             return state.snapshots.plan()
         except StateError as error:  # this costs the snapshots too, which report it
-            log.warning("the state cannot be compared with the other ranks': %s", error)
+            log.warning("the state cannot be compared with that of the other ranks: %s", error)
             return None
 
     def _gather(self, numbers: list[int]) -> Rows:
@@ -139,10 +139,12 @@ class Equality:
         if state.environment.snapshot_every:
             tracked.scattered = True
             state.shard_id = shard_ids.of(tracked)
-            becomes = "each rank keeps its own from now on: a lost one costs the steps since the snapshot"
+            becomes = (
+                "from now on each rank keeps its own, and a lost rank costs the steps since the snapshot"
+            )
         else:
             self._differing = True
-            becomes = "and no snapshots are taken: a lost rank's own cannot be had again"
+            becomes = "and no snapshots are taken, so those of a lost rank are gone"
         if not self._told and state.rank == 0:
             recovery_log.tell(
                 agent,

@@ -74,4 +74,4 @@ class Generators:
             elif step:
                 state.inexact.append(f"random numbers of rank {state.rank}")
         except (typed.TypedDataError, LookupError, TypeError, ValueError, RuntimeError) as error:
-            raise RestoreError(f"the state's random generators cannot be restored: {error!r}") from error
+            raise RestoreError(f"the random number generators cannot be restored: {error!r}") from error

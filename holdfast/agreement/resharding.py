@@ -86,13 +86,13 @@ def _own_shard(tracked: TrackedState, saved: dict[str, Any]) -> str:
         raise SessionError(
             f"{', '.join(dict.fromkeys(named))}: state that is not the same on all ranks (per_rank=True or "
             "shard=...) was saved by ranks of another layout, and the checkpoint has no part for rank "
-            f"{tracked.at.rank} of {tracked.at.world_size}. Only DTensors can be cut anew: run it with the "
-            "number of ranks, and the names, that it was saved with"
+            f"{tracked.at.rank} of {tracked.at.world_size}. Only DTensors can be resharded: use the "
+            "number of ranks and the shard names that it was saved with"
         )
     if older not in saved and (found := _plain_parameters(tracked)) and shard_ids.staged(tracked.at):
         raise SessionError(
             f"{found[0]} is a plain tensor of one pipeline stage or tensor-parallel part, and the checkpoint "
-            "was saved by other ones. Only DTensors can be cut anew: run it with the sizes it was saved with"
+            "was saved with other sizes. Only DTensors can be resharded: use the sizes it was saved with"
         )
     return ""
 
@@ -154,7 +154,9 @@ def _check_taken(tracked: TrackedState, names: list[str], mine: Collection[str])
         if isinstance(thing, torch.nn.Module) and modes.is_live(thing, thing.state_dict()):
             more = [path for path in names if path.startswith(f"{name}.") and path not in mine]
             if more:
-                raise RestoreError(f"the state has {more[0]}, which this {name} has not: another model?")
+                raise RestoreError(
+                    f"the state has {more[0]}, which this script's {name} does not have; is it another model?"
+                )
 
 
 def materialise(optimizer: torch.optim.Optimizer, held: set[int] | None = None) -> None:

@@ -115,11 +115,11 @@ def _check_fresh(state: RankState, resume: Resume) -> None:
     giver = resume.tier == "fresh" and resume.step == 0 and state.rank == resume.rank
     if not giver:
         return
-    begin = "the state is to begin as the script builds it, but "
+    begin = "training must begin with the state that the script builds, but "
     if state.clean.generation and state.clean.step != 0:
-        raise RestoreError(begin + "this process has trained since")
+        raise RestoreError(begin + "this process has trained on it since")
     if _torn(state):
-        raise RestoreError(begin + "another state has begun to come into this process since")
+        raise RestoreError(begin + "an unfinished restore has overwritten it in this process")
 
 
 def _torn(state: RankState) -> bool:
@@ -142,7 +142,9 @@ def _check_given(state: RankState, resume: Resume) -> None:
     first = (resume.rank, resume.tier)
     gives = [(source.rank, source.tier) for source in resume.sources] or [first]
     if (state.rank, "donor") in gives and state.clean.step != resume.step:
-        raise RestoreError(f"this process is to give step {resume.step}, and holds {state.clean.step}")
+        raise RestoreError(
+            f"this process must give its state of step {resume.step}, but holds step {state.clean.step}"
+        )
 
 
 def _own(state: RankState, resume: Resume) -> bool:
@@ -186,7 +188,7 @@ def _source(source: Source, resume: Resume) -> _Source:
 
 def _check_alone(state: RankState, resume: Resume, has: bool) -> None:
     if not (has or resume.tier in _LIVING or not state.tracked.objects):
-        raise RestoreError(f"no state of step {resume.step} for shard {state.shard_id!r} was named")
+        raise RestoreError(f"no source was named for step {resume.step} of shard {state.shard_id!r}")
 
 
 def _reshard(state: RankState, resume: Resume) -> bool:
@@ -279,7 +281,7 @@ class _Exchange:
         if slot is None:
             path = arena.path
             arena.close()
-            raise RestoreError(f"{path} holds nothing of step {resume.step}")
+            raise RestoreError(f"{path} has no snapshot of step {resume.step}")
         gift = _Gift(slot.header, arena=arena, slot=slot)
         if source.shares == 1:
             entries, _ = transfer.read(gift.header, str(arena.path), slot.data_bytes)
@@ -353,13 +355,13 @@ class _Assembly:
 
     def adopt(self, state: RankState) -> None:
         """Restore the tracked objects from the complete bytes."""
-        entries, plain = transfer.read(self.header, "the sources of shares", len(self.memory))
+        entries, plain = transfer.read(self.header, "the ranks that each hold a share", len(self.memory))
         _overwrite(state)
         state.tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
 
 
 def _data_bytes(header: bytes) -> int:
-    entries, _ = transfer.read(header, "the source of a share")
+    entries, _ = transfer.read(header, "a rank that holds a share")
     return max((entry.offset + entry.nbytes for entry in entries), default=0)
 
 
@@ -383,4 +385,4 @@ def _check_covered(sources: Sequence[_Source], rows: list[list[int]]) -> None:
     known = {source.number for source in sources}
     lost = [rank for rank, row in enumerate(rows) if row[_NEEDS] and row[_SHARD] not in known]
     if lost:
-        raise RestoreError(f"ranks {lost} need shards of the state that no source gives")
+        raise RestoreError(f"ranks {lost} need shards of the state that no source has")

@@ -113,7 +113,9 @@ def plan(
     Raises StorageError; CheckpointError if an id is both to be removed and kept."""
     both = sorted(set(remove) & set(keep))
     if both:
-        raise CheckpointError(f"checkpoints {', '.join(both)} are to be both removed and kept")
+        raise CheckpointError(
+            f"checkpoints {', '.join(both)} are listed both as to be removed and as to be kept"
+        )
     found = _find(store, job)
     old = _Old(now_s - grace_s)
     drafts = _drafts(found, remove, keep, busy, old)
@@ -151,7 +153,7 @@ def run(
         freed = files = 0
         bases: tuple[str, ...] = ()
         when = held.now_s if held.now_s is not None else now_s
-        reason = "checkpoints appeared while it was planned: run it again"
+        reason = "new checkpoints appeared during planning: run it again"
         for _ in range(_TRIES):
             made = plan(store, job, remove, keep, busy, now_s=when, grace_s=grace_s)
             freed, files = freed + _delete(store, made.manifests, held), files + len(made.manifests)
@@ -260,9 +262,9 @@ def _living(
         try:
             manifest = _read(store, job, entry, checkpoint)
         except FileNotFoundError:  # published or given up since it was listed: the next run will see
-            return {}, f"{entry.name} is gone since it was listed: run it again"
+            return {}, f"{entry.name} has disappeared since it was listed: run it again"
         except (CheckpointCorrupt, CheckpointRefused) as error:
-            return {}, f"what {entry.name} needs is not known: {error}"
+            return {}, f"the chunks of {entry.name} cannot be determined: {error}"
         chunks = named.setdefault(manifest.base, set())
         chunks.update((chunk.blake3, chunk.codec) for chunk in manifest.chunks)
     return named, ""
@@ -316,7 +318,7 @@ def _delete_one(store: Store, name: str) -> None:
         guessable = name.split("/")[2] == "manifests"
         if guessable and not envelope.begins(store.read(name, envelope.HEAD_BYTES)):
             raise CheckpointRefused(
-                f"storage {store.url}: {name} is no manifest of Holdfast's and stays: move it away"
+                f"storage {store.url}: {name} is not a manifest of Holdfast and is not deleted: move it away"
             )
         store.delete(name)
     except FileNotFoundError:

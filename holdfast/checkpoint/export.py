@@ -200,6 +200,6 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise CheckpointError(f"{path} was made by somebody else meanwhile") from error
+        raise CheckpointError(f"another process has created {path} meanwhile") from error
     except OSError as error:
         raise storage_error(str(path), "cannot be written", error) from error

@@ -182,7 +182,7 @@ def _fetch(
 ) -> None:
     def one(number: int, chunk: Chunk) -> None:
         if stop.is_set():
-            raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was loaded")
+            raise CheckpointError(f"checkpoint {manifest.id}: stopped on request while it was loaded")
         wanted, name = targets[number], manifest.file(chunk)
         first, rest = wanted[0], wanted[1:]
         if first.nbytes == chunk.nbytes:

@@ -54,7 +54,7 @@ def mirror(
 
     def one(name: str, nbytes: int) -> int:
         if told.is_set():
-            raise CheckpointError(f"told to stop while {target.url} was brought up to date")
+            raise CheckpointError(f"stopped on request while {target.url} was brought up to date")
         return _copy(source, target, name, nbytes, check)
 
     sizes = _each(one, wanted)
@@ -117,7 +117,7 @@ def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
         except codec.CodecError as error:
             raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", str(error)) from error
         if len(stored) != chunk.stored or chunks.name(content) != chunk.blake3:
-            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "is not what was written")
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "differs from what was written")
 
     return check
 
@@ -156,7 +156,7 @@ def _copy(source: Store, target: Store, name: str, nbytes: int, check: Callable[
 def _finish(target: Store, name: str, content: bytes) -> None:
     if not target.put(name, content) and target.read(name, len(content) + 1) != content:
         raise StorageError(
-            f"storage {target.url}: {name} is there with other content, and is not overwritten; two clusters "
+            f"storage {target.url}: {name} exists with other content and is not overwritten; two clusters "
             "may write here: give each its own storage",
             url=target.url,
             doing=f"cannot create {name}",

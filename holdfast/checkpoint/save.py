@@ -221,8 +221,8 @@ def _check_order(order: _Order, versions: Sequence[tuple[int, int]]) -> None:
     opens_base = order.id == order.base
     if {"full": opens_base, "incremental": not opens_base}.get(order.kind) is not True:
         raise CheckpointError(
-            f"checkpoint {order.id}: kind {order.kind!r} does not go with base {order.base}: a full one is "
-            "its own base, an incremental one has another's"
+            f"checkpoint {order.id}: kind {order.kind!r} does not fit base {order.base}: a full one is "
+            "its own base, an incremental one has the base of another"
         )
     for rank, at in versions:
         if at != order.step:
@@ -235,7 +235,7 @@ def _check_words(order: _Order, codec: str, share: int, shares: int) -> None:
     if codec not in codecs.SETTINGS:
         raise CheckpointError(f"codec {codec!r} is unknown; known: {', '.join(codecs.SETTINGS)}")
     if not 0 <= share < shares:
-        raise CheckpointError(f"checkpoint {order.id}: there is no share {share} of {shares}")
+        raise CheckpointError(f"checkpoint {order.id}: share {share} of {shares} does not exist")
 
 
 def _check_slot(slot: SlotView, order: _Order, shard: str) -> None:
@@ -284,7 +284,8 @@ def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Mani
     except FileNotFoundError as error:
         if store.size(names.manifest(job, checkpoint)) is not None:
             raise CheckpointRefused(
-                f"checkpoint {checkpoint}: another save of it is published already, and took this one's parts"
+                f"checkpoint {checkpoint}: another save of it is already published and has deleted this "
+                "save's parts"
             ) from error
         raise CheckpointCorrupt(checkpoint, f"part {told.digest}", "is missing") from error
     part = parting.unseal(content, job, checkpoint, told.digest)
@@ -299,12 +300,13 @@ def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Mani
 def _check_whole(manifest: Manifest, order: _Order) -> None:
     made = (manifest.job, manifest.id, manifest.step, manifest.generation, manifest.kind, manifest.base)
     if made != astuple(order):
-        raise CheckpointRefused(f"checkpoint {order.id}: its parts are of {made}, not of {order}")
+        raise CheckpointRefused(f"checkpoint {order.id}: its parts belong to {made}, not to {order}")
     known = {rank for rank, _ in manifest.versions}
     strangers = {rank for shard in manifest.shards for rank in shard.ranks} - known
     if strangers:
         raise CheckpointRefused(
-            f"checkpoint {order.id}: parts of ranks {sorted(strangers)}, which its versions do not name"
+            f"checkpoint {order.id}: it has parts of ranks {sorted(strangers)}, which are not in its list "
+            "of versions"
         )
 
 

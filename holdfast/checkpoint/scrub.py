@@ -50,7 +50,7 @@ def scrub(
     repaired, failed, read = [], [], 0
     for chunk in manifest.chunks:
         if stop is not None and stop.is_set():
-            raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was scrubbed")
+            raise CheckpointError(f"checkpoint {manifest.id}: stopped on request while it was scrubbed")
         try:
             read_chunk(store, manifest.file(chunk), chunk, manifest.id)
             read += chunk.stored

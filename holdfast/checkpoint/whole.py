@@ -101,7 +101,7 @@ def _add_dcp(whole: Whole, manifest: Manifest, shard: ManifestShard) -> None:
         whole.plain.setdefault(name, typed.decode(data, path=name))
     for name, path in shard.state[DCP]["paths"]:
         if not all(type(part) in (str, int) for part in path):
-            raise TypeError(f"the path of {name!r:.80} is none")
+            raise TypeError(f"the path of {name!r:.80} is malformed")
         whole.paths.setdefault(name, tuple(path))
     for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
         _add(whole, manifest, tensor.name, tensor, pieces)

@@ -142,7 +142,9 @@ class Writing:
 
     def _check_stop(self) -> None:
         if self.stop.is_set():
-            raise CheckpointError(f"checkpoint {self._target.checkpoint}: told to stop while it was saved")
+            raise CheckpointError(
+                f"checkpoint {self._target.checkpoint}: stopped on request while it was saved"
+            )
 
     def _durable(self, refs: tuple[Ref, ...]) -> bool:
         return all(self._index.durable.get(ref.chunk.blake3) == ref.chunk for ref in refs)

@@ -175,7 +175,7 @@ class Guard:
 
     def _settle(self, step: int, inside: bool) -> int:
         if self._small is None:
-            self.reason = "a tracked object does not give its state"
+            self.reason = "state_dict of a tracked object fails"
         elif self._whole is not None:
             self._rewind_whole()
             return self._anchor
@@ -184,14 +184,14 @@ class Guard:
             if not self.reason:
                 self._rewind()
                 return self._anchor
-            self.reason = f"{self.reason} has moved, and is not kept at each step"
+            self.reason = f"{self.reason} has changed, and it is not copied at each step"
         elif inside and self.skippable:
             self.reason = self._unfinished()
             if not self.reason:
                 gradients.drop(self._tracked.modules)
                 return step + 1
         else:
-            self.reason = "an optimizer had begun, and the body of the step had not ended"
+            self.reason = "an optimizer had started its step and the body of the step had not ended"
         return DIRTY
 
     def _before(self, index: int) -> Any:
@@ -242,7 +242,7 @@ class Guard:
             return {name: state.copy_plain(state.capture(thing)) for name, thing in small.items()}
         except Exception as error:  # a user's state_dict may raise anything
             if not self._complained:
-                log.warning("a tracked object does not give its state, so no step can be retried: %r", error)
+                log.warning("state_dict of a tracked object fails, so no step can be retried: %r", error)
             self._complained = True
             return None
 
@@ -292,14 +292,14 @@ class Guard:
     def _unfinished(self) -> str:
         """Why a step in which an optimizer has stepped may not be whole; "" if it is."""
         if self._begun != self._ended:
-            return "an optimizer was broken in its step"
+            return "an optimizer was interrupted in its step"
         if self.carries or self._advanced:
-            return "gradients of earlier steps were carried into this one"
+            return "gradients of earlier steps were carried over into this one"
         if self._owned.tail_moves:
-            return "parameters move behind their optimizer's step"
+            return "parameters change after their optimizer's step"
         behaviour = self._behaviour()
         if behaviour is None:
-            return "an object does not give its state"
+            return "state_dict of an object fails"
         return self._habits.unusual(behaviour, self._tracked.small)
 
 

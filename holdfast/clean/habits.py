@@ -41,7 +41,7 @@ class StepPattern:
 
         `small`: the names of the small objects."""
         if self._known is None:
-            return "no whole step has been seen yet"
+            return "no complete step has been seen yet"
         steady = {
             name.partition(".")[0]
             for name, behaves in self._known.items()
@@ -51,9 +51,9 @@ class StepPattern:
             n for n in self._unsteady if (root := n.partition(".")[0]) not in small or root not in steady
         }
         if unknown:
-            return f"{min(unknown)} moves in some whole steps only"
+            return f"{min(unknown)} changes only in some complete steps"
         odd = _different(behaviour, self._known) - self._unsteady
-        return f"{min(odd)} has not moved as in a whole step" if odd else ""
+        return f"{min(odd)} has not changed as in a complete step" if odd else ""
 
 
 def _different(left: Mapping[str, Hashable], right: Mapping[str, Hashable]) -> set[str]:

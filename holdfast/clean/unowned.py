@@ -210,8 +210,8 @@ class Unowned:
             return
         self._told.add(name)
         log.warning(
-            "%s moves in a step, no optimizer owns it, and with %d bytes it is too large to be copied at "
-            "every step: when a step breaks, training goes back to the newest snapshot",
+            "%s changes in a step, no optimizer owns it, and with %d bytes it is too large to be copied at "
+            "every step: when a step is interrupted, training goes back to the newest snapshot",
             name,
             nbytes,
         )

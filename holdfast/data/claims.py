@@ -34,8 +34,8 @@ class SeedClaims:
         before = self._sizes.setdefault(sizes[2], sizes)
         if before != sizes:
             raise SessionError(
-                f"{caller}({contract.shown(sizes)}): seed {sizes[2]} stands for {contract.shown(before)} in "
-                "this training: give each data set a seed of its own"
+                f"{caller}({contract.shown(sizes)}): seed {sizes[2]} is used for {contract.shown(before)} "
+                "already: give each data set a seed of its own"
             )
 
     def iterable(self, seed: int, loader: Any) -> None:
@@ -61,6 +61,6 @@ class SeedClaims:
 
 def _shared(seed: int, two: str) -> str:
     return (
-        f"seed {seed} stands for {two} in this training, and each would go on at the other's place: give "
-        "each data set a seed of its own (seed=1, seed=2, ...)"
+        f"seed {seed} is used for {two}, and each would continue at the other's position: give each data "
+        "set a seed of its own (seed=1, seed=2, ...)"
     )

@@ -121,8 +121,8 @@ class SampleStream:
                 return order
         raise SessionError(
             f"batch {batch} of the data with {shown(self.order.sizes)} comes before batch "
-            f"{self.orders[0].batch}, and which samples it had is not known any more: go on from a "
-            "checkpoint (run the same command again)"
+            f"{self.orders[0].batch}, and its samples are no longer known: continue from a checkpoint "
+            "(run the same command again)"
         )
 
     def change(self, order: SampleOrder) -> None:
@@ -157,9 +157,9 @@ def common(some: Windows, others: Windows) -> Windows:
 def lost(counted: int, batch: int, step: int) -> str:
     """The error for a state of `step` whose next batch is `counted`, while for the job it is `batch`."""
     return (
-        f"the state of step {step} goes on with batch {counted} of its data: some before that were left out "
-        f"by policy, which is not known of this job any more (was the checkpoint adopted?). By what is known "
-        f"batch {batch} comes next, and batches would be repeated: go on by samples consumed with "
+        f"the state of step {step} continues with batch {counted} of its data, because earlier batches were "
+        "left out by policy. This job has no record of that (was the checkpoint adopted?) and would take "
+        f"batch {batch} next, which repeats batches: continue after the samples consumed so far with "
         'Session(data_change="continue")'
     )
 

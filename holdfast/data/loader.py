@@ -33,7 +33,9 @@ def make(streams: SampleStreams, dataset: Any, batch: Batch, options: dict[str, 
     """The loader for this kind of data set. Raises SessionError."""
     for name in _OURS:
         if name in options:
-            raise SessionError(f"session.loader: {name} follows from global_batch, micro, seed: leave it out")
+            raise SessionError(
+                f"session.loader: {name} follows from global_batch, micro and seed: leave it out"
+            )
     if is_maker(dataset):
         return StateLoader(streams, dataset, batch, options)
     iterable = isinstance(dataset, DataLoader | IterableDataset)
@@ -41,9 +43,9 @@ def make(streams: SampleStreams, dataset: Any, batch: Batch, options: dict[str, 
         return Loader(streams, dataset, batch, options)
     if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
         raise SessionError(
-            f"session.loader: a {type(dataset).__name__} does not say where it stands: give a map data set "
+            f"session.loader: a {type(dataset).__name__} cannot report its position: give a map data set "
             "(with __getitem__ and __len__), or one with state_dict and load_state_dict, or a function "
-            "(dp_rank, dp) that makes one; of a DataLoader give its data set"
+            "(dp_rank, dp) that makes one; if you have a DataLoader, give its data set"
         )
     return StateLoader(streams, dataset, batch, options)
 
@@ -95,12 +97,12 @@ class Loader(Taking):
         """Take one micro-batch, which is consumed from now on. Raises SessionError."""
         state = self._state
         if self._batches is None or course != self._course or state.step != step:
-            raise SessionError(f"these micro-batches are those of step {step}: take them in that step")
+            raise SessionError(f"these micro-batches belong to step {step}: take them in that step")
         with PreservedGenerators():  # without workers, the data set draws random numbers here
             fetched = next(self._batches)
         state.check_interrupted()
         if fetched.tag != (tag := Tag(course.generation, step, state.data_step, part)):
-            raise SessionError(f"the DataLoader gave {fetched.tag} for {tag}")
+            raise SessionError(f"the DataLoader returned {fetched.tag} instead of {tag}")
         order, share = course.order, course.share
         if not part:
             self._streams.attempt(order.global_batch, fetched.share)

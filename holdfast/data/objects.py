@@ -49,9 +49,9 @@ def begin(thing: Any, functions: Functions, now: Callable[[], bytes]) -> bytes |
     if (known.functions, known.called) != (functions, functions.called):
         if now() not in (known.state, known.left):
             raise SessionError(
-                f"session.loader: this {type(thing).__name__} was read in another elastic function, and "
-                "stands neither where it was given nor where that has left it: a process that joins later "
-                "cannot come to that. Give a function (dp_rank, dp) that makes one for each elastic function"
+                f"session.loader: this {type(thing).__name__} was read in another elastic function and moved "
+                "since, so a process that joins later cannot bring it to the same position. Give a "
+                "function (dp_rank, dp) that makes one for each elastic function"
             )
         known.functions, known.called = functions, functions.called
     return known.state

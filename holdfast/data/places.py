@@ -43,8 +43,8 @@ class StreamPositions:
         held = states[found]
         if held is None:
             raise SessionError(
-                f"the iterable stream with seed {seed} was consumed before step {step}, and where it stood "
-                "there is not kept any more: go on from a checkpoint (run the same command again)"
+                f"the iterable stream with seed {seed} was consumed before step {step}, and its position at "
+                "that step is no longer kept: continue from a checkpoint (run the same command again)"
             )
         return found, held
 

@@ -97,14 +97,14 @@ class Sampler(torch.utils.data.Sampler[list[int]]):
         state = self._streams.state
         if not state.entry.inside:
             raise SessionError(
-                "session.sampler: iterate its DataLoader inside of the function under @session.elastic"
+                "session.sampler: iterate over its DataLoader inside of the function under @session.elastic"
             )
         found = course(self._streams, self._sizes, self._micro, _NAME)
         if found.parts > 1 and self._sizes[1] % (state.layout.dp * found.parts):
             raise SessionError(
                 f"session.sampler: micro-batches of {contract.shown(self._sizes)} are not equally large on "
-                f"{state.layout.dp} replicas, and a DataLoader of your own does not say which one is being "
-                "computed: use session.loader, which weighs them"
+                f"{state.layout.dp} replicas, and your own DataLoader cannot tell which one is being "
+                "computed: use session.loader, which weights them"
             )
         return _Drawing(self._streams, found)
 
@@ -128,8 +128,8 @@ class _Drawing:
     def __next__(self) -> list[int]:
         if self._stale():
             raise SessionError(
-                "this iterator belongs to a generation that was left, or to data before batches were left "
-                "out: take a new one, with iter(loader), in the function under @session.elastic"
+                "this iterator belongs to an earlier generation, or was made before batches were left out: "
+                "make a new one with iter(loader) in the function under @session.elastic"
             )
         step, _, part, indices, _ = next(self._batches)
         self._steps = step + (part + 1 == self._course.parts)
@@ -157,7 +157,7 @@ class _Drawing:
             raise SessionError(
                 f"step {state.step} has not taken its {self._course.parts} batches from a DataLoader over "
                 f"session.sampler({contract.shown(self._course.order.sizes)}): take them in every step, or "
-                "let go of the iterator"
+                "drop the iterator"
             )
 
     def leave(self) -> None:

@@ -39,8 +39,8 @@ class StateLoader(Taking):
         self._collate = options.pop("collate_fn", None) or default_collate
         if options:
             raise SessionError(
-                f"session.loader: {', '.join(sorted(options))} cannot be had for an iterable data set; give "
-                "torchdata's StatefulDataLoader, or a function (dp_rank, dp) that makes one, for workers"
+                f"session.loader: an iterable data set does not support {', '.join(sorted(options))}; "
+                "for workers, give torchdata's StatefulDataLoader, or a function (dp_rank, dp) that makes one"
             )
         super().__init__(streams)
         self._given, self._seed = source, batch.seed
@@ -108,7 +108,7 @@ class StateLoader(Taking):
             raise SessionError(
                 f"the state of step {self._state.step} was trained with global_batch={held.global_batch}, "
                 f"seed={self._seed}; this script asks for global_batch={self._global_batch}: resume with the "
-                'old value, or go on from there with Session(data_change="continue")'
+                'old value, or continue from there with Session(data_change="continue")'
             )
 
     def _placed(self, states: Sequence[bytes], dp: int) -> Sequence[bytes]:
@@ -120,11 +120,11 @@ class StateLoader(Taking):
         if deal is None:
             raise SessionError(
                 f"session.loader: a {type(self._source).__name__} was read by {len(states)} replicas and has "
-                f"no redistribute(states, old_dp, new_dp) that makes states for {dp}: give it one"
+                f"no method redistribute(states, old_dp, new_dp) that makes states for {dp}: add one"
             )
         dealt = deal([decode(state) for state in states], len(states), dp)
         if len(dealt) != dp:
-            raise SessionError(f"redistribute gave {len(dealt)} states for {dp} replicas")
+            raise SessionError(f"redistribute returned {len(dealt)} states for {dp} replicas")
         return [encode(state) for state in dealt]
 
     # ------------------------------------------------------------------ a step's part
@@ -148,8 +148,9 @@ class StateLoader(Taking):
         if sizes != {loader.batch_size} or not loader.drop_last:
             raise SessionError(
                 f"session.loader: rank {self._state.rank} computes batches of {sorted(sizes)} samples; the "
-                f"{type(loader).__name__} makes them of {loader.batch_size}, drop_last={loader.drop_last}: "
-                "give it that batch_size (one for all: choose global_batch and micro so) and drop_last=True"
+                f"{type(loader).__name__} makes batches of {loader.batch_size}, "
+                f"drop_last={loader.drop_last}: give it that batch_size, with global_batch and micro that "
+                "make all equal, and drop_last=True"
             )
 
     def _agree(self, state: bytes, *, drawn: bool) -> StreamPosition | None:
@@ -166,8 +167,8 @@ class StateLoader(Taking):
             place = coordinates.Coordinates(rank, world, at.tp, at.pp, at.cp).dp_rank
             if found.setdefault(place, given) != given:
                 raise SessionError(
-                    f"session.loader: rank {rank} and others of replica {place} read the same data and stand "
-                    "at different places: have the data set go by dp_rank, not by rank"
+                    f"session.loader: rank {rank} and other ranks of replica {place} must read the same "
+                    "data, but are at different positions: let the data set depend on dp_rank, not on rank"
                 )
         return StreamPosition(self._global_batch, tuple(found[place] for place in range(at.dp)))
 
@@ -226,7 +227,7 @@ def encode(state: Any) -> bytes:
         tree = typed.encode(_plain(state), leaf, "state")
         return json.dumps({"tree": tree, "tensors": typed.encode(tensors)}, separators=(",", ":")).encode()
     except typed.TypedDataError as error:
-        raise SessionError(f"session.loader: where the data set stands cannot be kept: {error}") from error
+        raise SessionError(f"session.loader: the position of the data set cannot be kept: {error}") from error
 
 
 def decode(data: bytes) -> Any:
@@ -260,7 +261,7 @@ def refuse(name: str, thing: Any) -> None:
     kinds = (DataLoader, torch.utils.data.IterableDataset, torch.utils.data.Sampler)
     if isinstance(thing, kinds):
         raise SessionError(
-            f"track({name}=...): a {type(thing).__name__} says where one rank stands in its data, and a "
-            "replacement would get rank 0's place: give it (or its data set) to session.loader(dataset, "
-            "global_batch), which keeps a place for each replica, or track it with per_rank=True"
+            f"track({name}=...): a {type(thing).__name__} holds the position of one rank in its data, and a "
+            "replacement would get that of rank 0: give it (or its data set) to session.loader(dataset, "
+            "global_batch), which keeps a position for each replica, or track it with per_rank=True"
         )

@@ -85,9 +85,9 @@ class SampleStreams:
         count, given = self._given.setdefault(sizes, (parts, set()))
         if part in given or count != parts:
             raise SessionError(
-                f"sample_indices({contract.shown(sizes)}) was asked twice in step {self.state.step}, and "
-                "would give the same samples again: use the first result again, give micro=(i, count) "
-                "for the i-th of count micro-batches, or another seed for other samples"
+                f"sample_indices({contract.shown(sizes)}) was called twice in step {self.state.step}, and "
+                "would return the same samples again: reuse the first result, give micro=(i, count) for "
+                "the i-th of count micro-batches, or another seed for other samples"
             )
         given.add(part)
         return len(given) == 1
@@ -106,7 +106,7 @@ class SampleStreams:
         order = known.at(batch) if known is not None else SampleOrder.new(*sizes)
         if order.sizes != sizes:
             self._check_change(order.sizes, sizes, claimed.get(seed), caller)
-            told = "step %d: the data goes on with %s instead of %s, after %d samples"
+            told = "step %d: the data continues with %s instead of %s, after %d samples"
             log.warning(
                 told, state.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
             )
@@ -154,13 +154,13 @@ class SampleStreams:
         was, now = contract.shown((old[0], old[1], old[2])), contract.shown((new[0], new[1], new[2]))
         if claimed is not None and claimed != new[0]:
             raise SessionError(
-                f"{caller}({now}): seed {new[2]} stands for {was} in this training: "
+                f"{caller}({now}): seed {new[2]} is used for {was} already: "
                 "give each data set a seed of its own"
             )
         raise SessionError(
             f"the state of step {self.state.step} was trained with {was}; this script asks for {now}, "
             "which would repeat and skip samples: resume with the old values, give another data set a seed "
-            'of its own, or go on by samples consumed with Session(data_change="continue")'
+            'of its own, or continue after the samples consumed so far with Session(data_change="continue")'
         )
 
     # ------------------------------------------------------------------ what a step consumes
@@ -315,7 +315,7 @@ class SampleStreams:
                 continue
             if not self.goes_on:
                 raise SessionError(contract.lost(counted, batch, resume.step))
-            log.warning("step %d: batch %d of the data comes as batch %d", resume.step, counted, batch)
+            log.warning("step %d: batch %d of the data is used as batch %d", resume.step, counted, batch)
             stream.renumber(counted, batch)
 
 

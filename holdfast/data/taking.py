@@ -60,13 +60,13 @@ class Taking:
         state = self._state
         if not self._streams.running:
             raise SessionError(
-                "session.loader: a batch belongs to a step, and none runs: "
+                "session.loader: a batch belongs to a step, and no step is running: write "
                 "for step, batch in zip(session.steps(n), loader), the steps first"
             )
         if self._taken is not None:
             raise SessionError(
-                f"session.loader: step {state.step} has taken its batch already: one per step; micro= "
-                "makes several micro-batches of it"
+                f"session.loader: step {state.step} has taken its batch already, and there is one per step; "
+                "micro= splits it into several micro-batches"
             )
         state.check_interrupted()
 

@@ -80,11 +80,12 @@ class Weighting:
         self._passed = True
         if len(self._asked) > 1:
             raise SessionError(
-                f"samples of the weights {sorted(self._asked)} were asked for before this backward pass, and "
-                "session.ddp weighs all of a pass alike: the shares of several data sets, or of several "
-                "micro-batches, are not equally large. Call backward for each before the next is asked for, "
-                "or choose global batches that the replicas divide, or give session.ddp(model, "
-                "weighted=False), and multiply each loss with session.loss_weight as it is behind its samples"
+                f"samples with the weights {sorted(self._asked)} were taken before this backward pass, but "
+                "session.ddp gives one weight to a whole pass: the shares of several data sets, or of "
+                "several micro-batches, are not equally large. Call backward for each before taking the "
+                "next, or choose global batches that are multiples of the number of replicas, or use "
+                "session.ddp(model, weighted=False) and multiply each loss with session.loss_weight, read "
+                "after taking its samples"
             )
         if self.weight == 1.0:
             return None

@@ -104,7 +104,7 @@ def load_into(
         if tuple(tensor.shape) != stored.shape or tensor.dtype != held.properties.dtype:
             raise RestoreError(
                 f"{name}: checkpoint {manifest.id} has {stored.dtype} {stored.shape}, this script "
-                f"{tensor.dtype} {tuple(tensor.shape)}: another model?"
+                f"{tensor.dtype} {tuple(tensor.shape)}; is it another model?"
             )
         for item in create_read_items_for_chunk_list(name, held, _create_chunk_list(tensor)):
             local = find_tensor_shard(tensor, item.dest_index).detach()

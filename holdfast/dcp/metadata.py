@@ -49,7 +49,7 @@ def region(tensor: Global, item: ReadItem, target: torch.Tensor) -> Region:
     """The part of a tensor that a read item asks for, with its target. Raises ValueError on a misfit."""
     if target.shape != item.lengths:
         raise ValueError(
-            f"{item.dest_index.fqn}: a target of {tuple(target.shape)} for {tuple(item.lengths)}"
+            f"{item.dest_index.fqn}: the target has shape {tuple(target.shape)}, not {tuple(item.lengths)}"
         )
     return Region(_box(tensor, item), tuple(item.storage_offsets), target)
 

@@ -123,11 +123,13 @@ class PartWriter:
             data = portion.item.tensor_data
             assert data is not None
             if not isinstance(tensor, torch.Tensor):
-                raise SessionError(f"{portion.item.index.fqn}: the planner gave a {type(tensor).__name__}")
+                raise SessionError(
+                    f"{portion.item.index.fqn}: the planner returned a {type(tensor).__name__}, not a tensor"
+                )
             if tensor.dtype != data.properties.dtype or tensor.shape != data.chunk.sizes:
                 raise SessionError(
                     f"{portion.item.index.fqn}: planned as {data.properties.dtype} "
-                    f"{tuple(data.chunk.sizes)}, the planner gave {tensor.dtype} {tuple(tensor.shape)}"
+                    f"{tuple(data.chunk.sizes)}, the planner returned {tensor.dtype} {tuple(tensor.shape)}"
                 )
             if not tensor.dim():
                 return tensor
@@ -172,8 +174,8 @@ def _object(planner: SavePlanner, portion: Portion) -> Any:
     name, lookup = portion.item.index.fqn, getattr(planner, "lookup_object", None)
     if lookup is None:
         raise SessionError(
-            f"{name} is no tensor and {type(planner).__name__} has no lookup_object: derive the planner from "
-            "DefaultSavePlanner"
+            f"{name} is not a tensor, and {type(planner).__name__} has no lookup_object: derive the planner "
+            "from DefaultSavePlanner"
         )
     return lookup(portion.item.index)
 
@@ -184,5 +186,5 @@ def _paths(planner_data: Any) -> dict[str, whole.Path]:
     if isinstance(planner_data, dict) and all(isinstance(path, tuple) for path in planner_data.values()):
         return planner_data
     raise SessionError(
-        "the planner adds data of its own to the plan, which is not kept: save it in the state dict"
+        "the planner adds its own data to the plan, which is not saved: put it in the state dict"
     )

@@ -98,8 +98,8 @@ class HoldfastReader(StorageReader):
         found = sorted({str(plan.storage_data) for plan in plans})
         if len(found) > 1:
             raise CheckpointRefused(
-                f"job {self.job}: ranks found {' and '.join(found)} to be the newest checkpoint, one was "
-                "published meanwhile: load again, or name one"
+                f"job {self.job}: ranks disagree on the newest checkpoint ({' and '.join(found)}), because "
+                "one was published meanwhile: load again, or name one"
             )
         return plans
 
@@ -137,7 +137,7 @@ def newest(store: Store, job: str) -> Manifest:
         try:
             return load.read_manifest(store, job, found.id)
         except (CheckpointCorrupt, CheckpointRefused) as error:
-            log.warning("passed over: %s", error)
+            log.warning("skipped an unusable checkpoint: %s", error)
             passed.append(str(error))
     seen = f": {'; '.join(passed)}" if passed else ""
     raise CheckpointRefused(f"job {job} has no checkpoint to load at {store.url}{seen}")

@@ -157,7 +157,7 @@ class HoldfastStager(AsyncStager):
             if waited > self._wait_s and len(self._arenas) >= self._most:
                 raise AwayError(
                     f"stage: {self._most} earlier saves still read their copies after {self._wait_s:.0f} s; "
-                    "wait for the result of the one before, and let go of futures that failed"
+                    "wait for the result of the previous save, and drop futures that failed"
                 )
             time.sleep(_POLL_S)
 
@@ -265,7 +265,7 @@ def _allocate(nbytes: int) -> int:
         os.close(descriptor)
         mend = "; free memory, or raise the container's limit" if error.errno in _FULL else ""
         raise ArenaError(
-            f"no {nbytes} bytes of memory to stage the state in: {error.strerror}{mend}"
+            f"cannot allocate {nbytes} bytes of memory to stage the state in: {error.strerror}{mend}"
         ) from error
     return descriptor
 

@@ -69,7 +69,7 @@ class HoldfastWriter(StorageWriter):
     ) -> None:
         super().__init__()
         if kind not in KINDS:
-            raise SessionError(f"kind {kind!r}: full or incremental")
+            raise SessionError(f"kind {kind!r} must be full or incremental")
         names.manifests(job)  # raises NameRefused for an unusable name
         self.url, self.job, self.kind, self.base, self.codec = url, job, kind, base, codec
         self.checkpoint_id = names.checkpoint_id(step, generation) if step >= 0 else ""
@@ -98,7 +98,8 @@ class HoldfastWriter(StorageWriter):
         """Called by torch on every rank."""
         if not kwargs.get("use_collectives", True):
             raise SessionError(
-                "use_collectives=False: a checkpoint is sealed by one rank for all; leave it at True"
+                "use_collectives=False is not supported, because one rank finishes the checkpoint for all: "
+                "leave it True"
             )
         if not self.checkpoint_id:
             raise SessionError("no step: give HoldfastWriter(step=...) or dcp.save(checkpoint_id='<step>')")
@@ -118,7 +119,7 @@ class HoldfastWriter(StorageWriter):
             return plans
         if not all(fresh):
             raise SessionError(
-                "the state has changed on some ranks while enable_plan_caching holds the plans of the "
+                "the state has changed on some ranks only, and enable_plan_caching reuses the plans of the "
                 "others: make the planner without it"
             )
         assigned = dcp_plan.assign(plans)
@@ -230,4 +231,4 @@ def _check_complete(metadata: Metadata, found: whole.Whole, checkpoint: str) -> 
         else:
             there = name in found.tensors and found.tensors[name].shape == tuple(planned.size)
         if not there:
-            raise CheckpointRefused(f"checkpoint {checkpoint}: {name} was planned, and no rank has saved it")
+            raise CheckpointRefused(f"checkpoint {checkpoint}: {name} was planned, but no rank has saved it")

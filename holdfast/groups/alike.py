@@ -29,8 +29,8 @@ def check(store: Store, world_size: int) -> None:
     count = store.add(_KEY, 0)
     if count != world_size:
         raise SessionError(
-            f"ranks of two versions of Holdfast are in one job: {count} of {world_size} are of this one "
-            f"(holdfast {__version__}, ranks' words {RANKS_SPEAK}). Nothing was exchanged. Give all nodes of "
-            "the job one version (of trainers' pods, replace all at once), and submit it again under its "
-            "name: it goes on from its newest checkpoint"
+            f"ranks of two versions of Holdfast are in one job: {count} of {world_size} run this one "
+            f"(holdfast {__version__}, protocol {RANKS_SPEAK}). Nothing was exchanged. Install one version "
+            "on all nodes of the job (replace all trainers' pods at once), and submit it again under its "
+            "name: it continues from its newest checkpoint"
         )

@@ -77,7 +77,7 @@ class _Operation:
     def fail(self) -> None:
         """It will not end in time: its waiter gets an error that names CollectiveFailed."""
         self._groups += distributed_c10d._world.pg_map
-        self._outcome.set_result(CollectiveFailed("a collective did not end when its group was broken"))
+        self._outcome.set_result(CollectiveFailed("a collective did not end although its group is broken"))
 
 
 def _unwrap(outcome: torch.futures.Future[Any]) -> Any:

@@ -85,7 +85,7 @@ def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
 def take_header(route: Route, header_bytes: int) -> bytes:
     """Receive the header, as a taker or as a rank that only stands by in a broadcast. Raises RestoreError."""
     if not 0 < header_bytes <= _HEADER_MAX:
-        raise RestoreError(f"rank {route.source} announced a header of {header_bytes} bytes")
+        raise RestoreError(f"rank {route.source} announced an impossible header of {header_bytes} bytes")
     header = bytearray(header_bytes)
     host = torch.frombuffer(header, dtype=torch.uint8)
     raw = host.to(route.device)
@@ -99,7 +99,7 @@ def read(header: bytes, giver: str, data_bytes: int = 1 << 62) -> tuple[tuple[la
     try:
         return layout.decode(header, data_bytes)
     except layout.SlotLayoutError as error:
-        raise RestoreError(f"{giver} gave a header that is none: {error}") from error
+        raise RestoreError(f"{giver} gave a malformed header: {error}") from error
 
 
 def take(route: Route, header_bytes: int, tracked: TrackedState) -> None:

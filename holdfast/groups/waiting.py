@@ -90,14 +90,14 @@ class Waits:
                     raise
             if broken and not work.is_completed():
                 _Pending(work)
-                raise CollectiveFailed("a collective did not end when its group was broken")
+                raise CollectiveFailed("a collective did not end although its group is broken")
             broken = self._broken()
 
     def _between_two(self, work: dist.Work) -> Any:
         pending, broken = _Pending(work), False
         while not pending.over(_LOOK_S):
             if broken:
-                raise CollectiveFailed("a transfer did not end when its group was broken")
+                raise CollectiveFailed("a transfer did not end although its group is broken")
             broken = self._broken()
         return pending.result()
 

@@ -237,7 +237,7 @@ class AgentClient:
         while self._outbox:
             unsent += encode(self._outbox.popleft().encode())
         if len(unsent) > _BACKLOG_BYTES:
-            raise ConnectionError("the agent does not read")
+            raise ConnectionError("the agent does not read its messages")
         now = time.monotonic()
         if now < next_beat:
             return next_beat

@@ -322,7 +322,7 @@ class Arena:
         if words[_STATE] not in _STATES or words[_HEADER] < 0 or words[_DATA] < 0:
             raise ArenaError(f"{self.path} is damaged: slot {index} says {words}")
         if align(words[_DATA], HEADER_ALIGN_BYTES) + words[_HEADER] > self.slot_bytes:
-            raise ArenaError(f"{self.path} is damaged: slot {index} claims more bytes than it has")
+            raise ArenaError(f"{self.path} is damaged: slot {index} claims to use more bytes than it has")
         state, step, generation, header, data, pins, sequence, _ = words
         return SlotView(self, index, SlotState(state), step, generation, header, data, pins, sequence)
 
@@ -369,7 +369,7 @@ def _checked_map(target: Path, descriptor: int) -> mmap.mmap:
     head = os.pread(descriptor, 32, 0)
     words = memoryview(head).cast("q").tolist() if len(head) == 32 else []
     if words[:1] != [_MAGIC]:
-        raise ArenaError(f"{target} is no arena of Holdfast")
+        raise ArenaError(f"{target} is not an arena of Holdfast")
     if words[1] != _VERSION:
         raise ArenaError(f"{target} is an arena of version {words[1]}, this Holdfast reads {_VERSION}")
     slot_bytes, slots = words[2], words[3]

@@ -117,7 +117,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of "host:port". Raises FormationError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise FormationError(f"{address!r:.80} is no host:port")
+        raise FormationError(f"{address!r:.80} is not host:port")
     return host.strip("[]"), int(port)
 
 
@@ -144,7 +144,7 @@ def _resume(body: dict[str, Any], world_size: int) -> Resume:
 
 def _window(entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict):
-        raise FormationError("a window of skipped data that is no object")
+        raise FormationError("a window of skipped data is not an object")
     first, end = _integer(entry, "first"), _integer(entry, "end")
     if first >= end:
         raise FormationError(f"data from batch {first} to {end} cannot be skipped")
@@ -153,7 +153,7 @@ def _window(entry: Any) -> tuple[int, int]:
 
 def _source(entry: Any, world_size: int) -> Source:
     if not isinstance(entry, dict):
-        raise FormationError("a source that is no object")
+        raise FormationError("a source is not an object")
     source = Source(
         _text(entry, "shard"),
         _integer(entry, "share") if "share" in entry else 0,
@@ -163,15 +163,15 @@ def _source(entry: Any, world_size: int) -> Source:
         _text(entry, "arena", ""),
     )
     if source.rank >= world_size or source.tier not in _TIERS:
-        raise FormationError(f"no source: rank {source.rank}, tier {source.tier!r:.80}")
+        raise FormationError(f"not a valid source: rank {source.rank}, tier {source.tier!r:.80}")
     if not source.share < source.shares <= _SHARES_MAX:
-        raise FormationError(f"no source: share {source.share} of {source.shares}")
+        raise FormationError(f"not a valid source: share {source.share} of {source.shares}")
     return source
 
 
 def _seat(entry: Any, index: int) -> RankPlace:
     if not isinstance(entry, dict):
-        raise FormationError(f"seat {index} is no object")
+        raise FormationError(f"seat {index} is not an object")
     seat = RankPlace(
         _integer(entry, "rank"), _text(entry, "member"), _text(entry, "node"), _integer(entry, "local_rank")
     )
@@ -183,14 +183,14 @@ def _seat(entry: Any, index: int) -> RankPlace:
 def _record(body: Any, key: str) -> dict[str, Any]:
     value = body.get(key)
     if not isinstance(value, dict):
-        raise FormationError(f"{key} is no object")
+        raise FormationError(f"{key} is not an object")
     return value
 
 
 def _list(body: dict[str, Any], key: str) -> list[Any]:
     value = body.get(key)
     if not isinstance(value, list):
-        raise FormationError(f"{key} is no list")
+        raise FormationError(f"{key} is not a list")
     return value
 
 

@@ -65,7 +65,7 @@ def _parse(body: bytes, spelled: bool) -> Message:
             text = json.dumps(message, ensure_ascii=False)
             message = json.loads(_HALF.sub(lambda half: f"\\\\u{ord(half[0]):04x}", text))
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"a frame is no JSON: {error}") from error
+        raise FrameError(f"a frame is not JSON: {error}") from error
     if not isinstance(message, dict):
-        raise FrameError("a frame is no JSON object")
+        raise FrameError("a frame is not a JSON object")
     return message

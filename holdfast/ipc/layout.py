@@ -73,7 +73,7 @@ def share_range(data_bytes: int, share: int, shares: int) -> tuple[int, int]:
 
     Shares are consecutive ranges of whole pages. Together they are all bytes, each once."""
     if not 0 <= share < shares:
-        raise SlotLayoutError(f"there is no share {share} of {shares}")
+        raise SlotLayoutError(f"share {share} of {shares} does not exist")
     pages = -(-data_bytes // PAGE_BYTES)
     start, end = pages * share // shares * PAGE_BYTES, pages * (share + 1) // shares * PAGE_BYTES
     return min(start, data_bytes), min(end, data_bytes)
@@ -117,7 +117,9 @@ def shard(header: bytes) -> str:
 def check_shard(word: Any) -> str:
     """Return the argument if it is a shard id. Raises LayoutError."""
     if not isinstance(word, str) or not _SHARD.fullmatch(word):
-        raise SlotLayoutError(f"{word!r:.80} names no shard: letters, digits, '.', '_', '-', 64 at most")
+        raise SlotLayoutError(
+            f"{word!r:.80} is not a shard id: use letters, digits, '.', '_', '-', at most 64"
+        )
     return word
 
 
@@ -145,13 +147,13 @@ def _parse(header: bytes) -> dict[str, Any]:
     try:
         content = json.loads(header)
     except (ValueError, RecursionError) as error:
-        raise SlotLayoutError(f"the slot's header is no JSON: {error}") from error
+        raise SlotLayoutError(f"the slot's header is not JSON: {error}") from error
     if (
         not isinstance(content, dict)
         or "state" not in content
         or not isinstance(content.get("tensors"), list)
     ):
-        raise SlotLayoutError("the slot's header has no list of tensors and no state")
+        raise SlotLayoutError("the slot's header has no list of tensors or no state")
     return content
 
 
@@ -183,7 +185,7 @@ def _global(
             f"tensor {name!r} has no usable place in a larger one: {whole!r:.80}, {offset!r:.80}"
         )
     if any(at + size > all_ for at, size, all_ in zip(offset, shape, whole, strict=True)):
-        raise SlotLayoutError(f"tensor {name!r} of shape {shape} at {offset} lies outside of {whole}")
+        raise SlotLayoutError(f"tensor {name!r} of shape {shape} at {offset} is outside of {whole}")
     return tuple(whole), tuple(offset)
 
 

@@ -62,9 +62,9 @@ class ProgressMarks:
     def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
         """Declare what is done within. Raises SessionError for an unknown name or an impossible time."""
         if name not in DECLARED:
-            raise SessionError(f"phase: {name!r:.80} is none of {', '.join(DECLARED)}")
+            raise SessionError(f"phase: {name!r:.80} must be one of {', '.join(DECLARED)}")
         if timeout_s is not None and not 0 < timeout_s < 1e9:
-            raise SessionError(f"phase: timeout_s {timeout_s!r:.80} is no number of seconds above 0")
+            raise SessionError(f"phase: timeout_s must be a number of seconds above 0, not {timeout_s!r:.80}")
         before, limit_ns = self._activity, self._limit_ns
         self._set(_CODE[name], round((timeout_s or 0.0) * 1e9))
         try:

@@ -83,7 +83,7 @@ def locked(descriptor: int, path: Path) -> Iterator[None]:
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not _try_lock(descriptor):
         if time.monotonic() > deadline:
-            raise ArenaError(f"{path} is locked by a process that does not go on")
+            raise ArenaError(f"{path} is locked by a process that does not continue")
         time.sleep(_LOCK_POLL_S)
     try:
         yield
@@ -107,7 +107,7 @@ def _free_bytes(folder: Path) -> int:
 def _refusal(draft: Path, needed: int, error: OSError) -> str:
     folder = draft.parent
     if not folder.is_dir():
-        return f"no arena at {draft}: {folder} is no folder; name another with --shm-dir"
+        return f"no arena at {draft}: {folder} is not a folder; name another with --shm-dir"
     message = f"no arena of {needed} bytes at {draft}: {error.strerror or error}"
     if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
         return message

@@ -68,10 +68,10 @@ def ask(pid: int) -> str:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         if "\nState:\tT" in status:
-            return "it is stopped, and tells nothing"
+            return "it is stopped, so it cannot report its stacks"
         caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
         if not int(caught.split()[1], 16) >> (SIGNAL - 1) & 1:
-            return "it does not tell its Python stacks"
+            return "it does not report its Python stacks"
         os.kill(pid, SIGNAL)
     except (OSError, StopIteration, ValueError) as error:
         return f"it cannot be asked: {error}"

@@ -84,7 +84,7 @@ class Launcher:
         made = path.lstat()
         self._zygote.start()
         self._start_orphan_clock()
-        log.info("launcher %s serves %s", self.id, path)
+        log.info("launcher %s listens at %s", self.id, path)
         await self._done.wait()
         removal.made(path, made)
         server.close()
@@ -97,7 +97,7 @@ class Launcher:
         try:
             await self._converse(reader, writer)
         except (FrameError, ConnectionError, PermissionError) as error:
-            log.warning("a connection ends: %s", error)
+            log.warning("a connection is closed: %s", error)
         finally:
             del self._connections[task]
             if self._agent is writer:
@@ -114,7 +114,9 @@ class Launcher:
                     _check_version(message, writer)
                     self._adopt(writer)
                 if self._agent is not writer:
-                    raise FrameError("the agent must attach first, and a newer one has its place")
+                    raise FrameError(
+                        "an agent must attach before it sends anything, and a newer agent replaces it"
+                    )
                 await self._handle(message)
 
     def _adopt(self, writer: asyncio.StreamWriter) -> None:
@@ -127,7 +129,7 @@ class Launcher:
     async def _handle(self, message: Message) -> None:
         handler = self._ops.get(str(message.get("op")))
         if handler is None:
-            log.warning("an unknown op is dropped: %.80r", message.get("op"))
+            log.warning("an unknown message is dropped: op %.80r", message.get("op"))
             return
         try:
             with logs.bound(message.get("incident")):
@@ -284,7 +286,7 @@ class Launcher:
         self._orphaned = loop.call_later(self._orphan_timeout_s, self._orphan)
 
     def _orphan(self) -> None:
-        log.warning("no agent for %s s: the members end", self._orphan_timeout_s)
+        log.warning("no agent for %s s: all members are ended", self._orphan_timeout_s)
         self.errand.code = self.errand.code or ORPHANED
         self._done.set()
 
@@ -343,7 +345,7 @@ def _check_peer(writer: asyncio.StreamWriter) -> None:
     peer: Any = writer.get_extra_info("socket")
     _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid not in (os.getuid(), 0):
-        raise PermissionError(f"user {uid} is not ours")
+        raise PermissionError(f"user {uid} may not connect")
 
 
 def _prepare(run_dir: Path) -> int:
@@ -356,7 +358,7 @@ def _prepare(run_dir: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.exit(f"a launcher serves {run_dir} already: give another --run-dir")
+        sys.exit(f"another launcher uses {run_dir}: give another --run-dir")
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor

@@ -39,7 +39,7 @@ def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when `parent` ends. Raises OrphanedError if it has ended."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        raise OrphanedError(f"process {parent} is gone")
+        raise OrphanedError(f"the parent process {parent} has ended")
 
 
 def await_parent(parent: int, timeout_s: float = 10.0) -> None:
@@ -47,7 +47,7 @@ def await_parent(parent: int, timeout_s: float = 10.0) -> None:
     deadline = time.monotonic() + timeout_s
     while os.getppid() != parent:
         if time.monotonic() > deadline:
-            raise OrphanedError(f"process {parent} did not adopt us within {timeout_s} s")
+            raise OrphanedError(f"process {parent} did not become this process's parent within {timeout_s} s")
         time.sleep(0.0005)
     die_with_parent(parent)
 

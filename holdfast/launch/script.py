@@ -170,7 +170,7 @@ def _execute(order: RunOrder) -> None:
 def _run_file(script: str, main: types.ModuleType) -> None:
     path = os.path.abspath(script)
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"the script {script} is not there (looked for {path})")
+        raise FileNotFoundError(f"the script {script} does not exist (looked for {path})")
     folder = os.path.dirname(os.path.realpath(path))
     sys.path.insert(0, folder)
     imports.yield_to(folder)
@@ -253,7 +253,7 @@ def _words(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as trouble:  # a user's __str__ may raise anything
-        return f"(its words cannot be had: {type(trouble).__name__})"
+        return f"(its message cannot be read: {type(trouble).__name__})"
 
 
 def exec_program(order: RunOrder) -> None:

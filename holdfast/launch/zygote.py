@@ -143,7 +143,7 @@ class Zygote:
     def _too_long(self, pid: int) -> None:
         """Stop an import for which members wait. `ended` refuses all modules of this lesson."""
         if self._taking and pid == self.pid:
-            log.warning("importing %s takes too long: not preloaded", ", ".join(sorted(self._taking)))
+            log.warning("importing %s takes too long: it is not preloaded", ", ".join(sorted(self._taking)))
             self._replace()
 
     def _taught(self, spoilt: str) -> None:
@@ -195,7 +195,7 @@ class Zygote:
         try:
             self.start()
         except OSError as error:  # no process or descriptor is free now
-            log.error("the zygote cannot be started, and is tried again: %s", error)
+            log.error("the zygote cannot be started, trying again: %s", error)
             self._start_in(_RESTART_PAUSE_S)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class AfterStep:
             raise SessionError("after_step: call it before the function under @session.elastic is entered")
         if not callable(callback):
             raise SessionError(
-                f"after_step: {callback!r:.80} cannot be called: give a function of the step's number"
+                f"after_step: {callback!r:.80} is not callable: give a function that takes the step's number"
             )
         self._callbacks.append(callback)
 
@@ -47,8 +47,8 @@ class AfterStep:
             if changed := self._state.guard.changed(before):
                 name = getattr(callback, "__qualname__", repr(callback))
                 raise SessionError(
-                    f"after_step: {name} changes {changed}, which is tracked: a callback may run again for a "
-                    "step, so move what trains into the step's body"
+                    f"after_step: {name} changes {changed}, which is tracked. A callback may run twice for a "
+                    "step: move code that changes tracked state into the body of the step"
                 )
         self._done = step
 

@@ -63,8 +63,8 @@ def _postpone(state: RankState) -> None:
         state.owed_snapshots += 1
         if state.owed_snapshots == _OWED_TOLD:
             log.warning(
-                "no snapshot for %d steps: gradients are left for the next step at each boundary. If they "
-                "are not meant to count there, clear them with zero_grad() when the optimizer has stepped",
+                "no snapshot for %d steps: each step leaves gradients for the next one. If that is not "
+                "intended, clear them with zero_grad() after the optimizer's step",
                 every * (_OWED_TOLD - 1),
             )
 

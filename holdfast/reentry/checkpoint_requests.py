@@ -49,8 +49,8 @@ class CheckpointHandle:
         Raises SessionError inside the step that asked: the checkpoint is made when that step is complete."""
         if not self.request and not self.outcome:
             raise SessionError(
-                "the checkpoint is made when the step that asked for it is complete: wait after that, or ask "
-                "for it between steps"
+                "the checkpoint is made after the step that asked for it: wait after that step, or ask for "
+                "the checkpoint between steps"
             )
         agent = self._agent
         if agent is not None and not self.outcome:
@@ -69,7 +69,7 @@ class CheckpointHandle:
         """Take the agent's answer. Runs in the agent client's thread."""
         outcome, reason = answer.outcome, answer.reason
         if outcome not in _OUTCOMES:
-            outcome, reason = "failed", f"the agent says {outcome!r:.80}, which is no outcome: {reason}"
+            outcome, reason = "failed", f"the agent reports the unknown outcome {outcome!r:.80}: {reason}"
         self.resolve(outcome, reason, answer.checkpoint)
 
 

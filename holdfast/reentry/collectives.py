@@ -51,8 +51,8 @@ class CollectiveProof:
             return
         if not self._prove() and not _left_in_order(state):
             raise CollectiveFailed(
-                f"connection closed: the group broke in step {state.completed}, and not every collective "
-                f"of it is known to have succeeded: {what} is not counted"
+                f"connection closed: the group broke in step {state.completed}, and some of its "
+                f"collectives may have failed: {what} is not counted"
             )
 
     def _prove(self) -> bool:

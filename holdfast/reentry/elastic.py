@@ -56,10 +56,10 @@ def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
         if state.entry.inside:
-            raise SessionError("an elastic function cannot be entered from within one")
+            raise SessionError("an elastic function cannot be called from within another one")
         state.environment.check_entry()
         if state.closed:
-            raise SessionError(f"{function.__name__}: this Session is over: {state.closed}")
+            raise SessionError(f"{function.__name__}: this Session is closed: {state.closed}")
         agent, name = state.agent, function.__qualname__
         run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
         return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
@@ -106,7 +106,7 @@ class _Loop:
             except BaseException as error:
                 misuse.explain(error)
                 if not self._recoverable(error):
-                    known.thrown = f"{type(error).__name__} has left {self._name}"
+                    known.thrown = f"{type(error).__name__} was raised in {self._name}"
                     raise
                 meeting.clear(error)
                 self._leave(error)
@@ -222,7 +222,7 @@ class _Loop:
 
     def _end(self, complete: Complete) -> None:
         """End with the job. A process without a result (a spare, or any rank of a failed job) exits here."""
-        self._runtime.requests.end("the job has ended, and nothing was said of the checkpoint")
+        self._runtime.requests.end("the job has ended without an answer about the checkpoint")
         self._state.groups.dissolve()
         self._state.phase = "finished"
         if not complete.ok:
@@ -290,7 +290,7 @@ class _Loop:
         state.entry.timing = (formed - begun, now - formed, now)
         told = (formation.number, formation.rank, state.completed)
         recovery_log.tell(
-            agent, logging.INFO, "in generation %d as rank %d: the state of step %d is in place", *told
+            agent, logging.INFO, "in generation %d as rank %d: the state of step %d is restored", *told
         )
         agent.say(said.Running(formation.number, state.completed))
         state.phase = "running"
@@ -314,7 +314,7 @@ class _Loop:
             ports = stepping.put_in_place(self._runtime, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
             self._agent.say(said.RestoreFailed(formation.number, str(error)[:2000]))
-            recovery_log.tell(self._agent, logging.ERROR, "state could not be put in place: %s", error)
+            recovery_log.tell(self._agent, logging.ERROR, "the state could not be restored: %s", error)
             self._agent.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
         state.clean.step, state.clean.generation = resume.step, formation.number

@@ -60,7 +60,7 @@ def leave(runtime: Runtime, agent: AgentClient, name: str) -> None:
     """Leave the function and its groups: all ranks have finished, and the final state is safe."""
     state = runtime.state
     known = state.functions
-    runtime.requests.end("the training is over, and nothing was said of the checkpoint")
+    runtime.requests.end("the training has ended without an answer about the checkpoint")
     state.groups.dissolve()
     agent.forget("finished")
     known.leave(name, state.completed)

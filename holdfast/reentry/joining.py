@@ -92,7 +92,7 @@ def same_value(state: RankState, result: Any) -> Agreed:
     if state.world_size > 1:
         rows = gather_numbers(row, carrier(state.backend, state.device), state.world_size)
     if not refused and any(each[1] != digest for each in rows):
-        value, refused = None, "it differed by rank, so that none of the values is that of all"
+        value, refused = None, "it differed between ranks"
     return Agreed(any(each[0] for each in rows), value, refused, any(each[2] for each in rows))
 
 
@@ -109,8 +109,8 @@ class Absent:
         """Refuse the use of the module, unless the session itself looks at it."""
         if not _looking:
             raise SessionError(
-                f"{self._name} has not the state that {self._function} left: this process joined the job "
-                "later, and takes its state in the elastic function that runs. Do what needs the trained "
+                f"{self._name} does not have the state that {self._function} left: this process joined the "
+                "job later and gets its state in the elastic function that is running. Use the trained "
                 "model within an elastic function, or only `if not session.catching_up`"
             )
 

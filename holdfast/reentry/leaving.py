@@ -45,7 +45,7 @@ def _keep(state: RankState) -> KeptState | None:
     try:
         return state.snapshots.keep(state.clean.step)
     except StateError as error:  # without the objects, what `state_dict` hides is lost
-        log.warning("the state of step %d is given up: %r", state.clean.step, error)
+        log.warning("the state of step %d is lost, it cannot be kept: %r", state.clean.step, error)
         state.clean.step = -1
         return None
 

@@ -27,8 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _TWICE = "initialize the default process group twice"
 _NO_GROUP = (
-    "a default process group stands that the session has not made: remove "
-    "torch.distributed.init_process_group(...) from the script; session.elastic makes one in each generation"
+    "the script made a default process group: remove torch.distributed.init_process_group(...) from it; "
+    "session.elastic makes one in each generation"
 )
 _begun: list[bool] = []  # not empty once this process has called an elastic function
 _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
@@ -64,8 +64,8 @@ class MisuseChecks:
             result = function()
             if not self.used:
                 raise SessionError(
-                    f"{name}: it has returned, and session.steps(...) was never used in it: loop over "
-                    "`for step in session.steps(total):`, or call session.restore() where it does not train"
+                    f"{name}: it has returned without using session.steps(...): loop over "
+                    "`for step in session.steps(total):`, or call session.restore() if it does not train"
                 )
             return result
 
@@ -107,8 +107,8 @@ class MisuseChecks:
         elif not _within(state):
             kind = type(optimizer).__name__
             raise SessionError(
-                f"step {state.completed}: an {kind} that is not tracked steps parameters of the tracked "
-                f"{name!r}: its state would be lost with a rank; add it to session.track(optimizer=...)"
+                f"step {state.completed}: an {kind} that is not tracked updates parameters of the tracked "
+                f"{name!r}: its state would be lost when a rank dies; add it to session.track(optimizer=...)"
             )
 
 
@@ -138,8 +138,8 @@ def check_inside(state: RankState, what: str) -> None:
     """Raise SessionError outside the elastic function."""
     if not state.entry.inside:
         raise SessionError(
-            f"{what}: call it in the function under @session.elastic: outside of it there is no group, and "
-            "no state would be kept"
+            f"{what}: call it in the function under @session.elastic: outside of it there is no process "
+            "group, and no state would be kept"
         )
 
 
@@ -148,8 +148,8 @@ def check_kept(state: RankState) -> None:
     name, parameter = state.tracked.homeless()
     if parameter is not None:
         raise SessionError(
-            f"the tracked {name!r} steps a parameter of shape {tuple(parameter.shape)} that no tracked "
-            "object holds: it would be lost with a rank. Track its module, as in session.track(model=...)"
+            f"the tracked {name!r} updates a parameter of shape {tuple(parameter.shape)} that no tracked "
+            "object has: it would be lost when a rank dies. Track its module, as in session.track(model=...)"
         )
 
 
@@ -158,8 +158,8 @@ def check_wraps(state: RankState) -> None:
     under_agent = state.agent is not None
     if not state.entry.inside and (under_agent or (state.world_size > 1 and not dist.is_initialized())):
         raise SessionError(
-            "ddp: call it in the function under @session.elastic, which makes the process group anew in each "
-            "generation: here the ranks would train apart from each other"
+            "ddp: call it in the function under @session.elastic, which makes a new process group in each "
+            "generation: here each rank would train on its own"
         )
 
 
@@ -175,7 +175,7 @@ def check_begun() -> None:
     owners = [state.agent.owner for state in _connected if state.agent is not None]
     if os.getpid() in owners and not _begun:
         raise SessionError(
-            "the script has ended, and no function under @session.elastic was called: call it, as in train()"
+            "the script has ended, but no function under @session.elastic was called: call it, as in train()"
         )
 
 

@@ -35,10 +35,10 @@ def _make_way() -> None:
             continue
         if other.state.entry.inside:
             raise SessionError(
-                "Session: another one is in its elastic function: one session at a time; use that one, or "
-                "make this one when its function has returned"
+                "Session: another Session is in its elastic function, and only one can be used at a time: "
+                "use that one, or make this one after its function has returned"
             )
-        other.state.closed = "the script has made another Session since: one at a time"
+        other.state.closed = "the script has made another Session since, and only one can be used at a time"
         close(other)
 
 
@@ -62,8 +62,8 @@ def _connect(runtime: Runtime) -> None:
 def close(runtime: Runtime) -> None:
     """Release everything that a session holds."""
     state = runtime.state
-    state.closed = state.closed or "it was closed"
-    runtime.requests.end("the session was closed")
+    state.closed = state.closed or "session.close() was called"
+    runtime.requests.end("the session has been closed")
     if state.functions.joined is None:  # else a generation waits for this process's next session
         state.groups.dissolve()
     runtime.mistakes.close()

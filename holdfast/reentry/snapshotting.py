@@ -47,7 +47,7 @@ def _say_tracked(state: RankState, agent: AgentClient) -> None:
     try:
         needs = state.snapshots.needs()
     except StateError as error:
-        log.warning("no room is asked for snapshots: %s", error)
+        log.warning("no snapshots are taken, the tracked state cannot be read: %s", error)
         return
     state.announced_shard = state.shard_id
     agent.say(Tracked(needs, state.shard_id), keep=True)
@@ -86,7 +86,7 @@ def first(state: RankState, agent: AgentClient) -> None:
 def snapshot(state: RankState, agent: AgentClient) -> Skip | None:
     """Take a snapshot now. Returns None, or why there is none: a failing arena never ends the training."""
     if state.numeric_anomaly:
-        return Skip(SkipKind.ANOMALY, "the numbers are at fault: nothing of this state is kept")
+        return Skip(SkipKind.ANOMALY, "a numeric anomaly was found: no snapshot is taken of this state")
     skip = _attach(state, agent)
     if skip is not None:
         return skip
@@ -111,7 +111,7 @@ def _attach(state: RankState, agent: AgentClient) -> Skip | None:
     """Use the arena that the agent named last. Returns None, or why there is none."""
     arena = agent.orders.arena
     if arena is None:
-        return Skip(SkipKind.NO_ARENA, "no shared memory yet")
+        return Skip(SkipKind.NO_ARENA, "the agent has not provided shared memory yet")
     if isinstance(arena, ArenaFailed):
         return Skip(SkipKind.REFUSED, arena.reason)
     if agent.arena_taken is not arena:

@@ -92,11 +92,11 @@ def _refuse_apart(rows: list[list[int]]) -> None:
     places = [_place(row[0], row[1], known if row[2] == _UNASKED else row[2]) for row in rows]
     other = next((rank for rank, place in enumerate(places) if place != places[0]), 0)
     if other:
-        told = ", ".join(f"rank {rank} has left it {places[rank]}" for rank in (0, other))
+        told = ", ".join(f"rank {rank} left it {places[rank]}" for rank in (0, other))
         raise SessionError(
-            f"the ranks have left the loop over steps at different places: {told}. Leave it in the same step "
-            "on all ranks, and on one side of the optimizer: decide with what is equal on all of them "
-            "(session.step, a loss that was reduced)"
+            f"the ranks left the loop over steps at different places: {told}. Leave it in the same step on "
+            "all ranks, and either before or after the optimizer on all: decide by a value that is equal on "
+            "all ranks (session.step, a reduced loss)"
         )
 
 

@@ -133,7 +133,9 @@ def current(
     plan = SnapshotPlan(tracked)
     header = plan.header(random, functions)
     if header is None:
-        raise SessionError("the tracked state changes its tensors while it is read: stop the other thread")
+        raise SessionError(
+            "the tracked tensors change while they are read: stop the thread that changes them"
+        )
     return plan, header
 
 

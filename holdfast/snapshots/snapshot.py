@@ -54,13 +54,13 @@ class KeptState:
         """Restore these objects from it. Raises RestoreError."""
         if tuple(tensor._version for tensor in self.tensors) != self.versions:
             raise RestoreError(
-                "tracked tensors were written to after the generation had ended: build what is tracked "
-                "inside of the elastic function anew in it, or track it before"
+                "tracked tensors were changed after their generation had ended: build the objects inside of "
+                "the elastic function if track(...) is called there; else build and track them before it"
             )
         try:
             entries, plain = layout.decode(self.header, 1 << 62)
         except layout.SlotLayoutError as error:
-            raise RestoreError(f"the state that was kept has no usable header: {error}") from error
+            raise RestoreError(f"the header of the kept state cannot be read: {error}") from error
         tracked.adopt(entries, plain, list(self.tensors))
 
 
@@ -96,7 +96,7 @@ class SnapshotWriter:
         except Exception as error:  # a user's state_dict may raise anything
             self._plan = None
             known = isinstance(error, SessionError)
-            raise StateError(str(error) if known else f"the state cannot be had: {error!r}") from error
+            raise StateError(str(error) if known else f"the state cannot be read: {error!r}") from error
         return self._plan.tensors, self._header
 
     def plan(self) -> plan.SnapshotPlan:
@@ -138,12 +138,12 @@ class SnapshotWriter:
 
         `released_step`, `void_step`: see `Arena.begin`. Raises StateError, ArenaError."""
         if self._arena is None:
-            return Skip(SkipKind.NO_ARENA, "no shared memory yet")
+            return Skip(SkipKind.NO_ARENA, "the agent has not provided shared memory yet")
         tensors, header = self.look()
         assert self._plan is not None
         data_bytes = self._plan.data_bytes
         if align(data_bytes, HEADER_ALIGN_BYTES) + len(header) > self._arena.slot_bytes:
-            return Skip(SkipKind.OUTGROWN, "the state has outgrown the slot")
+            return Skip(SkipKind.OUTGROWN, "the state has grown too large for its slot")
         writer = self._arena.begin(step, generation, released_step=released_step, void_step=void_step)
         if isinstance(writer, Skip):
             return writer

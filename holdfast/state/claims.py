@@ -23,15 +23,15 @@ class Claim:
     def of(cls, per_rank: Any, shard: Any, from_rank_0: Any) -> Claim:
         """The claim of one call of `track`. Raises SessionError for arguments that exclude each other."""
         if type(per_rank) is not bool or type(from_rank_0) is not bool:
-            raise SessionError("track: per_rank and from_rank_0 are True or False, not names of objects")
+            raise SessionError("track: per_rank and from_rank_0 must be True or False, not names of objects")
         if not isinstance(shard, str) or (shard and not _NAME.fullmatch(shard)):
             raise SessionError(
-                f"track: shard={shard!r:.80} will not do as a name: letters, digits, . _ : / - (64 at most)"
+                f"track: shard={shard!r:.80} is not a valid name: use letters, digits, . _ : / - (at most 64)"
             )
         if per_rank and shard:
             raise SessionError(
-                f"track: per_rank=True and shard={shard!r} exclude each other: the first is each rank's own, "
-                "the second the same on all ranks that give the name"
+                f"track: per_rank=True and shard={shard!r} exclude each other: with the first, every rank "
+                "has its own state; with the second, all ranks that give the name have the same"
             )
         return cls(per_rank, shard, from_rank_0)
 

@@ -100,15 +100,15 @@ class Functions:
         """Count a call of a function by this process. Returns its index, from 0. Raises SessionError."""
         if self.thrown:
             raise SessionError(
-                f"{name}: {self.thrown}, and the script went on: what other ranks do then is not known. "
-                "Catch it within the elastic function, and return a value that says what happened"
+                f"{name}: {self.thrown}, and the script continued after it: other ranks may not have. Catch "
+                "the exception within the elastic function, and return a value that says what happened"
             )
         number = self.called
         if self.over(number) and self.finished[number].name != name:
             raise SessionError(
-                f"this process joined the job later, and calls {name} as elastic function {number + 1}, "
-                f"where the other ranks had called {self.finished[number].name}: have all ranks call the "
-                "same ones, in the same order"
+                f"this process joined the job later and calls {name} as elastic function {number + 1}, but "
+                f"the other ranks called {self.finished[number].name}: all ranks must call the same elastic "
+                "functions in the same order"
             )
         self.called += 1
         return number
@@ -126,9 +126,9 @@ class Functions:
         done = self.finished[number]
         if done.refused:
             raise SessionError(
-                f"{done.name} is over, and this process, which joined the job later, needs what it returned: "
-                f"{done.refused}. Have it return plain data (numbers, strings, bytes, None, lists, tuples "
-                "and dicts of them, equal on all ranks), and track what holds tensors"
+                f"{done.name} has ended, and this process, which joined the job later, cannot get what it "
+                f"returned: {done.refused}. Return plain data (numbers, strings, bytes, None, lists, tuples "
+                "and dicts of them, equal on all ranks), and track objects that hold tensors"
             )
         return typed.decode(done.value)
 
@@ -185,8 +185,8 @@ def parse(text: str) -> list[FinishedFunction]:
         if all(type(each.end) is int and type(each.steps) is int for each in found):
             return found
     except (TypeError, ValueError) as error:
-        raise RestoreError(f"what the state says of finished functions cannot be read: {error}") from error
-    raise RestoreError("what the state says of finished functions is no list of them")
+        raise RestoreError(f"the state's list of finished functions cannot be read: {error}") from error
+    raise RestoreError("the state's list of finished functions is malformed")
 
 
 def kept(value: Any) -> tuple[Any, str]:

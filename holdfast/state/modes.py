@@ -32,7 +32,7 @@ def apply(module: torch.nn.Module, found: Any, path: str) -> None:
     still, frozen = set(found["eval"]), set(found["frozen"])
     parts, parameters = dict(module.named_modules()), dict(module.named_parameters())
     if lost := [*(still - parts.keys()), *(frozen - parameters.keys())]:
-        raise RestoreError(f"the state speaks of {path}.{sorted(lost)[0]}, which this model has not")
+        raise RestoreError(f"the state has {path}.{sorted(lost)[0]}, which this model does not have")
     for name, part in parts.items():
         part.training = name not in still
     for name, parameter in parameters.items():
@@ -93,11 +93,12 @@ def regroup(
     wanted, held = set(_flat(given)), set(_flat(mine))
     if lost := sorted(wanted - own.keys()):
         raise RestoreError(
-            f"{path}: the state has {lost[0]} in a group, which no tracked module has: another model?"
+            f"{path}: the state has {lost[0]} in a parameter group, but no tracked module has it; "
+            "is it another model?"
         )
     kept = {id(own[name]) for name in wanted}
     if new := sorted(name for name in held if id(own[name]) not in kept):
-        raise RestoreError(f"{path}: the state has no {new[0]} in any group, this script's optimizer has it")
+        raise RestoreError(f"{path}: this optimizer has {new[0]}, which no group of the state has")
     groups = optimizer.param_groups
     del groups[len(given) :]
     for at, chosen in enumerate(given):
@@ -110,13 +111,13 @@ def _check_alike(given: Labels, mine: Labels, path: str) -> None:
     """Check that groups match if some parameters have no names: then only their order identifies them."""
     if list(map(len, given)) != list(map(len, mine)):
         raise RestoreError(
-            f"{path}: the state's groups hold {list(map(len, given))} parameters, this optimizer's "
-            f"{list(map(len, mine))}, and not all of them have names: track the modules that they belong to"
+            f"{path}: the state's parameter groups have {list(map(len, given))} parameters, this optimizer's "
+            f"{list(map(len, mine))}, and some have no name: track the modules that they belong to"
         )
     for theirs, name in zip(_flat(given), _flat(mine), strict=True):
         if theirs is not None and name is not None and theirs != name:
             raise RestoreError(
-                f"{path}: the state has {theirs} where this optimizer has {name}: another order?"
+                f"{path}: the state has {theirs} where this optimizer has {name}; is their order different?"
             )
 
 

@@ -46,7 +46,7 @@ def place(tensor: Any, path: str) -> Place | None:
 def like(part: torch.Tensor, model: Any, path: str) -> torch.Tensor:
     """A DTensor with this local part, laid out like `model`. Raises RestoreError if their shapes differ."""
     if part.shape != model.to_local().shape:
-        raise RestoreError(f"{path}: a shard of {tuple(part.shape)} beside a parameter of another shape")
+        raise RestoreError(f"{path}: its shard has shape {tuple(part.shape)}, the parameter another")
     made: torch.Tensor = type(model).from_local(
         part.to(model.to_local().device),
         model.device_mesh,

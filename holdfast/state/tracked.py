@@ -54,13 +54,13 @@ class TrackedState:
     def add(self, name: str, thing: Any, claim: Claim = REPLICATED) -> None:
         """Track an object. Raises SessionError if its state cannot be read or kept."""
         if "." in name or not name:
-            raise SessionError(f"track: {name!r} will not do as a name: letters, digits and _")
+            raise SessionError(f"track: {name!r} is not a valid name: use letters, digits and _")
         if not isinstance(thing, torch.Generator) and not (
             callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
         ):
             raise SessionError(
                 f"track({name}=...): {type(thing).__name__} has no state_dict and load_state_dict; "
-                "give it both or track what holds its state"
+                "give it both, or track the object that holds its state"
             )
         wrapped.check(name, thing)
         _check_keepable(name, thing)
@@ -168,7 +168,7 @@ class TrackedState:
         if not isinstance(trees, dict) or trees.keys() != self.objects.keys():
             theirs = sorted(trees) if isinstance(trees, dict) else trees
             raise RestoreError(
-                f"the state holds {theirs}, this script tracks {sorted(self.objects)}: track the same objects"
+                f"the state has {theirs}, this script tracks {sorted(self.objects)}: track the same objects"
             )
 
 
@@ -217,7 +217,9 @@ class _Filling:
         given: list[torch.Tensor] = []
         walk({key: tree[key] for key in ("state", "rest")}, name, names, given)
         if strict and (more := [path for path in names if path not in self._mine]):
-            raise RestoreError(f"the state has {more[0]}, which this script's {name} has not: another model?")
+            raise RestoreError(
+                f"the state has {more[0]}, which this script's {name} does not have; is it another model?"
+            )
         theirs = dict(zip(names, given, strict=True))
         for path, (target, _) in self._mine.items():
             if path.partition(".")[0] != name or path in self._targets:
@@ -227,7 +229,7 @@ class _Filling:
             source = self._sources.get(id(theirs.get(path)))
             if source is None or source.shape != target.shape or source.dtype != target.dtype:
                 raise RestoreError(
-                    f"the state has no {path} of {tuple(target.shape)} {target.dtype}: another model?"
+                    f"the state has no {path} of {tuple(target.shape)} {target.dtype}; is it another model?"
                 )
             if live(theirs[path]).data_ptr() != target.data_ptr():
                 self._put(path, target, source)
@@ -274,7 +276,7 @@ def _load(thing: Any, given: Any, name: str) -> None:
     try:
         thing.load_state_dict(given)
     except (RuntimeError, LookupError, TypeError, ValueError) as error:
-        raise RestoreError(f"{name} does not take its state back: {error}") from error
+        raise RestoreError(f"{name} cannot load its state: {error}") from error
 
 
 def _apply_optimizer(
@@ -294,7 +296,7 @@ def _apply_optimizer(
         return
     groups = state["param_groups"]
     if [len(group["params"]) for group in groups] != [len(g["params"]) for g in optimizer.param_groups]:
-        raise RestoreError(f"{name}: the state has other parameter groups: another model or optimizer?")
+        raise RestoreError(f"{name}: the state has other parameter groups; is it another model or optimizer?")
     parameters = list(parameters_of(optimizer))
     for group, given in zip(optimizer.param_groups, groups, strict=True):
         group.update({key: value for key, value in given.items() if key != "params"})
@@ -354,5 +356,5 @@ def dtype_of(name: str) -> torch.dtype:
     """The torch dtype of this name in a header. Raises RestoreError."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise RestoreError(f"this torch knows no dtype {name!r:.80}")
+        raise RestoreError(f"this version of torch does not have the dtype {name!r:.80}")
     return dtype

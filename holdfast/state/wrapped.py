@@ -29,7 +29,7 @@ def check(name: str, thing: Any) -> None:
     if found:
         raise SessionError(
             f"track({name}=...): the flat parameters of FSDP1 (FullyShardedDataParallel) cannot be kept: "
-            "they differ by rank and its state_dict gives copies; use fully_shard (FSDP2) in its place"
+            "they differ by rank and its state_dict gives copies; use fully_shard (FSDP2) instead"
         )
 
 

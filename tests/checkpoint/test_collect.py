@@ -148,7 +148,7 @@ def test_while_a_manifest_cannot_be_read_no_chunk_goes(saved: Store, root: Path)
 
 
 def test_removed_and_kept_at_once_is_refused(saved: Store) -> None:
-    with pytest.raises(CheckpointError, match="10-1 are to be both removed and kept"):
+    with pytest.raises(CheckpointError, match="10-1 are listed both as to be removed and as to be kept"):
         collect.plan(saved, JOB, ["10-1"], ["10-1"], [], now_s=0)
 
 

@@ -145,7 +145,7 @@ def put_tensor(name: str, value: Any) -> Callable[[dict[str, Any]], object]:
         (put("schema", 1), r"schema 1, .*read it with that version"),
         (put("schema", None), "schema None"),
         (put("job", "other"), "belongs to job 'other', not to 'job'"),
-        (put("id", "11-1"), "is of checkpoint '11-1'"),
+        (put("id", "11-1"), "belongs to checkpoint '11-1'"),
     ],
 )
 def test_whole_but_not_for_us_is_refused_by_name(
@@ -217,5 +217,5 @@ def test_a_manifest_moved_to_another_job_or_id_is_refused(store: Store, saved: P
     store.put("jobs/job/manifests/11-1.json", saved.manifest)
     with pytest.raises(CheckpointRefused, match="belongs to job 'job', not to 'other'"):
         read_manifest(store, "other", "10-1")
-    with pytest.raises(CheckpointRefused, match="is of checkpoint '10-1'"):
+    with pytest.raises(CheckpointRefused, match="belongs to checkpoint '10-1'"):
         read_manifest(store, JOB, "11-1")

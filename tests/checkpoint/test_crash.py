@@ -120,7 +120,7 @@ with arena_for(arena, SMALL) as arena:
         try:
             save(Store.open(url), snapshot(arena, step, seed=seed))
         except (CheckpointCorrupt, CheckpointRefused) as error:
-            assert "the commit record says" in str(error) or "is published already" in str(error), error
+            assert "the commit record says" in str(error) or "is already published" in str(error), error
             continue
         print(step, flush=True)
 """

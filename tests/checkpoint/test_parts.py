@@ -118,15 +118,15 @@ def test_parallel_load_brings_each_byte_once(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda parts: parts[:3], "comes without share 3"),
-        (lambda parts: parts[1:], "comes without share 0"),
-        (lambda parts: [parts[0], parts[2], parts[3]], "comes without share 1"),
-        (lambda parts: [*parts, parts[2]], "share 2 of 4 of shard all: is there twice"),
+        (lambda parts: parts[:3], "lacks share 3"),
+        (lambda parts: parts[1:], "lacks share 0"),
+        (lambda parts: [parts[0], parts[2], parts[3]], "lacks share 1"),
+        (lambda parts: [*parts, parts[2]], "share 2 of 4 of shard all: appears twice"),
         (lambda parts: [*parts[:3], replace(parts[2], share=3)], "is share 2 of 4 of shard all, not share 3"),
         (lambda parts: [*parts[:3], replace(parts[3], shares=5)], "not share 3 of 5"),
-        (lambda _: [], "a checkpoint of no parts"),
+        (lambda _: [], "the checkpoint has no parts"),
         (lambda parts: [*parts[:3], replace(parts[3], digest="a" * 64)], f"part {'a' * 64}: is missing"),
-        (lambda parts: [*parts[:3], replace(parts[3], digest="../x")], "no blake3 digest"),
+        (lambda parts: [*parts[:3], replace(parts[3], digest="../x")], "not a blake3 digest"),
     ],
 )
 def test_parts_that_do_not_cover_the_state_are_refused(
@@ -154,8 +154,8 @@ def test_parts_of_unequal_layout_are_refused(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"kind": "incremental", "base": "5-1"}, "its parts are of"),
-        ({"versions": ((0, 10), (1, 10))}, r"parts of ranks \[2, 3\], which its versions do not name"),
+        ({"kind": "incremental", "base": "5-1"}, "its parts belong to"),
+        ({"versions": ((0, 10), (1, 10))}, r"parts of ranks \[2, 3\], which are not in its list of versions"),
         ({"versions": ((0, 10), (1, 10), (2, 9), (3, 10))}, "rank 2 is at step 9, not at 10"),
         ({"job": "other"}, "is missing"),
         ({"step": 11, "checkpoint": "11-1", "base": "11-1"}, "is at step 10|is missing"),
@@ -256,7 +256,7 @@ def test_shards_of_a_larger_state(store: Store, shm: Path) -> None:
     [
         ({"global_shape": [8]}, "no usable place"),
         ({"global_offset": [0, 0]}, "no usable place"),
-        ({"global_shape": [8, 10], "global_offset": [5, 0]}, "lies outside"),
+        ({"global_shape": [8, 10], "global_offset": [5, 0]}, "is outside"),
         ({"global_shape": [8, 10, 1], "global_offset": [0, 0, 0]}, "no usable place"),
         ({"global_shape": [8, -10], "global_offset": [0, 0]}, "no usable place"),
         ({"global_shape": "ab", "global_offset": [0, 0]}, "no usable place"),

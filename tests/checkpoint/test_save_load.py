@@ -275,14 +275,14 @@ def test_a_shard_that_is_not_there_is_refused(store: Store, arena: Arena) -> Non
     [
         ({"step": 11}, "not the id of step 11"),
         ({"checkpoint": "11-1"}, "not the id"),
-        ({"kind": "incremental"}, "does not go with base"),
-        ({"base": "5-1"}, "does not go with base"),
+        ({"kind": "incremental"}, "does not fit base"),
+        ({"base": "5-1"}, "does not fit base"),
         ({"kind": "weird"}, "'weird'"),
         ({"codec": "lzma"}, "codec 'lzma' is unknown; known: none, zstd, auto"),
         ({"versions": [(0, 10), (1, 9)]}, "rank 1 is at step 9, not at 10"),
         ({"shard": "r3"}, "the slot holds shard all, not r3"),
-        ({"share": 2, "shares": 2}, "no share 2 of 2"),
-        ({"base": "../../x", "kind": "incremental"}, "is no id"),
+        ({"share": 2, "shares": 2}, "share 2 of 2 does not exist"),
+        ({"base": "../../x", "kind": "incremental"}, "is not a checkpoint id"),
         ({"job": "../x"}, "job name"),
     ],
 )
@@ -307,11 +307,11 @@ def test_told_to_stop_it_stops_and_goes_on_later(store: Store, arena: Arena, shm
     stop = threading.Event()
     stop.set()
     slot = snapshot(arena, 10, seed=1)
-    with pytest.raises(CheckpointError, match="told to stop while it was saved"):
+    with pytest.raises(CheckpointError, match="stopped on request while it was saved"):
         save(store, slot, stop=stop)
     save(store, slot)
     with arena_for(shm / "b", SMALL) as other:
-        with pytest.raises(CheckpointError, match="told to stop while it was loaded"):
+        with pytest.raises(CheckpointError, match="stopped on request while it was loaded"):
             load(store, other, job=JOB, checkpoint="10-1", stop=stop)
         assert other.newest() is None
         assert load(store, other, job=JOB, checkpoint="10-1") == 10

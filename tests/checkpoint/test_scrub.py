@@ -89,7 +89,7 @@ def test_what_nobody_has_is_named(store: Store, folder: Path, manifest: Manifest
 def test_told_to_stop(store: Store, manifest: Manifest) -> None:
     stop = threading.Event()
     stop.set()
-    with pytest.raises(CheckpointError, match="told to stop while it was scrubbed"):
+    with pytest.raises(CheckpointError, match="stopped on request while it was scrubbed"):
         scrub(store, manifest, stop=stop)
 
 

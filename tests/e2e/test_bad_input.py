@@ -53,7 +53,7 @@ def no_etcd() -> Iterator[int]:
         ("--ledger", "cannot be created: File exists"),
         ("--shm-dir", "is not a folder: name one in memory"),
         ("--state-dir", "give another with --state-dir"),
-        ("--storage", "a file stands where a folder is needed"),
+        ("--storage", "a file is where a folder is needed"),
     ],
 )
 def test_a_file_where_a_folder_is_needed(

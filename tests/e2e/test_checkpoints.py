@@ -87,7 +87,7 @@ def test_a_node_lost_with_its_memory_comes_back_from_its_partners() -> None:
         told = [one["incident"] for one in run.journal("IncidentChanged")]
         (incident,) = [one for one in told if one["outcome"] == "recovered"]
         assert incident["lost_steps"] <= 10
-        stored = [one["generation"] for one in run.journal("Store") if one["generation"]]  # always whole
+        stored = [one["generation"] for one in run.journal("StoreJob") if one["generation"]]  # always whole
         resume = stored[-1]["resume"]
         assert resume["tier"] == "peer", resume
         assert {source["tier"] for source in resume["sources"] or [resume]} <= {"peer", "memory", "donor"}
@@ -107,7 +107,7 @@ def test_a_node_lost_while_the_coordinator_is_away_comes_back_from_its_partners(
         lose(run, "n1")
         kill([coordinator])
         assert run.end(110) == 0, run.output
-        stored = [one["generation"] for one in run.journal("Store") if one["generation"]]
+        stored = [one["generation"] for one in run.journal("StoreJob") if one["generation"]]
         resume = stored[-1]["resume"]
         assert resume["tier"] == "peer" and 5 <= resume["step"] <= seen, resume
         assert "hashes to is known from those who keep it" in resume["reason"], resume

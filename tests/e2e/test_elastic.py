@@ -68,7 +68,7 @@ def world(run: Run, size: int, after: int = 0) -> int:
 
 def formed(run: Run) -> dict[int, list[dict[str, Any]]]:
     """The seats of every generation that etcd took."""
-    stores = [body["generation"] for body in run.journal("Store") if body.get("generation")]
+    stores = [body["generation"] for body in run.journal("StoreJob") if body.get("generation")]
     return {each["number"]: each["seats"] for each in stores if each["store"]}
 
 

@@ -174,7 +174,7 @@ def finetune():
     trained(session, model, optimizer, 6, "second")
 finetune()
 """,
-        "pretrain is over, and this process, which joined the job later, needs what it returned",
+        "pretrain has ended, and this process, which joined the job later, cannot get what it returned",
         "Parameter cannot be kept",
     ),
     "saved": (
@@ -191,7 +191,7 @@ def finetune():
     trained(session, model, optimizer, 6, "second")
 finetune()
 """,
-        "model has not the state that pretrain left: this process joined the job later",
+        "model does not have the state that pretrain left: this process joined the job later",
         "if not session.catching_up",
     ),
     "caught": (
@@ -208,8 +208,8 @@ for _ in range(2):
     except ValueError:
         pass
 """,
-        "trial: ValueError has left trial, and the script went on",
-        "Catch it within the elastic function",
+        "trial: ValueError was raised in trial, and the script continued after it",
+        "Catch the exception within the elastic function",
     ),
     "apart": (
         "",
@@ -228,7 +228,7 @@ def pretrain():
             break
 pretrain()
 """,
-        "rank 0 has left it in step 4, before its optimizer, rank 1 has left it in step 4, after",
+        "rank 0 left it in step 4, before its optimizer, rank 1 left it in step 4, after",
         "Leave it in the same step on all ranks",
     ),
     "two": (
@@ -240,8 +240,8 @@ def train():
     pass
 train()
 """,
-        "train: this Session is over: the script has made another Session since",
-        "one at a time",
+        "train: this Session is closed: the script has made another Session since",
+        "only one can be used at a time",
     ),
 }
 

@@ -43,7 +43,7 @@ CASES = {
     ),
     "steps never used": (
         HEAD + TRACK + "@session.elastic\ndef train():\n    one(session.ddp(model), optimizer)\ntrain()\n",
-        "train: it has returned, and session.steps(...) was never used in it",
+        "train: it has returned without using session.steps(...)",
     ),
     "train never called": (
         HEAD + TRACK + TRAIN,
@@ -81,7 +81,7 @@ CASES = {
         + TRACK
         + TRAIN.replace("        one(ddp, optimizer)\n", "        one(ddp, other)\n")
         + "other = torch.optim.Adam(model.parameters())\ntrain()\n",
-        "step 0: an Adam that is not tracked steps parameters of the tracked 'model'",
+        "step 0: an Adam that is not tracked updates parameters of the tracked 'model'",
     ),
 }
 

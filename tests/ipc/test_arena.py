@@ -230,7 +230,7 @@ def test_more_than_any_machine_has_is_refused(shm: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(shm: Path) -> None:
-    with pytest.raises(ArenaError, match=r"no folder.*--shm-dir"):
+    with pytest.raises(ArenaError, match=r"not a folder.*--shm-dir"):
         Arena.create(shm / "none" / "a", 4096)
 
 

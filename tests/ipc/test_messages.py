@@ -132,7 +132,7 @@ HELLO = json.loads(FROM_RANK[0][1])
         ({"op": "beat", "step": True}, "beat: step must be an integer, not True"),
         ({"op": "beat", "step": -2}, "beat: step must be an integer, not -2"),
         ({"op": "beat", "step": 1 << 62}, "beat: step must be an integer"),
-        ({"op": "tracked", "bytes": 1, "shard": "a b"}, "shard 'a b' is no word of letters and digits"),
+        ({"op": "tracked", "bytes": 1, "shard": "a b"}, "shard 'a b' is not a shard id"),
         ({"op": "tracked", "bytes": 1, "shard": None}, "tracked: shard must be a string, not None"),
         (
             {"op": "ready", "generation": 1, "step": 1, "held_step": "x"},
@@ -148,10 +148,10 @@ HELLO = json.loads(FROM_RANK[0][1])
         ({"op": "raised", "exception": "E"}, "raised: message must be a string, not None"),
         ({"op": "report", "step": 1, "values": []}, "report: values must map names to numbers"),
         ({"op": "standing"}, "standing: groups must be a list"),
-        ({"op": "standing", "groups": [7]}, "standing: a group that is no object"),
+        ({"op": "standing", "groups": [7]}, "standing: a group is not an object"),
         (
             {"op": "fault", "generation": 1, "step": 1, "kind": "odd"},
-            "fault: kind 'odd' is none of nan, user",
+            "fault: kind 'odd' must be one of nan, user",
         ),
     ],
 )
@@ -165,10 +165,10 @@ def test_a_field_of_a_rank_that_is_impossible_is_named(frame: dict[str, Any], wo
     [
         (
             {"phase": "dancing"},
-            "hello: phase 'dancing' is none of starting, ready, forming, running, finished",
+            "hello: phase 'dancing' must be one of starting, ready, forming, running, finished",
         ),
-        ({"phase": []}, r"hello: phase \[\] is none of"),
-        ({"store": "x" * 301}, "hello: store of 301 characters is no host:port"),
+        ({"phase": []}, r"hello: phase \[\] must be one of"),
+        ({"store": "x" * 301}, "hello: store of 301 characters is not host:port"),
         ({"store": 7}, "hello: store must be a string, not 7"),
         ({"held_generation": None}, "hello: held_generation must be an integer, not None"),
         ({"ended_step": "9"}, "hello: ended_step must be an integer, not '9'"),

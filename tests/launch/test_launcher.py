@@ -107,7 +107,7 @@ def test_a_program_runs_and_a_missing_one_is_named(launcher: LauncherProcess, me
 def test_a_missing_script_is_named(launcher: LauncherProcess, member: str) -> None:
     launcher.run(member, "nowhere.py")
     assert launcher.client.until("exited", member=member)["code"] == 1
-    assert "nowhere.py is not there" in launcher.output(member)
+    assert "nowhere.py does not exist" in launcher.output(member)
 
 
 def test_variables_of_the_interpreter_are_honoured(launcher: LauncherProcess, member: str) -> None:

@@ -42,7 +42,7 @@ def test_trained_weights_are_not_given_as_step_0(zygote: Zygote) -> None:
     with Careless(zygote, SCRIPT, 2) as node:
         node.run(lambda: node.generation == 1 and node.seat(0).last("snapshot"))
         node.interrupt("a test")
-        assert "this process has trained since" in refusal(node)
+        assert "this process has trained on it since" in refusal(node)
         assert node.generation == 2
 
 
@@ -60,7 +60,7 @@ def test_half_of_another_state_is_not_given_as_step_0(zygote: Zygote) -> None:
         node.seat(0).said.clear()
         node.interrupt("a test")
         node.run(lambda: node.generation == 3)
-        assert "another state has begun to come into this process since" in refusal(node)
+        assert "an unfinished restore has overwritten it in this process" in refusal(node)
 
 
 def test_where_no_state_is_left_all_begin_in_new_processes(zygote: Zygote) -> None:

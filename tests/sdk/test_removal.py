@@ -51,7 +51,7 @@ def test_a_link_in_the_place_of_the_drafts_is_not_followed(folder: Path) -> None
     storage.mkdir()
     (storage / "holdfast-drafts").symlink_to(elsewhere)
     store = Store.open(f"file://{storage}")
-    with pytest.raises(StorageError, match="a link stands where drafts are written"):
+    with pytest.raises(StorageError, match="the folder for drafts is a link"):
         store.put(names.manifest("job", "1-1"), b"1")
     assert store.sweep(0) == 0
     assert os.listdir(elsewhere) == [draft.name]
@@ -64,7 +64,7 @@ def test_a_link_in_the_place_of_the_drafts_is_not_followed(folder: Path) -> None
 def test_a_storage_deletes_no_name_that_is_not_ours(folder: Path, url: str, name: str) -> None:
     store = Store.open(url.format(folder))
     store.put(name, b"precious")
-    with pytest.raises(StorageError, match="no name that Holdfast gives"):
+    with pytest.raises(StorageError, match="not a name that Holdfast gives"):
         store.delete(name)
     assert store.read(name, 100) == b"precious"
 
@@ -81,7 +81,7 @@ def test_nothing_is_deleted_through_a_link(folder: Path) -> None:
 
 def test_a_folder_with_files_of_others_is_not_claimed(tmp_path: Path) -> None:
     notes = aged(tmp_path / "notes.json")
-    with pytest.raises(removal.NotOursError, match=r"holds what is not Holdfast's: notes\.json"):
+    with pytest.raises(removal.NotOursError, match=r"holds files that Holdfast did not make: notes\.json"):
         removal.claim(tmp_path, KNOWN)
     for remove in (removal.file, removal.tree):
         with pytest.raises(removal.NotOursError):
@@ -109,7 +109,7 @@ def test_a_mark_that_somebody_else_made_is_none(tmp_path: Path, kind: str) -> No
     {"folder": mark.mkdir, "link": lambda: mark.symlink_to(ours / removal.MARK)}.get(
         kind, lambda: mark.write_text("mine")
     )()
-    with pytest.raises(removal.NotOursError, match="not Holdfast's"):
+    with pytest.raises(removal.NotOursError, match=r"did not make: \.holdfast"):
         removal.claim(target)
     with pytest.raises(removal.NotOursError):
         removal.tree(target)
@@ -128,7 +128,7 @@ def test_a_claimed_folder_goes_with_all_in_it_and_no_link_is_followed(tmp_path: 
     removal.tree(ours / "empty")
     link = tmp_path / "link"
     link.symlink_to(ours)
-    with pytest.raises(removal.NotOursError, match="no folder of its own"):
+    with pytest.raises(removal.NotOursError, match="not a folder"):
         removal.tree(link)
     removal.claim(ours, re.compile("below|link"))
     removal.tree(ours)
@@ -140,7 +140,7 @@ def test_only_what_we_wrote_is_taken_back(tmp_path: Path) -> None:
     ours.write_bytes(b"ours")
     removal.written(notes, b"ours")
     removal.written(ours, b"ours")
-    with pytest.raises(removal.NotOursError, match="no draft"):
+    with pytest.raises(removal.NotOursError, match="not a draft"):
         removal.draft(notes)
     with open(notes, "rb") as held:
         notes.rename(tmp_path / "moved")

@@ -72,7 +72,7 @@ def test_a_break_is_known_by_type_or_place(way: str) -> None:
 
 def test_who_waits_in_ddp_for_what_never_ends_is_freed() -> None:
     """As where gloo has forgotten an operation: here its peer lives, and takes no part."""
-    assert "a collective did not end when its group was broken" in raised(str(GUARDING))
+    assert "a collective did not end although its group is broken" in raised(str(GUARDING))
 
 
 @pytest.mark.parametrize("words", WORDS)

@@ -134,7 +134,7 @@ def test_run_and_memory_folders_are_ours_alone(folder: Path) -> None:
 def test_a_link_in_the_place_of_our_folder_is_not_followed(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
     (folder / "run").symlink_to(folder / "elsewhere")
-    with pytest.raises(SettingsError, match=r"no folder of this user.* --run-dir"):
+    with pytest.raises(SettingsError, match=r"not a folder of this user.* --run-dir"):
         own_folder(folder / "run", "--run-dir")
     (folder / "file").touch()
     with pytest.raises(SettingsError, match="give another --shm-dir"):
@@ -154,7 +154,7 @@ def test_a_folder_that_another_user_put_there_is_not_used(folder: Path, below: s
     link = folder / "link"
     link.symlink_to(folder)
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
-    with pytest.raises(SettingsError, match="which is of user 65534"):
+    with pytest.raises(SettingsError, match="which belongs to user 65534"):
         own_folder(link / "run", "--run-dir")
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.launch.launcher", "--run-dir", str(theirs / "x")],

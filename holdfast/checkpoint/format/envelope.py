@@ -42,9 +42,9 @@ def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], 
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise CheckpointCorrupt(checkpoint, kind, f"is no JSON: {error}") from error
+        raise CheckpointCorrupt(checkpoint, kind, f"is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise CheckpointCorrupt(checkpoint, kind, "is no JSON object")
+        raise CheckpointCorrupt(checkpoint, kind, "is not a JSON object")
     _check_schema(fields, checkpoint)
     return fields, digest
 
@@ -70,14 +70,12 @@ def parsed(
     checkpoint or job, or of an unknown schema."""
     fields, found = unseal(kind, content, checkpoint)
     if digest and digest != found:
-        raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, {_WHO[kind]} says {digest}")
+        raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, but {_WHO[kind]} says {digest}")
     _check_identity(fields, kind, job, checkpoint)
     try:
         return parse(fields), found
     except SPOILT as error:
-        raise CheckpointCorrupt(
-            checkpoint, kind, f"makes no sense: {type(error).__name__} {error}"
-        ) from error
+        raise CheckpointCorrupt(checkpoint, kind, f"is malformed: {type(error).__name__} {error}") from error
 
 
 def _check_identity(fields: dict[str, Any], kind: str, job: str, checkpoint: str) -> None:
@@ -87,7 +85,9 @@ def _check_identity(fields: dict[str, Any], kind: str, job: str, checkpoint: str
             f"checkpoint {checkpoint}: belongs to job {fields.get('job')!r}, not to {job!r}"
         )
     if fields.get("id") != checkpoint:
-        raise CheckpointRefused(f"checkpoint {checkpoint}: its {kind} is of checkpoint {fields.get('id')!r}")
+        raise CheckpointRefused(
+            f"checkpoint {checkpoint}: its {kind} belongs to checkpoint {fields.get('id')!r}"
+        )
 
 
 def _middle(kind: str) -> bytes:
@@ -100,10 +100,12 @@ def _open(kind: str, content: bytes, checkpoint: str) -> tuple[bytes, str]:
     digest, body = content[len(_HEAD) : len(_HEAD) + _HEX], content[start : -len(_TAIL)]
     framed = content.startswith(_HEAD) and content.endswith(_TAIL)
     if not framed or content[len(_HEAD) + _HEX : start] != middle:
-        raise CheckpointCorrupt(checkpoint, kind, f"{len(content)} bytes that are no whole {kind}")
+        raise CheckpointCorrupt(checkpoint, kind, f"{len(content)} bytes are not a complete {kind}")
     found = name(body)
     if digest != found.encode():
-        raise CheckpointCorrupt(checkpoint, kind, f"its bytes have digest {found}, not the one it names")
+        raise CheckpointCorrupt(
+            checkpoint, kind, f"its content has digest {found}, not the one in its header"
+        )
     return body, found
 
 

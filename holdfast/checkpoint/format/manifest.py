@@ -109,7 +109,7 @@ def _chunk(entry: dict[str, Any]) -> Chunk:
         entry["blake3"], count(entry["nbytes"]), count(entry["stored"]), entry["codec"], entry["algorithm"]
     )
     if not names.is_digest(chunk.blake3):
-        raise ValueError(f"{chunk.blake3!r:.80} is no blake3 digest")
+        raise ValueError(f"{chunk.blake3!r:.80} is not a blake3 digest")
     if chunk.algorithm != ALGORITHM:
         raise ValueError(f"unknown algorithm {chunk.algorithm!r:.40}")
     plain = names.item_bytes(chunk.codec) == 0
@@ -144,13 +144,13 @@ def _piece(entry: list[Any], chunks: Sequence[Chunk]) -> Piece:
 def check_piece(chunks: Sequence[Chunk], number: int, at: int, nbytes: int) -> None:
     """Raise ValueError if these bytes do not lie within a chunk of the table."""
     if number >= len(chunks) or nbytes == 0 or at + nbytes > chunks[number].nbytes:
-        raise ValueError(f"piece {[number, at, nbytes]} lies outside the chunks")
+        raise ValueError(f"piece {[number, at, nbytes]} is outside of the chunks")
 
 
 def count(value: Any) -> int:
     """The value, if it is an integer of 0 or more. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"{value!r:.80} is no count")
+        raise ValueError(f"{value!r:.80} is not a count")
     return value
 
 

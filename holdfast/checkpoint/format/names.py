@@ -80,7 +80,7 @@ def item_bytes(codec: str) -> int:
         return 0
     found = _CODEC.fullmatch(codec) if isinstance(codec, str) else None
     if found is None:
-        raise NameRefused(f"{codec!r:.40} is no codec of chunks")
+        raise NameRefused(f"{codec!r:.40} is not a codec of chunks")
     return int(found[1])
 
 
@@ -142,7 +142,7 @@ def split_id(checkpoint: str) -> tuple[int, int]:
     """Step and generation of an id. Raises NameRefused."""
     found = _CHECKPOINT.fullmatch(checkpoint)
     if found is None:
-        raise NameRefused(f"checkpoint {checkpoint!r} is no id: <step>-<generation> is one")
+        raise NameRefused(f"{checkpoint!r} is not a checkpoint id: write <step>-<generation>")
     return int(found[1]), int(found[2])
 
 
@@ -168,7 +168,7 @@ def _suffix(codec: str) -> str:
 
 def _job(job: str) -> str:
     if not _JOB.fullmatch(job):
-        raise NameRefused(f"job name {job!r} will not do: letters, digits, '.', '_', '-', 63 at most")
+        raise NameRefused(f"job name {job!r} is not valid: use letters, digits, '.', '_', '-', at most 63")
     return job
 
 
@@ -179,5 +179,5 @@ def _id(checkpoint: str) -> str:
 
 def _digest(digest: str) -> str:
     if not is_digest(digest):
-        raise NameRefused(f"{digest!r} is no blake3 digest in hex")
+        raise NameRefused(f"{digest!r} is not a blake3 digest in hex")
     return digest

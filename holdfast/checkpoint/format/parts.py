@@ -132,7 +132,7 @@ def merge(parts: Iterable[ManifestPart], versions: tuple[tuple[int, int], ...]) 
     once and completely."""
     ordered = sorted(parts, key=lambda part: (part.shard, part.share))
     if not ordered:
-        raise CheckpointRefused("a checkpoint of no parts")
+        raise CheckpointRefused("the checkpoint has no parts")
     first, table = ordered[0], ChunkTable()
     for part in ordered:
         _check_same(first, part)
@@ -155,22 +155,22 @@ def _check_same(first: ManifestPart, part: ManifestPart) -> None:
     for field in ("job", "id", "step", "generation", "kind", "base"):
         one, other = getattr(first, field), getattr(part, field)
         if one != other:
-            raise _refused(part, f"is of {field} {other}, {first} of {one}")
+            raise _refused(part, f"has {field} {other}, but {first} has {one}")
 
 
 def _shard(parts: list[ManifestPart], table: ChunkTable) -> ManifestShard:
     first = parts[0]
     for number, part in enumerate(parts):
         if part.shares != first.shares:
-            raise _refused(part, f"does not go with {first}")
+            raise _refused(part, f"has another number of shares than {first}")
         if part.share < number:
-            raise _refused(part, "is there twice")
+            raise _refused(part, "appears twice")
         if part.share > number:
-            raise _refused(first, f"comes without share {number}")
+            raise _refused(first, f"lacks share {number}")
         if (part.tensors, part.data_bytes) != (first.tensors, first.data_bytes):
             raise _refused(part, f"has another layout than share 0: {_difference(first, part)}")
     if len(parts) != first.shares:
-        raise _refused(first, f"comes without share {len(parts)}")
+        raise _refused(first, f"lacks share {len(parts)}")
     pieces = tuple(_pieces(index, parts, table) for index in range(len(first.tensors)))
     ranks = tuple(sorted({part.rank for part in parts}))
     return ManifestShard(first.shard, ranks, first.data_bytes, first.tensors, pieces, first.state)
@@ -181,13 +181,13 @@ def _pieces(index: int, parts: list[ManifestPart], table: ChunkTable) -> tuple[P
     placed = sorted((piece for part in parts for piece in part.placed[index]), key=lambda piece: piece[0])
     for start, ref in placed:
         if start != end:
-            wrong = "nobody saved" if start > end else "were saved twice: the"
+            wrong = "no rank saved" if start > end else "were saved twice: the"
             raise _refused(
                 parts[0], f"{wrong} bytes {min(start, end)} to {max(start, end)} of {tensor.name!r:.80}"
             )
         end += ref.nbytes
     if end != tensor.nbytes:
-        raise _refused(parts[0], f"nobody saved bytes {end} to {tensor.nbytes} of {tensor.name!r:.80}")
+        raise _refused(parts[0], f"no rank saved bytes {end} to {tensor.nbytes} of {tensor.name!r:.80}")
     return tuple(table.pieces(ref for _, ref in placed))
 
 

@@ -38,9 +38,7 @@ def check(manifest: Manifest) -> None:
     """Raise ValueError naming the first thing in a parsed manifest that makes no sense."""
     opens_base = manifest.id == manifest.base
     if manifest.kind not in KINDS or (manifest.kind == "full") != opens_base:
-        raise ValueError(
-            f"kind {manifest.kind!r:.40} does not go with id {manifest.id}, base {manifest.base}"
-        )
+        raise ValueError(f"kind {manifest.kind!r:.40} does not fit id {manifest.id}, base {manifest.base}")
     _check_versions(manifest)
     _once("chunk", ((chunk.blake3, chunk.codec) for chunk in manifest.chunks))
     _once("shard", (shard.shard for shard in manifest.shards))
@@ -64,7 +62,9 @@ def check_covered(manifest: Manifest) -> None:
     for (name, _, shape), boxes in found.items():
         elements = sum(math.prod(sizes) for _, sizes in boxes)
         if elements != math.prod(shape):
-            problem = f"tensor {name!r:.200} of {shape} is stored in parts of {elements} elements together"
+            problem = (
+                f"tensor {name!r:.200} of {shape} is stored in parts that have {elements} elements together"
+            )
             raise CheckpointCorrupt(manifest.id, "manifest", problem)
 
 
@@ -74,14 +74,14 @@ def _check_versions(manifest: Manifest) -> None:
     for rank, step in manifest.versions:
         if step != manifest.step:
             raise ValueError(
-                f"the version of rank {rank} is of step {step}, the checkpoint of {manifest.step}"
+                f"the version of rank {rank} is of step {step}, but the checkpoint is of step {manifest.step}"
             )
     known = set(ranks)
     for shard in manifest.shards:
         _once(f"in shard {shard.shard} rank", shard.ranks)
         strangers = set(shard.ranks) - known
         if strangers:
-            raise ValueError(f"shard {shard.shard} is of rank {min(strangers)}, which has no version")
+            raise ValueError(f"shard {shard.shard} names rank {min(strangers)}, which has no version")
 
 
 def _check_shard(shard: ManifestShard) -> None:
@@ -92,7 +92,7 @@ def _check_shard(shard: ManifestShard) -> None:
         _check_tensor(tensor)
         if tensor.offset - end >= PAGE_BYTES:
             raise ValueError(
-                f"{tensor.offset - end} bytes before tensor {tensor.name!r:.80} belong to nothing"
+                f"{tensor.offset - end} bytes before tensor {tensor.name!r:.80} belong to no tensor"
             )
         end = tensor.offset + tensor.nbytes
     if shard.data_bytes - end >= PAGE_BYTES:
@@ -104,12 +104,12 @@ def _check_shard(shard: ManifestShard) -> None:
 
 def _check_tensor(tensor: Tensor) -> None:
     if tensor.dtype not in ITEM_BYTES:
-        raise ValueError(f"tensor {tensor.name!r:.80} is of the unknown type {tensor.dtype}")
+        raise ValueError(f"tensor {tensor.name!r:.80} has the unknown type {tensor.dtype}")
     if len(tensor.shape) > DIMENSIONS_MAX:
         raise ValueError(f"tensor {tensor.name!r:.80} has {len(tensor.shape)} dimensions")
     if tensor.nbytes != math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]:
         wanted = f"{tensor.dtype} of shape {tensor.shape}"
-        raise ValueError(f"tensor {tensor.name!r:.80} has {tensor.nbytes} bytes, which no {wanted} has")
+        raise ValueError(f"tensor {tensor.name!r:.80} has {tensor.nbytes} bytes, which does not fit {wanted}")
 
 
 def _check_needed(manifest: Manifest) -> None:
@@ -124,7 +124,7 @@ def _once(what: str, entries: Iterable[Hashable]) -> None:
     seen = set()
     for entry in entries:
         if entry in seen:
-            raise ValueError(f"{what} {entry!r:.200} is there twice")
+            raise ValueError(f"{what} {entry!r:.200} appears twice")
         seen.add(entry)
 
 

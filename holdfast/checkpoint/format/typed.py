@@ -47,7 +47,7 @@ def _no_leaf(_: Any) -> int | None:
 
 
 def _no_tensor(index: int) -> Any:
-    raise TypedDataError(f"tensor {index} is named where no tensor can be")
+    raise TypedDataError(f"a reference to tensor {index}, but no tensor can be here")
 
 
 def _encode(value: Any, leaf: Callable[[Any], int | None], path: str, depth: int) -> Any:
@@ -144,7 +144,7 @@ def _decode_mapping(content: Any, leaf: Callable[[int], Any], path: str, depth: 
     mapping = _MAPPINGS[tag]()
     for pair in _expect(content, list, path):
         if not isinstance(pair, list) or len(pair) != 2:
-            raise TypedDataError(f"{path}: an entry that is no pair of key and value")
+            raise TypedDataError(f"{path}: an entry is not a pair of key and value")
         key = _decode(pair[0], _no_tensor, f"{path} (key)", depth + 1)
         _check_key(key, path)
         if key in mapping:
@@ -157,7 +157,7 @@ def _decode_bytes(content: Any, _: Any, path: str, *__: Any) -> bytes:
     try:
         return base64.b64decode(_expect(content, str, path), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise TypedDataError(f"{path}: bytes that are no base64: {error}") from error
+        raise TypedDataError(f"{path}: the bytes are not base64: {error}") from error
 
 
 def _decode_int(content: Any, _: Any, path: str, *__: Any) -> int:
@@ -167,14 +167,14 @@ def _decode_int(content: Any, _: Any, path: str, *__: Any) -> int:
     try:
         return int(text, 16)
     except ValueError as error:
-        raise TypedDataError(f"{path}: no hexadecimal integer: {text!r:.80}") from error
+        raise TypedDataError(f"{path}: {text!r:.80} is not a hexadecimal integer") from error
 
 
 def _decode_float(content: Any, _: Any, path: str, *__: Any) -> float:
     try:
         value: float = _DOUBLE.unpack(bytes.fromhex(_expect(content, str, path)))[0]
     except (ValueError, struct.error) as error:
-        raise TypedDataError(f"{path}: a float that is not 16 hexadecimal digits") from error
+        raise TypedDataError(f"{path}: a float must be 16 hexadecimal digits") from error
     return value
 
 

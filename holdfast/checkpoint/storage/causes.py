@@ -31,12 +31,14 @@ _TRANSIENT_CODES = {
     "ConditionalRequestConflict": CONFLICT,
 }
 _RENEW = "the credentials have expired: renew the secret that they come from"
-_WRONG = "the credentials are not accepted: mend the secret that they come from"
+_WRONG = "the credentials are not accepted: fix the secret that they come from"
 _DENIED = "permission denied: let these credentials list, read, write and delete there"
 _BUCKET = "there is no such bucket: create it, or name another with --storage"
-_UNSAID = "it does not say why, as with credentials that have expired: renew the secret that they come from"
+_UNSAID = (
+    "the storage does not say why; the credentials may have expired: renew the secret that they come from"
+)
 _CLOCK = "this machine's clock is off: set it (NTP)"
-_REGION = "the bucket lies in another region: name its endpoint or region"
+_REGION = "the bucket is in another region: name its endpoint or region"
 _FULL = "it is full: free space, or name another with --storage"
 _CODE_MENDS = {
     "ExpiredToken": _RENEW,
@@ -58,7 +60,7 @@ _CODE_MENDS = {
     "AuthorizationHeaderMalformed": _REGION,
     "QuotaExceeded": _FULL,
     "XMinioStorageFull": _FULL,
-    "InvalidBucketName": "a bucket cannot be named so: name another with --storage",
+    "InvalidBucketName": "this is not a valid bucket name: name another with --storage",
 }
 _STATUS_MENDS = {401: _WRONG, 403: _DENIED, 507: _FULL}
 _SERVER_FINAL = (501, 505, 507)
@@ -98,13 +100,13 @@ _ERRNOS = {
 _ERRNO_MENDS = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: "the quota is used up: raise it, or name another with --storage",
-    errno.EFBIG: "files of this size are not allowed: raise the limit (ulimit -f)",
+    errno.EFBIG: "a file of this size is not allowed: raise the limit (ulimit -f)",
     errno.EROFS: "it is read-only: mount it writable, or name another with --storage",
     errno.EACCES: "permission denied: let this user write there, or name another with --storage",
     errno.EPERM: "not permitted: let this user write there, or name another with --storage",
-    errno.ENOTDIR: "a file stands where a folder is needed: name another with --storage",
+    errno.ENOTDIR: "a file is where a folder is needed: name another with --storage",
     errno.ENOENT: "its folder is gone, or cannot be made: name another with --storage",
-    errno.EEXIST: "a file stands where a folder is needed: name another with --storage",
+    errno.EEXIST: "a file is where a folder is needed: name another with --storage",
     errno.EIO: "the device failed to read or write: look at the kernel's log",
 }
 _ACCESS = (_RENEW, _WRONG, _DENIED, _UNSAID)

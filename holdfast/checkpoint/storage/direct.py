@@ -29,7 +29,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-_REFUSALS = {errno.ELOOP: "a link", errno.ENXIO: "a socket or a device that is not there"}
+_REFUSALS = {errno.ELOOP: "a link", errno.ENXIO: "a socket, or a device that does not exist"}
 
 
 def open_bulk(path: Path, flags: int, nbytes: int) -> int:

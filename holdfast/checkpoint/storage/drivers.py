@@ -82,7 +82,7 @@ class StorageCalls:
                 future.cancel()
             return future.result(limit_s + _GRACE_S)
         except concurrent.futures.CancelledError:
-            raise ConnectionAbortedError("the storage was closed meanwhile") from None
+            raise ConnectionAbortedError("the storage has been closed") from None
         finally:
             future.cancel()
             self._running.discard(future)

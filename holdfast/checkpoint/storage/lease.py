@@ -71,7 +71,7 @@ class CollectorLease:
         if holder != self._content:
             raise LeaseHeldError(
                 f"storage {self._store.url}: garbage of job {self._job} is being collected by "
-                f"{holder.decode(errors='replace') or 'nobody'}"
+                f"{holder.decode(errors='replace') or 'nobody (the lease was removed)'}"
             )
 
     def renew(self) -> None:
@@ -98,7 +98,8 @@ class CollectorLease:
             self.check()
         if holder[: len(_HEAD)] != _HEAD[: len(holder)]:
             raise LeaseHeldError(
-                f"storage {self._store.url}: {self._name} is no lease of Holdfast's and stays: move it away"
+                f"storage {self._store.url}: {self._name} is not a lease of Holdfast "
+                "and is not deleted: move it away"
             )
         self._store.delete(self._name)
         self._store.put(self._name, self._content)

@@ -199,9 +199,7 @@ class LocalBackend:
         self._sweep_once()
         draft, view = self._target(f"{_DRAFTS}/{removal.draft_name()}"), memoryview(data).cast("B")
         if draft.parent.is_symlink():
-            raise NotADirectoryError(
-                errno.ENOTDIR, "a link stands where drafts are written", str(draft.parent)
-            )
+            raise NotADirectoryError(errno.ENOTDIR, "the folder for drafts is a link", str(draft.parent))
         descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
         try:
             direct.write_all(descriptor, view, self._pace)

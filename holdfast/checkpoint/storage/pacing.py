@@ -28,7 +28,7 @@ class UploadPace:
     def set(self, bytes_per_s: float) -> None:
         """Change the rate; 0: no limit. Raises ValueError for a negative one."""
         if bytes_per_s < 0:
-            raise ValueError(f"{bytes_per_s} bytes per second is no rate; 0 means no limit")
+            raise ValueError(f"{bytes_per_s} bytes per second is not a valid rate; 0 means no limit")
         with self._lock:
             self.bytes_per_s = bytes_per_s
             self._free_at = 0.0

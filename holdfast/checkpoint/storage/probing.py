@@ -48,30 +48,30 @@ def _tried(store: Store) -> list[str]:
     name, first, second = f"{_FOLDER}/{entry}", os.urandom(4096), os.urandom(4096)
     try:
         if not store.put(name, first):
-            raise _broken(store, "says that a name just made up exists")
+            raise _broken(store, "reports a random new name as existing")
         store.flush()
         limits = [*store.limits, *_conditional(store, name, first, second), *_listed(store, entry)]
         store.delete(name)
         if store.size(name) is not None:
-            limits.append("what is deleted stays visible for a while")
+            limits.append("a deleted file stays visible for a while")
     except FileNotFoundError as error:
-        raise _broken(store, "what was written cannot be found again") from error
+        raise _broken(store, "a file that was just written cannot be found") from error
     return limits
 
 
 def _conditional(store: Store, name: str, first: bytes, second: bytes) -> list[str]:
     if store.read(name, 8192) != first:
-        raise _broken(store, "gives back other bytes than were written")
+        raise _broken(store, "returns other bytes than were written")
     created = store.put(name, second)
     if created or store.read(name, 8192) != first:
-        return ["an id that exists can be overwritten: never let two clusters write here"]
+        return ["an existing id can be overwritten: never let two clusters write here"]
     return []
 
 
 def _listed(store: Store, entry: str) -> list[str]:
     if entry in store.list(_FOLDER):
         return []
-    return ["what was written is listed only after a while: the newest checkpoint may be missed"]
+    return ["a written file is listed only after a while: the newest checkpoint may be missed"]
 
 
 def _broken(store: Store, problem: str) -> StorageError:

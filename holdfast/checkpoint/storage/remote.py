@@ -276,7 +276,7 @@ def _limits(filesystem: Any) -> tuple[str, ...]:
     if not own:
         limits.append("two writers of one id at the same moment could overwrite each other")
     if not drivers.awaited(filesystem) and "memory" not in drivers.protocols(filesystem):
-        limits.append("a connection that hangs ends by the driver's own timeouts only")
+        limits.append("a hanging connection is ended only by the driver's own timeouts")
     if "memory" in drivers.protocols(filesystem):
-        limits.append("what is stored ends with this process")
+        limits.append("everything stored is lost when this process ends")
     return tuple(limits)

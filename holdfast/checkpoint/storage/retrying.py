@@ -109,5 +109,5 @@ class Attempts:
     def _tried(self) -> str:
         kinds = ", ".join(f"{kind} {count}" for kind, count in self._kinds.items())
         took = time.monotonic() - self._began
-        why = "told to stop" if self._stop.is_set() else "gave up"
+        why = "stopped on request" if self._stop.is_set() else "gave up"
         return f"{why} after {self.failed} attempts in {took:.1f} s ({kinds})"

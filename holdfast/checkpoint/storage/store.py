@@ -256,7 +256,7 @@ def _check_scheme(url: str, shown: str) -> None:
     for scheme in head.split("::"):
         if scheme not in known:
             near = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}://?" if near else "file:// and s3:// are known, for example"
+            hint = f"did you mean {near[0]}://?" if near else "supported are file:// and s3://, for example"
             raise StorageError(f"storage {shown}: unknown scheme {scheme!r}; {hint}")
     if head in _LOCAL and not rest.startswith("/"):
         raise StorageError(

@@ -52,7 +52,7 @@ _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
 def _phase(message: Message, key: str) -> str:
     value = message.get(key)
     if value not in PHASES:
-        raise BadMessage(f"{message.get('op')}: phase {value!r:.80} is none of {', '.join(PHASES)}")
+        raise BadMessage(f"{message.get('op')}: phase {value!r:.80} must be one of {', '.join(PHASES)}")
     return str(value)
 
 
@@ -60,14 +60,14 @@ def _store(message: Message, key: str) -> str | None:
     """The address of a rank's TCPStore, which every beat of the node carries; None: not sent."""
     store = text(message, key) if key in message else None
     if store is not None and len(store) > _STORE_MAX:
-        raise BadMessage(f"{message.get('op')}: store of {len(store)} characters is no host:port")
+        raise BadMessage(f"{message.get('op')}: store of {len(store)} characters is not host:port")
     return store
 
 
 def _shard(message: Message, key: str) -> str:
     shard = text(message, key, WHOLE_STATE)
     if not _SHARD.fullmatch(shard):
-        raise BadMessage(f"tracked: shard {shard!r:.80} is no word of letters and digits")
+        raise BadMessage(f"tracked: shard {shard!r:.80} is not a shard id")
     return shard
 
 
@@ -93,7 +93,7 @@ def _values(message: Message, key: str) -> dict[str, float]:
 def _kind(message: Message, key: str) -> str:
     kind = text(message, key)
     if kind not in FAULT_KINDS:
-        raise BadMessage(f"fault: kind {kind!r:.80} is none of {', '.join(FAULT_KINDS)}")
+        raise BadMessage(f"fault: kind {kind!r:.80} must be one of {', '.join(FAULT_KINDS)}")
     return kind
 
 
@@ -303,7 +303,7 @@ class Group:
     def decode(cls, entry: object) -> Self:
         """One entry of Standing. Raises BadMessage."""
         if not isinstance(entry, dict):
-            raise BadMessage("standing: a group that is no object")
+            raise BadMessage("standing: a group is not an object")
         numbers = [entry.get(name) for name in ("sequence", "ended", "bytes")]
         sequence, ended, size = (n if isinstance(n, int) and -1 <= n < 1 << 62 else -1 for n in numbers)
         group, operation = str(entry.get("group"))[:120], str(entry.get("operation", ""))[:80]

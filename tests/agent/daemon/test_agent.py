@@ -170,7 +170,7 @@ MUTE_ERROR = "class Mute(Exception):\n    def __str__(self):\n        raise Runt
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(NO_UNICODE, "ValueError: no file named \\udcff"), (MUTE_ERROR, "Mute: (its words cannot be had")],
+    [(NO_UNICODE, "ValueError: no file named \\udcff"), (MUTE_ERROR, "Mute: (its message cannot be read")],
 )
 async def test_an_exception_without_proper_words_is_reported_too(
     agent: AgentProcess, leader: Leader, text: str, said: str

@@ -103,7 +103,7 @@ def read(folder: Path) -> str:
 def test_a_process_that_has_not_registered_is_never_signalled(folder: Path) -> None:
     process = started(folder, ASLEEP)
     try:
-        assert traces.ask(process.pid) == "it does not tell its Python stacks"
+        assert traces.ask(process.pid) == "it does not report its Python stacks"
         assert process.poll() is None
     finally:
         end(process)
@@ -115,7 +115,7 @@ def test_a_stopped_process_is_not_waited_for(folder: Path) -> None:
         os.kill(process.pid, signal.SIGSTOP)
         status = Path(f"/proc/{process.pid}/status")
         until_sync(lambda: "State:\tT" in status.read_text(), "its stop")
-        assert traces.ask(process.pid) == "it is stopped, and tells nothing"
+        assert traces.ask(process.pid) == "it is stopped, so it cannot report its stacks"
     finally:
         end(process)
 

@@ -64,7 +64,7 @@ def test_every_type_has_a_codec() -> None:
 
 @pytest.mark.parametrize("name", ["", "zstd", "shuffle3+zstd", "shuffle4+zstd\n", "pickle", None])
 def test_unknown_codecs_are_refused(name: str) -> None:
-    with pytest.raises(NameRefused, match="is no codec"):
+    with pytest.raises(NameRefused, match="is not a codec"):
         names.item_bytes(name)
 
 

@@ -95,5 +95,5 @@ def test_shares_to_load_are_pages_and_together_everything(data_bytes: int, share
     assert ranges[-1][1] == data_bytes
     assert all(before[1] == after[0] for before, after in pairwise(ranges))
     assert all(start % 4096 == 0 or start == data_bytes for start, _ in ranges)
-    with pytest.raises(layout.SlotLayoutError, match="no share"):
+    with pytest.raises(layout.SlotLayoutError, match="does not exist"):
         share_range(data_bytes, shares, shares)

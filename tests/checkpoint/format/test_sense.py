@@ -64,20 +64,23 @@ def far(fields: Body) -> None:
 
 
 NONSENSE: dict[str, tuple[Callable[[Body], object], str]] = {
-    "a shard twice": (doubled, "shard 'all' is there twice"),
-    "a tensor twice": (lambda f: small(f, name="w"), "in shard all tensor .*'w'.* is there twice"),
-    "a rank twice": (lambda f: f["shards"][0].update(ranks=[0, 0]), "in shard all rank 0 is there twice"),
+    "a shard twice": (doubled, "shard 'all' appears twice"),
+    "a tensor twice": (lambda f: small(f, name="w"), "in shard all tensor .*'w'.* appears twice"),
+    "a rank twice": (lambda f: f["shards"][0].update(ranks=[0, 0]), "in shard all rank 0 appears twice"),
     "a rank without version": (lambda f: f["shards"][0].update(ranks=[7]), "rank 7, which has no version"),
-    "a version twice": (lambda f: f["versions"].append([0, 10]), "the version of rank 0 is there twice"),
+    "a version twice": (lambda f: f["versions"].append([0, 10]), "the version of rank 0 appears twice"),
     "a version of another step": (lambda f: f.update(versions=[[0, 10], [1, 9]]), "rank 1 is of step 9"),
     "no shards": (lambda f: f.update(shards=[]), "it has no shards"),
-    "an unknown type": (lambda f: small(f, dtype="float33"), "'b' is of the unknown type float33"),
-    "another type": (lambda f: small(f, dtype="float64"), "'b' has 64 bytes, which no float64"),
-    "another shape": (lambda f: small(f, shape=[8]), r"'b' has 64 bytes, which no float32 of shape \(8,\)"),
+    "an unknown type": (lambda f: small(f, dtype="float33"), "'b' has the unknown type float33"),
+    "another type": (lambda f: small(f, dtype="float64"), "'b' has 64 bytes, which does not fit float64"),
+    "another shape": (
+        lambda f: small(f, shape=[8]),
+        r"'b' has 64 bytes, which does not fit float32 of shape \(8,\)",
+    ),
     "dimensions": (lambda f: small(f, shape=[1] * 4999 + [16]), "'b' has 5000 dimensions"),
-    "an unknown kind": (lambda f: f.update(kind="partial"), "kind 'partial' does not go with id 10-1"),
-    "full, of another base": (lambda f: f.update(base="9-1"), "kind 'full' does not go with .* base 9-1"),
-    "incremental, its own base": (lambda f: f.update(kind="incremental"), "'incremental' does not go with"),
+    "an unknown kind": (lambda f: f.update(kind="partial"), "kind 'partial' does not fit id 10-1"),
+    "full, of another base": (lambda f: f.update(base="9-1"), "kind 'full' does not fit .* base 9-1"),
+    "incremental, its own base": (lambda f: f.update(kind="incremental"), "'incremental' does not fit"),
     "an index of a tensor": (
         lambda f: f["shards"][0].update(state={"dict": [["w", {"tensor": 2}]]}),
         "shard all has no tensor 2, which its state names",
@@ -86,17 +89,17 @@ NONSENSE: dict[str, tuple[Callable[[Body], object], str]] = {
         lambda f: f["shards"][0].update(state=[[{"tensor": "w"}]]),
         "shard all has no tensor 'w', which its state names",
     ),
-    "an index of a chunk": (lambda f: tensor(f)["pieces"][0].__setitem__(0, 2), "outside the chunks"),
+    "an index of a chunk": (lambda f: tensor(f)["pieces"][0].__setitem__(0, 2), "outside of the chunks"),
     "a slot of 2^61 bytes": (
         lambda f: f["shards"][0].update(data_bytes=HUGE),
         f"shard all of {HUGE} bytes has 80064 bytes of tensors",
     ),
     "a tensor of 2^61 bytes": (
         lambda f: small(f, shape=[HUGE // 4], nbytes=HUGE),
-        "makes no sense",
+        "is malformed",
     ),
-    "a tensor 2^61 bytes away": (far, "bytes before tensor 'b' belong to nothing"),
-    "a chunk twice": (lambda f: f["chunks"].append(f["chunks"][0]), "chunk .* is there twice"),
+    "a tensor 2^61 bytes away": (far, "bytes before tensor 'b' belong to no tensor"),
+    "a chunk twice": (lambda f: f["chunks"].append(f["chunks"][0]), "chunk .* appears twice"),
     "a million chunks": (
         lambda f: f["chunks"].extend({**f["chunks"][0], "blake3": f"{n:064x}"} for n in range(1_000_000)),
         r"chunk number 2 belongs to no tensor \(1000000 such chunks\)",
@@ -125,13 +128,13 @@ def test_nonsense_under_a_right_digest_is_refused_by_name(store: Store, body: Bo
     content = put(store, body)
     with pytest.raises(CheckpointCorrupt, match=f"checkpoint 10-1: manifest: .*{message}"):
         unseal(content, JOB, "10-1")
-    assert "checkpoint 10-1: manifest: makes no sense" in told(store)
+    assert "checkpoint 10-1: manifest: is malformed" in told(store)
 
 
 def test_a_part_of_a_larger_tensor_without_the_others_is_told(store: Store, body: Body) -> None:
     small(body, global_shape=[HUGE], global_offset=[0])
     put(store, body)
-    assert f"tensor 'b' of ({HUGE},) is stored in parts of 16 elements together" in told(store)
+    assert f"tensor 'b' of ({HUGE},) is stored in parts that have 16 elements together" in told(store)
 
 
 STANDS: dict[str, tuple[Callable[[Path], object], str]] = {

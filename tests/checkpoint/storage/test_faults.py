@@ -158,7 +158,7 @@ def test_a_pause_ends_when_told_to_stop() -> None:
     with pytest.raises(GaveUpError) as caught:
         attempts.run(fail)
     assert time.monotonic() - began < 30
-    assert "told to stop after 1 attempts" in caught.value.tried
+    assert "stopped on request after 1 attempts" in caught.value.tried
 
 
 def test_the_patience_grows_with_the_bytes() -> None:
@@ -216,5 +216,5 @@ def test_a_probe_over_faults(faulty: Store, folder: Path) -> None:
     with pytest.raises(StorageError, match="mount it writable"):
         probe(f"faulty://{folder}/storage")
     assert probe(f"faulty://{folder}/storage").limits == (
-        "a connection that hangs ends by the driver's own timeouts only",
+        "a hanging connection is ended only by the driver's own timeouts",
     )

@@ -295,14 +295,14 @@ def test_closing_ends_what_hangs(s3: str, proxy: Proxy, opened: Opened) -> None:
     store.close()
     thread.join(5)
     assert not thread.is_alive()
-    assert "told to stop" in said[0]
+    assert "stopped on request" in said[0]
 
 
 MENDS = [
     (403, "RequestTimeTooSkewed", "this machine's clock is off"),
     (507, "XMinioStorageFull", "it is full: free space"),
     (403, "AccessDenied", "let these credentials list, read, write and delete there"),
-    (403, "InvalidAccessKeyId", "the credentials are not accepted: mend the secret"),
+    (403, "InvalidAccessKeyId", "the credentials are not accepted: fix the secret"),
     (400, "ExpiredToken", "the credentials have expired: renew the secret"),
 ]
 

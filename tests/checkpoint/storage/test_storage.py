@@ -29,7 +29,7 @@ LARGE: Shapes = [("w", "uint8", (6 << 20,))]
         ("", "no URL; give one such as file:///"),
         ("flie:///tmp/x", r"flie:///tmp/x: unknown scheme 'flie'; did you mean file://\?"),
         ("s4://bucket/x", r"unknown scheme 's4'; did you mean s3://\?"),
-        ("qqqq://x", "unknown scheme 'qqqq'; file:// and s3:// are known"),
+        ("qqqq://x", "unknown scheme 'qqqq'; supported are file:// and s3://"),
         ("reference://x", "storage reference://x: .*missing 1 required"),
         ("dir://x", "storage dir://x: "),
         ("file://relative/path", "not an absolute path; write file:///relative/path"),
@@ -54,7 +54,7 @@ def test_a_good_folder_promises_everything(folder: Path) -> None:
 
 
 def test_memory_says_that_it_does_not_last(folder: Path) -> None:
-    assert probe(f"memory://{folder.name}").limits == ("what is stored ends with this process",)
+    assert probe(f"memory://{folder.name}").limits == ("everything stored is lost when this process ends",)
 
 
 def test_a_file_in_the_place_of_the_folder(folder: Path) -> None:

@@ -68,14 +68,14 @@ def test_what_is_spoilt_or_missing_is_not_mirrored(pair: Store, folder: Path) ->
 
 def test_a_mirrored_id_is_never_overwritten(pair: Store) -> None:
     second(pair).put(LAST[1][0], b"of another cluster")
-    with pytest.raises(StorageError, match=r"durable: jobs/job/manifests/1.json is there with other content"):
+    with pytest.raises(StorageError, match=r"durable: jobs/job/manifests/1.json exists with other content"):
         mirror(pair, second(pair), WANTED, check=whole, last=LAST)
 
 
 def test_mirroring_stops_when_told(pair: Store) -> None:
     stop = threading.Event()
     stop.set()
-    with pytest.raises(CheckpointError, match="told to stop"):
+    with pytest.raises(CheckpointError, match="stopped on request"):
         mirror(pair, second(pair), WANTED, check=whole, stop=stop)
 
 
@@ -83,7 +83,7 @@ def test_a_probe_looks_at_both(folder: Path) -> None:
     (folder / "file").write_text("")
     assert probe(f"file://{folder}/a", f"file://{folder}/b").limits == ()
     assert probe(f"file://{folder}/a", f"memory://{folder.name}").limits == (
-        f"its mirror memory://{folder.name}: what is stored ends with this process",
+        f"its mirror memory://{folder.name}: everything stored is lost when this process ends",
     )
     with pytest.raises(StorageError, match=f"{folder}/file: cannot write"):
         probe(f"file://{folder}/a", f"file://{folder}/file")
@@ -107,7 +107,7 @@ def test_a_paced_chunk_is_spread_over_its_time() -> None:
     assert moments[-1] - moments[3] > 6 / 50 * 0.9
     pace.set(0)
     pace.take(1 << 40)
-    with pytest.raises(ValueError, match="no rate"):
+    with pytest.raises(ValueError, match="not a valid rate"):
         pace.set(-1)
 
 

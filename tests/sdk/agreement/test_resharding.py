@@ -81,8 +81,10 @@ def test_a_function_that_was_over_when_the_checkpoint_was_made_is_not_trained_ag
         first = list(later.members.values())
         later.run(lambda: all(zygote.poll(member.pid) is not None for member in first), timeout_s=120)
         told = [member.log.read_text() for member in first]
-        assert all("train is over, and this process, which joined the job later" in log for log in told), told
-        assert all("it differed by rank, so that none of the values is that of all" in log for log in told)
+        assert all("train has ended, and this process, which joined the job later" in log for log in told), (
+            told
+        )
+        assert all("it differed between ranks" in log for log in told)
 
 
 def saved_locally(zygote: Zygote, url: str) -> tuple[str, list[str]]:
@@ -191,7 +193,9 @@ def test_a_model_whose_weights_are_not_tied_is_another_one(tmp_path: Path) -> No
     _, tracked = trained(1)
     digest = saved(tracked, f"file://{tmp_path}/s", tmp_path / "a")
     _, other = trained(2, tied=False)
-    with pytest.raises(RestoreError, match=r"optimizer: the state has no model\.head\.weight in any group"):
+    with pytest.raises(
+        RestoreError, match=r"optimizer: this optimizer has model\.head\.weight, which no group"
+    ):
         resharding.load(other, resume(f"file://{tmp_path}/s", digest))
 
 

@@ -182,7 +182,7 @@ def test_what_is_too_large_to_be_kept_is_told_once_and_refused(caplog: pytest.Lo
     unowned.begin()
     assert unowned.put_back() == "m0.teacher.weight"
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1 and told[0].startswith("m0.teacher.weight moves in a step, no optimizer owns it")
+    assert len(told) == 1 and told[0].startswith("m0.teacher.weight changes in a step, no optimizer owns it")
 
 
 def test_buffers_that_are_registered_later_are_seen() -> None:
@@ -302,7 +302,7 @@ def test_half_a_step_is_undone_and_a_whole_one_is_not() -> None:
     stepped = Trained()
     stepped.half()
     stepped.optimizer.step()
-    assert stepped.guard.settle(5) == DIRTY and "an optimizer had begun" in stepped.guard.reason
+    assert stepped.guard.settle(5) == DIRTY and "an optimizer had started its step" in stepped.guard.reason
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -311,7 +311,7 @@ def test_a_weight_that_moves_before_its_optimizer_for_the_first_time_is_no_clean
     with torch.no_grad():
         (trained.model.weight if seen else trained.model.weight.data).mul_(0.5)
     assert trained.guard.settle(2) == DIRTY
-    assert trained.guard.reason == "model.weight has moved, and is not kept at each step"
+    assert trained.guard.reason == "model.weight has changed, and it is not copied at each step"
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -328,4 +328,4 @@ def test_a_weight_whose_group_came_later_and_that_moves_by_itself_is_no_clean_st
     with torch.no_grad():
         (model[1].weight if seen else model[1].weight.data).mul_(0.5)
     assert trained.guard.settle(1) == DIRTY
-    assert trained.guard.reason == "model.1.weight has moved, and is not kept at each step"
+    assert trained.guard.reason == "model.1.weight has changed, and it is not copied at each step"

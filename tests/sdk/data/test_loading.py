@@ -205,7 +205,7 @@ def test_batches_left_out_that_the_job_has_forgotten_are_refused(zygote: Zygote)
     with ForgettingNode(zygote, SCRIPT, 2, spares=1, KILL=json.dumps([KILL, *LATER])) as node:
         node.run(lambda: any(node.zygote.poll(member.pid) == 1 for member in node.members.values()))
         logs = "".join(member.log.read_text() for member in node.members.values())
-    assert "the state of step 10 goes on with batch 12 of its data" in logs
+    assert "the state of step 10 continues with batch 12 of its data" in logs
     assert 'Session(data_change="continue")' in logs
 
 

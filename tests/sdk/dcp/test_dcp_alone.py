@@ -78,7 +78,7 @@ def test_of_saves_of_one_id_at_once_one_wins(url: str) -> None:
             state = {"a": torch.full((50_000,), value)}
             dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=3), no_dist=True)
         except CheckpointException as error:
-            assert re.search("3-0 of job job exists|3-0: another save of it is published already", str(error))
+            assert re.search("3-0 of job job exists|3-0: another save of it is already published", str(error))
             return ""
         return str(value)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("asks.py")
-WITHIN = "the checkpoint is made when the step"
+WITHIN = "the checkpoint is made after the step"
 
 
 def asked(node: Node, rank: int = 0) -> list[Message]:
@@ -92,7 +92,7 @@ def test_between_steps_it_is_made_at_once(zygote: Zygote) -> None:
         tell(node, 0, outcome="nonsense")
         node.run()
         assert told(node)[1] == ["failed", "the disk is full", ""]
-        assert told(node)[2][0] == "failed" and "no outcome" in told(node)[2][1]
+        assert told(node)[2][0] == "failed" and "unknown outcome" in told(node)[2][1]
 
 
 def test_without_an_agent_it_is_skipped(zygote: Zygote, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_arena_whose_lock_is_held_costs_snapshots_and_nothing_else(zygote: Zy
         assert arena is not None
         with arena.path.open("rb") as holder:
             fcntl.flock(holder, fcntl.LOCK_EX)
-            node.run(lambda: "is locked by a process that does not go on" in skipped(node.seat(1)))
+            node.run(lambda: "is locked by a process that does not continue" in skipped(node.seat(1)))
         node.run()
         assert len(node.generations) == 1 and len(node.results()) == 2
 

@@ -38,12 +38,12 @@ def train(*optimizers, loop=True):
 REFUSED = {
     "session.track(model)": "track(<Linear>): give it a name, as in session.track(model=...)",
     "session.track(optimizer)": "give it a name, as in session.track(optimizer=...)",
-    "session.track(model=model)\ntrain(optimizer)": "step 0: an SGD that is not tracked steps parameters",
+    "session.track(model=model)\ntrain(optimizer)": "step 0: an SGD that is not tracked updates parameters",
     "session.track(optimizer=optimizer)\ntrain(optimizer)": (
-        "'optimizer' steps a parameter of shape (2, 4) that no tracked object holds"
+        "'optimizer' updates a parameter of shape (2, 4) that no tracked object has"
     ),
     "list(session.steps(3))": "steps: call it in the function under @session.elastic",
-    "train(loop=False)": "run: it has returned, and session.steps(...) was never used in it",
+    "train(loop=False)": "run: it has returned without using session.steps(...)",
 }
 TAKEN = (
     "session.track(model=model, optimizer=optimizer)\ntrain(optimizer, torch.optim.Adam(other.parameters()))",

@@ -177,4 +177,5 @@ def test_a_rank_gives_no_state_under_the_number_of_another_step(zygote: Zygote, 
         node.run(lambda: node.seat(0).last("restore_failed"))
         failed, resume = node.seat(0).last("restore_failed"), node.generations[1]["resume"]
         assert failed is not None and resume["tier"] == "donor"
-        assert f"is to give step {resume['step']}, and holds {resume['step'] + 1}" in failed["reason"]
+        told = f"must give its state of step {resume['step']}, but holds step {resume['step'] + 1}"
+        assert told in failed["reason"]

@@ -143,5 +143,5 @@ def test_a_pass_over_samples_of_two_weights_is_refused(sizes: tuple[int, ...]) -
     weighting.begin()
     for size in sizes:
         weighting.share(3, size, 3) if size < 18 else weighting.share(6, size, 3)
-    with pytest.raises(SessionError, match=r"samples of the weights \[0.9, 1.0\] were asked for before this"):
+    with pytest.raises(SessionError, match=r"samples with the weights \[0.9, 1.0\] were taken before this"):
         model(torch.ones(1, 2)).sum().backward()

@@ -78,8 +78,8 @@ def test_a_view_that_is_kept_shows_what_is_written_later() -> None:
 @pytest.mark.parametrize(
     ("per_rank", "shard", "from_rank_0", "words"),
     [
-        (torch.nn.Linear(1, 1), "", False, "per_rank and from_rank_0 are True or False"),
-        (False, "no name", False, "will not do as a name"),
+        (torch.nn.Linear(1, 1), "", False, "per_rank and from_rank_0 must be True or False"),
+        (False, "no name", False, "is not a valid name"),
         (True, "expert", False, "exclude each other"),
     ],
 )

@@ -79,7 +79,7 @@ def test_who_joins_later_learns_what_is_over_in_the_state() -> None:
     older = Functions()
     older.learn(text, 13)
     assert [each.name for each in older.finished] == ["f0"], "its end is not in this state"
-    with pytest.raises(SessionError, match="calls other as elastic function 1, where the other ranks"):
+    with pytest.raises(SessionError, match="calls other as elastic function 1, but the other ranks"):
         older.call("other")
 
 

@@ -259,7 +259,7 @@ def test_ranks_that_looked_at_other_times_say_the_same_of_the_same() -> None:
 
 def test_groups_that_do_not_fit_are_named(tmp_path: Path) -> None:
     source, target = two(), two()
-    with pytest.raises(SessionError, match=r"o: the state has no model\.2\.(weight|bias) in any group"):
+    with pytest.raises(SessionError, match=r"o: this optimizer has model\.2\.(weight|bias), which no group"):
         through(
             tmp_path,
             tracked(model=source, o=grouped(source)),
@@ -270,7 +270,7 @@ def test_groups_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 def test_parameters_that_nobody_names_must_come_in_the_same_groups(tmp_path: Path) -> None:
     source, target = two(), two()
-    with pytest.raises(SessionError, match=r"o: the state's groups hold \[2, 2\] parameters"):
+    with pytest.raises(SessionError, match=r"o: the state's parameter groups have \[2, 2\] parameters"):
         through(tmp_path, tracked(o=grouped(source, both=True)), tracked(o=grouped(target)), nothing)
 
 
