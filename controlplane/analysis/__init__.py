@@ -1,1 +1,1 @@
-"""Pure analysis: numbers in, findings out. Its rooms are still to be built."""
+"""Pure analysis: numbers in, findings out. No clock, no chance, no file."""
