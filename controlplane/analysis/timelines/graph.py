@@ -70,7 +70,9 @@ class _Builder:
             found.sort(key=lambda index: self.operations[index].seq_id)
         chunks = 1 + max((each.chunk for each in self.operations if each.kind in COMPUTES), default=0)
         self.last_chunk = chunks * self.stages - 1
-        self.feeding: dict[tuple[str, int, int], int] = {}  # a send by compute kind, global chunk, micro-batch
+        self.feeding: dict[
+            tuple[str, int, int], int
+        ] = {}  # a send by compute kind, global chunk, micro-batch
         self.fed: dict[tuple[str, int, int], int] = {}  # a receive, likewise
 
     def chain(self, found: list[int]) -> None:
@@ -158,7 +160,9 @@ def _sends(b: _Builder, stage: int, kind: str, computes: list[int], places: dict
             b.feeding[key] = send
 
 
-def _matched(transfers: list[int], needing: list[int], computes: list[int], what: str) -> list[tuple[int, int]]:
+def _matched(
+    transfers: list[int], needing: list[int], computes: list[int], what: str
+) -> list[tuple[int, int]]:
     """Each transfer with its compute, both in order. Raises TimelineError when their numbers do not fit."""
     for candidates in (needing, computes, computes[1:]):
         if len(transfers) == len(candidates):
@@ -184,7 +188,9 @@ def _tail(b: _Builder, stage: int, computes: list[int]) -> None:
     """What follows the last compute, one after another; gradients may be scattered while computes go on."""
     last = max(computes, key=lambda index: (b.end_s[index], index))
     scatters = b.by_kind[stage, SCATTER]
-    overlaps = bool(b.by_kind[stage, SEPARATE]) or any(b.start_s[i] < b.end_s[last] - SKEW_S for i in scatters)
+    overlaps = bool(b.by_kind[stage, SEPARATE]) or any(
+        b.start_s[i] < b.end_s[last] - SKEW_S for i in scatters
+    )
     if overlaps:
         b.chain(scatters)
         for index in scatters:

@@ -27,8 +27,8 @@ COLUMNS = (
 KINDS = tuple(BEHAVIOURS)
 WHOLE_RATIO = 0.5
 """An operation belongs to a step when it is recorded in more than this part of all steps and replicas."""
-CELLS_MAX = 50_000_000
-"""Operations x steps x replicas at most: three arrays of 400 MB. A sparse file could ask for far more."""
+CELLS_MAX = 10_000_000
+"""Operations x steps x replicas at most: 80 MB an array. A file that leaves most of them out could ask for far more."""
 
 
 class TimelineError(ValueError):

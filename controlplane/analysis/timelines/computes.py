@@ -1,0 +1,67 @@
+"""Compare computes with those that did the same work: other replicas, and other stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.robust import others_median
+from controlplane.analysis.timelines.operations import COMPUTES
+from controlplane.analysis.timelines.records import TimelineError
+
+if TYPE_CHECKING:
+    from controlplane.analysis.timelines.records import Floats, Steps
+
+    Unit = tuple[str, int, int]
+
+LEAST_S = 1e-9
+"""What takes no time is taken for this long, so that it has a logarithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computes:
+    """Logarithms of durations (s) with the axes (stage, unit, step, replica).
+
+    A unit is what all stages do: (kind, model chunk, micro-batch)."""
+
+    units: tuple[Unit, ...]
+    log_s: Floats
+
+    def against_replicas(self) -> Floats:
+        """The logarithm of the ratio to the same compute of the other replicas. NaN with one replica."""
+        return self.log_s - others_median(self.log_s, axis=3)
+
+    def of_worker(self) -> Floats:
+        """What of the ratio is the worker's own: less what the other stages show for the same micro-batch.
+
+        A long sequence slows each stage of a replica alike, so this is where sequences drop out."""
+        ratio = self.against_replicas()
+        return ratio - others_median(ratio, axis=0) if ratio.shape[0] > 1 else ratio
+
+    def micro_batch_s(self) -> Floats:
+        """How long a typical micro-batch takes, all chunks, forward and backward: (stage, step, replica), s."""
+        kinds = [unit[:2] for unit in self.units]
+        found = [
+            np.exp(np.median(self.log_s[:, [each == kind for each in kinds]], axis=1))
+            for kind in sorted(set(kinds))
+        ]
+        return np.sum(found, axis=0)
+
+
+def computes(steps: Steps) -> Computes:
+    """The computes of all stages, side by side. Raises TimelineError when stages do nothing alike."""
+    rows: list[dict[Unit, int]] = [{} for _ in range(steps.stages)]
+    for index, each in enumerate(steps.operations):
+        if each.kind in COMPUTES:
+            number = each.micro_batch if each.micro_batch >= 0 else each.seq_id
+            rows[each.stage][each.kind, each.chunk, number] = index
+    units = tuple(sorted(set.intersection(*map(set, rows))))
+    if not units:
+        raise TimelineError(
+            "no micro-batch is computed by all stages: number mc and mb_id alike on all stages"
+        )
+    index = np.array([[row[unit] for unit in units] for row in rows])
+    took_s = steps.end_s[index] - steps.start_s[index]
+    return Computes(units, np.log(np.maximum(took_s, LEAST_S)))

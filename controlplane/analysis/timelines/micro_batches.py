@@ -1,0 +1,60 @@
+"""Say when micro-batches of uneven length are what makes steps long: nobody is to blame for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.robust import spread
+from controlplane.analysis.timelines import policy
+from controlplane.analysis.timelines.operations import BACKWARD, FORWARD
+from controlplane.analysis.timelines.subjects import Part, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from controlplane.analysis.timelines.computes import Computes
+    from controlplane.analysis.timelines.what_if import WhatIf
+
+_NOBODY = Subject("the job's data", (("dp_rank", None), ("stage", None), ("rank", None)))
+_ADVICE = (
+    "Balance micro-batches by the cost of their sequences (attention is quadratic), or pack to equal length."
+)
+
+
+def uneven_micro_batches(what_if: WhatIf, computes: Computes, found: Sequence[Part]) -> Iterator[Part]:
+    """Micro-batches that are long forward are long backward, and fixing all of `found` leaves a slowdown."""
+    fixed = np.zeros((1, 1, 1), dtype=bool)
+    for part in found:
+        fixed = fixed | part.mask
+    rest_s = what_if.fixed_s(fixed)
+    if rest_s < policy.UNEVEN_COST_RATIO * what_if.ideal_step_s:
+        return
+    centred = computes.log_s - np.median(computes.log_s, axis=(1, 2), keepdims=True)
+    common = np.median(centred, axis=0)  # what all stages show for it
+    row = {unit: common[index] for index, unit in enumerate(computes.units)}
+    pairs = [(unit, (BACKWARD, *unit[1:])) for unit in computes.units if unit[0] == FORWARD]
+    both = [(row[forward], row[backward]) for forward, backward in pairs if backward in row]
+    if not both:
+        return
+    forward, backward = (np.concatenate([pair[way].ravel() for pair in both]) for way in (0, 1))
+    wide = min(spread(forward), spread(backward))
+    if wide < policy.UNEVEN_SPREAD:
+        return
+    correlation = float(np.corrcoef(forward, backward)[0, 1])
+    if correlation >= policy.UNEVEN_CORRELATION:
+        rest = rest_s / what_if.ideal_step_s
+        reason = (
+            f"micro-batches take between {np.exp(np.quantile(forward, 0.05)):.2f} and "
+            f"{np.exp(np.quantile(forward, 0.95)):.2f} times the typical time, forward and backward alike "
+            f"(correlation {correlation:.2f}), on whichever worker; without that a step would be up to {rest:.2f} "
+            "times as fast"
+        )
+        evidence = (
+            ("forward_backward_correlation_ratio", correlation),
+            ("spread_ratio", wide),
+            ("slowdown_rest_ratio", rest),
+        )
+        finding = _NOBODY.finding("uneven_micro_batches", rest, reason, correlation, evidence, _ADVICE)
+        yield Part(finding, rest, fixed)

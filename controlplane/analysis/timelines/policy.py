@@ -1,0 +1,44 @@
+"""From when on something is a finding, each limit with its reason."""
+
+from __future__ import annotations
+
+import math
+
+from controlplane.core.state.findings import Level
+
+SLOW_RATIO = 1.1
+"""A worker's or a stage's computes against its peers': healthy devices of one kind differ by a few percent."""
+NOISE_SPREADS = 4.0
+"""And by so many spreads of all workers' ratios: where steps hold few operations, medians scatter more."""
+STEPS_RATIO = 0.25
+"""A worker is slow in this part of the steps at least: what passes within a step or two needs nobody."""
+STAGE_STEPS_RATIO = 0.75
+"""How many layers a stage holds does not change: it is slower in nearly all steps."""
+REPLICA_QUARTILE_RATIO = 1.05
+"""A slow replica is slow with three quarters of its micro-batches. One that was given long sequences by chance
+is not, and chance needs some steps to show:"""
+REPLICA_STEPS = 5
+LINK_RATIO = 2.0
+"""A transfer against the same transfer of other replicas: transfers scatter far more than computes."""
+COLLECTIVE_RATIO = 4.0
+"""A collective of one stage against those of other stages: a stage with an embedding sends twice as much."""
+COST_RATIO = 1.02
+"""What a part costs alone, at least: what costs less is not worth a visit."""
+CRITICAL_RATIO = 1.2
+"""A part that makes every step a fifth longer by itself is critical."""
+UNEVEN_CORRELATION = 0.9
+"""Of forward and backward times over micro-batches, from here on the sequences' lengths explain them (OSDI'25,
+section 5.3)."""
+UNEVEN_SPREAD = 0.05
+"""The spread of micro-batches' times, at least, for them to be called uneven."""
+UNEVEN_COST_RATIO = 1.05
+"""What is left of the slowdown when all other findings are fixed, for micro-batches to be blamed for it."""
+UNCERTAIN = 0.5
+"""Times the confidence, where peers do not do the same: other stages in place of other replicas."""
+
+SLOW = math.log(SLOW_RATIO)
+
+
+def level(alone_ratio: float) -> Level:
+    """How bad a part is that costs this much alone."""
+    return Level.CRITICAL if alone_ratio >= CRITICAL_RATIO else Level.DEGRADED

@@ -1,0 +1,54 @@
+"""Find stages that hold more work than the others, in all replicas alike."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.robust import low_median, often, others_median
+from controlplane.analysis.timelines import policy
+from controlplane.analysis.timelines.subjects import Part, named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controlplane.analysis.timelines.computes import Computes
+    from controlplane.analysis.timelines.what_if import WhatIf
+
+_LAST = "Move layers from the last stage to earlier ones: it computes the logits and the loss, too."
+_OTHER = "Move layers from this stage to the others, or its embedding."
+
+
+def overfull_stages(what_if: WhatIf, computes: Computes) -> Iterator[Part]:
+    """Stages whose computes take longer than those of other stages, whatever the replica.
+
+    The faster half of the replicas speaks for a stage: a slow worker in it does not. With one replica only
+    the last stage is judged, since a slow stage may as well be a slow worker."""
+    stages, _, steps, replicas = computes.log_s.shape
+    if stages == 1:
+        return
+    total = np.log(computes.micro_batch_s())
+    by_step = low_median(total - others_median(total, axis=0), axis=2)
+    slow = by_step > policy.SLOW
+    for stage in np.flatnonzero(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO):
+        last = int(stage) == stages - 1
+        mask = (what_if.stage == stage)[:, None, None]
+        alone = what_if.alone(mask)
+        if alone < policy.COST_RATIO or (replicas == 1 and not last):
+            continue
+        ratio = math.exp(float(np.median(by_step[stage])))
+        sure = often(int(slow[stage].sum()), steps) * (policy.UNCERTAIN if replicas == 1 else 1.0)
+        reason = (
+            f"its computes take {ratio:.2f} times as long as those of other stages in all replicas; alone it "
+            f"makes a step {alone:.2f} times as long"
+        )
+        evidence = (
+            ("compute_ratio", ratio),
+            ("slowdown_alone_ratio", alone),
+            ("cost_s_per_step", what_if.step_s - what_if.fixed_s(mask)),
+        )
+        kind, advice = ("overfull_last_stage", _LAST) if last else ("overfull_stage", _OTHER)
+        where = named(what_if.steps, stage=int(stage))
+        yield Part(where.finding(kind, alone, reason, sure, evidence, advice), alone, mask)
