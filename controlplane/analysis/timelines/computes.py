@@ -33,12 +33,23 @@ class Computes:
         """The logarithm of the ratio to the same compute of the other replicas. NaN with one replica."""
         return self.log_s - others_median(self.log_s, axis=3)
 
-    def of_worker(self) -> Floats:
-        """What of the ratio is the worker's own: less what the other stages show for the same micro-batch.
+    def of_worker(self) -> tuple[Floats, ...]:
+        """The ratio to other replicas, and what of it is left when that of the other stages is taken off.
 
-        A long sequence slows each stage of a replica alike, so this is where sequences drop out."""
+        A slow worker shows in both. A long sequence slows all stages of a replica alike, so nothing of it is
+        left in the second. With two stages that one rises where the other stage's peer is slow: not the first."""
         ratio = self.against_replicas()
-        return ratio - others_median(ratio, axis=0) if ratio.shape[0] > 1 else ratio
+        return (ratio, ratio - others_median(ratio, axis=0)) if ratio.shape[0] > 1 else (ratio,)
+
+    def of_micro_batch(self) -> dict[Unit, Floats]:
+        """What all stages show for a unit, less what is usual for its kind and chunk: (step, replica)."""
+        found = np.empty_like(self.log_s)
+        for kind in {unit[:2] for unit in self.units}:
+            ours = [unit[:2] == kind for unit in self.units]
+            rows = self.log_s[:, ours]
+            found[:, ours] = rows - np.median(rows, axis=(1, 2), keepdims=True)
+        common = np.median(found, axis=0)
+        return {unit: common[index] for index, unit in enumerate(self.units)}
 
     def micro_batch_s(self) -> Floats:
         """How long a typical micro-batch takes, all chunks, forward and backward: (stage, step, replica), s."""

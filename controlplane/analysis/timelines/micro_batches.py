@@ -31,9 +31,7 @@ def uneven_micro_batches(what_if: WhatIf, computes: Computes, found: Sequence[Pa
     rest_s = what_if.fixed_s(fixed)
     if rest_s < policy.UNEVEN_COST_RATIO * what_if.ideal_step_s:
         return
-    centred = computes.log_s - np.median(computes.log_s, axis=(1, 2), keepdims=True)
-    common = np.median(centred, axis=0)  # what all stages show for it
-    row = {unit: common[index] for index, unit in enumerate(computes.units)}
+    row = computes.of_micro_batch()
     pairs = [(unit, (BACKWARD, *unit[1:])) for unit in computes.units if unit[0] == FORWARD]
     both = [(row[forward], row[backward]) for forward, backward in pairs if backward in row]
     if not both:

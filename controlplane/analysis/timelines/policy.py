@@ -6,10 +6,13 @@ import math
 
 from controlplane.core.state.findings import Level
 
-SLOW_RATIO = 1.1
-"""A worker's or a stage's computes against its peers': healthy devices of one kind differ by a few percent."""
+SLOW_RATIO = 1.15
+"""A worker's computes against its peers': healthy devices of one kind differ by a few percent each, and with two
+replicas the difference of a good one and a bad one is seen."""
+OVERFULL_RATIO = 1.1
+"""A stage's computes against other stages': the faster half of its workers speaks, so single ones matter less."""
 NOISE_SPREADS = 4.0
-"""And by so many spreads of all workers' ratios: where steps hold few operations, medians scatter more."""
+"""And by so many times what the median of a step scatters: a step of few operations tells little."""
 STEPS_RATIO = 0.25
 """A worker is slow in this part of the steps at least: what passes within a step or two needs nobody."""
 STAGE_STEPS_RATIO = 0.75
@@ -36,7 +39,7 @@ UNEVEN_COST_RATIO = 1.05
 UNCERTAIN = 0.5
 """Times the confidence, where peers do not do the same: other stages in place of other replicas."""
 
-SLOW = math.log(SLOW_RATIO)
+SLOW, OVERFULL = math.log(SLOW_RATIO), math.log(OVERFULL_RATIO)
 
 
 def level(alone_ratio: float) -> Level:

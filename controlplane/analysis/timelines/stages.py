@@ -31,7 +31,7 @@ def overfull_stages(what_if: WhatIf, computes: Computes) -> Iterator[Part]:
         return
     total = np.log(computes.micro_batch_s())
     by_step = low_median(total - others_median(total, axis=0), axis=2)
-    slow = by_step > policy.SLOW
+    slow = by_step > policy.OVERFULL
     for stage in np.flatnonzero(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO):
         last = int(stage) == stages - 1
         mask = (what_if.stage == stage)[:, None, None]

@@ -31,14 +31,22 @@ def slow_workers(what_if: WhatIf, computes: Computes) -> Iterator[Part]:
     stages, _, _, replicas = computes.log_s.shape
     if replicas == 1 and stages == 1:
         return
-    own = computes.of_worker() if replicas > 1 else _against_stages(computes)
-    by_step = np.median(own, axis=1)
-    limit = max(policy.SLOW, policy.NOISE_SPREADS * spread(by_step))
+    views = computes.of_worker() if replicas > 1 else (_against_stages(computes),)
+    by_step = np.min([np.median(view, axis=1) for view in views], axis=0)
+    limit = max(policy.SLOW, policy.NOISE_SPREADS * _noise(views[-1]))
     alone = what_if.workers_alone()
     for stage, replica in np.argwhere((by_step > limit).mean(axis=1) >= policy.STEPS_RATIO):
         if alone[stage, replica] >= policy.COST_RATIO:
             slow = by_step[stage, :, replica]
             yield _worker(what_if, int(stage), int(replica), slow[slow > limit], float(alone[stage, replica]))
+
+
+def _noise(own: Floats) -> float:
+    """By how much the median of a step scatters, from how much single computes do.
+
+    Forward and backward of a micro-batch scatter together, so they count as one."""
+    alike = max(1.0, own.shape[1] / 2.0)
+    return math.sqrt(math.pi / 2.0 / alike) * spread(own - np.median(own, axis=1, keepdims=True))
 
 
 def _against_stages(computes: Computes) -> Floats:
