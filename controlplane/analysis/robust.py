@@ -23,21 +23,34 @@ def spread(values: Floats) -> float:
 
 
 def others_median(values: Floats, axis: int) -> Floats:
-    """For each value, the median of the others along `axis`. NaN where there are no others."""
+    """For each value, the median of the others along `axis`, those that are NaN left out. NaN where there are
+    no others."""
     rows = np.moveaxis(values, axis, -1)
-    count = rows.shape[-1]
-    if count < 2:
-        return np.full_like(values, np.nan)
-    order = np.argsort(rows, axis=-1, kind="stable")
+    order = np.argsort(rows, axis=-1, kind="stable")  # NaN comes last
     place = np.argsort(order, axis=-1, kind="stable")
     ascending = np.take_along_axis(rows, order, axis=-1)
+    valid = ~np.isnan(rows)
+    others = valid.sum(axis=-1, keepdims=True) - valid
+    most = rows.shape[-1] - 1
 
-    def left(at: int) -> Floats:
+    def left(at: NDArray[np.int64]) -> Floats:
         """The value at this place once the row's own value is gone."""
-        return np.take_along_axis(ascending, np.where(place <= at, at + 1, at), axis=-1)
+        at = np.where(valid & (place <= at), at + 1, at)
+        return np.take_along_axis(ascending, np.clip(at, 0, most), axis=-1)
 
-    middle = 0.5 * (left((count - 2) // 2) + left((count - 1) // 2))
-    return np.moveaxis(middle, -1, axis)
+    middle = 0.5 * (left((others - 1) // 2) + left(others // 2))
+    return np.moveaxis(np.where(others > 0, middle, np.nan), -1, axis)
+
+
+def running_median(values: Floats, width: int) -> Floats:
+    """The median of the `width` (odd) values around each. Steps stay where they are; at the ends, the outermost
+    whole window counts."""
+    width = min(width, len(values) - 1 + len(values) % 2)
+    if width < 3:
+        return values
+    windows = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=-1)
+    found: Floats = np.pad(windows, width // 2, mode="edge")
+    return found
 
 
 def low_median(values: Floats, axis: int) -> Floats:

@@ -1,0 +1,173 @@
+"""Say of each worker whether it is as fast as the others, and if not, since when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.iterations import policy
+from controlplane.analysis.iterations.levels import Piece, noise, pieces
+from controlplane.analysis.iterations.pace import paces
+from controlplane.analysis.robust import often
+from controlplane.core.state.findings import Finding, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controlplane.analysis.iterations.pace import Iterations, Pace
+    from controlplane.analysis.robust import Floats
+
+
+class State(StrEnum):
+    """How a worker compares with the others."""
+
+    EVEN = "even"
+    STEADILY_SLOWER = "steadily_slower"
+    STEADILY_FASTER = "steadily_faster"
+    STRAGGLER = "straggler"  # became slow, and is slow at the end
+    RECOVERED = "recovered"  # was slow for a time
+    UNJUDGED = "unjudged"  # alone, or with too few iterations
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The verdict on one worker. `onset` and `recovery` in the units of `Iterations.time`; None: not seen.
+
+    `ratio`: to the median of the others, while it was slow if it was slow for a time; None: not judged."""
+
+    worker: int | str
+    state: State
+    ratio: float | None
+    onset: float | None = None
+    recovery: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What iteration times show. Findings come with the slowest worker first."""
+
+    workers: tuple[Worker, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """Slow samples from `begin` up to, not including, `end`."""
+
+    begin: int
+    end: int
+
+
+def diagnose(workers: Sequence[Iterations]) -> Diagnosis:
+    """Judge each worker. There is one at least, with one iteration at least."""
+    judged = [_judge(each, pace) for each, pace in zip(workers, paces(workers), strict=True)]
+    found = sorted(
+        (finding for _, finding in judged if finding is not None),
+        key=lambda finding: (-dict(finding.evidence)["ratio"], finding.subject),  # type: ignore[operator]
+    )
+    return Diagnosis(tuple(worker for worker, _ in judged), tuple(found))
+
+
+def _judge(worker: Iterations, pace: Pace) -> tuple[Worker, Finding | None]:
+    log_ratio, name = pace.log_ratio, worker.worker
+    if len(log_ratio) < policy.ITERATIONS_MIN:
+        return Worker(name, State.UNJUDGED, None), None
+    usual, episodes = _episodes(log_ratio)
+    if episodes:
+        last = episodes[-1]
+        chosen = last if last.end == len(log_ratio) else max(episodes, key=lambda each: each.end - each.begin)
+        return _straggler(name, pace, chosen, usual, len(episodes))
+    ratio = math.exp(float(np.median(log_ratio)))
+    if ratio >= policy.SLOW_RATIO:
+        return Worker(name, State.STEADILY_SLOWER, ratio), _steady(name, log_ratio, ratio)
+    state = State.EVEN
+    if ratio > policy.EVEN_RATIO:
+        state = State.STEADILY_SLOWER
+    elif ratio < 1.0 / policy.EVEN_RATIO:
+        state = State.STEADILY_FASTER
+    return Worker(name, state, ratio), None
+
+
+def _episodes(log_ratio: Floats) -> tuple[float, list[_Episode]]:
+    """The worker's own usual level, and when it was slow by its own measure and by that of the others."""
+    found = pieces(log_ratio)
+    usual, scatter = _usual(found), noise(log_ratio)
+    episodes: list[_Episode] = []
+    least = max(policy.EPISODE_MIN, math.ceil(policy.EPISODE_RATIO * len(log_ratio)))
+    for piece in found:
+        if not _slow(piece, usual, scatter):
+            continue
+        if episodes and piece.begin - episodes[-1].end < least:
+            episodes[-1] = _Episode(episodes[-1].begin, piece.end)
+        else:
+            episodes.append(_Episode(piece.begin, piece.end))
+    return usual, [each for each in episodes if each.end - each.begin >= least]
+
+
+def _slow(piece: Piece, usual: float, scatter: float) -> bool:
+    above = piece.level - usual
+    return (
+        piece.level >= math.log(policy.SLOW_RATIO)
+        and above >= math.log(policy.CHANGE_RATIO)
+        and above >= policy.SPREADS * scatter / math.sqrt(piece.count)
+    )
+
+
+def _usual(found: Sequence[Piece]) -> float:
+    """The lowest level that holds for long enough, lower ones counted in."""
+    wanted = policy.USUAL_RATIO * sum(piece.count for piece in found)
+    for piece in sorted(found, key=lambda each: each.level):
+        wanted -= piece.count
+        if wanted <= 0:
+            break
+    return piece.level
+
+
+def _straggler(
+    name: int | str, pace: Pace, episode: _Episode, usual: float, episodes: int
+) -> tuple[Worker, Finding]:
+    inside = pace.log_ratio[episode.begin : episode.end]
+    level = float(np.median(inside))
+    ratio, over = math.exp(level), episode.end < len(pace.time)
+    onset = float(pace.time[episode.begin]) if episode.begin else None
+    recovery = float(pace.time[episode.end]) if over else None
+    worker = Worker(name, State.RECOVERED if over else State.STRAGGLER, ratio, onset, recovery)
+    begun = "from the beginning" if onset is None else f"from time {onset:g}"
+    reason = (
+        f"{begun} {f'to {recovery:g}' if over else 'to the end'} its iterations take {ratio:.2f} times as long as "
+        f"those of the others, {math.exp(level - usual):.2f} times as long as its own before or after"
+    )
+    evidence = (
+        ("ratio", ratio),
+        ("change_ratio", math.exp(level - usual)),
+        ("slow_iterations_count", float(len(inside))),
+        ("episodes_count", float(episodes)),
+    )
+    critical = ratio >= policy.CRITICAL_RATIO and not over
+    sure = often(int((inside > 0.5 * (level + usual)).sum()), len(inside))
+    advice = (
+        "Look what happened on its host at that time: other processes, clocks, temperature, network. "
+        + ("Watch whether it comes back." if over else "`holdfast drain` the node if it goes on.")
+    )  # fmt: skip
+    return worker, Finding(
+        "straggler", Level.CRITICAL if critical else Level.DEGRADED, f"worker {name}", reason,
+        place=(("worker", name),), confidence=sure, evidence=evidence, recommendation=advice,
+    )  # fmt: skip
+
+
+def _steady(name: int | str, log_ratio: Floats, ratio: float) -> Finding:
+    slower = int((log_ratio > math.log(policy.EVEN_RATIO)).sum())
+    reason = (
+        f"its iterations take {ratio:.2f} times as long as those of the others, from the beginning to the end"
+    )
+    return Finding(
+        "slow_worker", Level.CRITICAL if ratio >= policy.CRITICAL_RATIO else Level.DEGRADED,
+        f"worker {name}", reason, place=(("worker", name),), confidence=often(slower, len(log_ratio)),
+        evidence=(("ratio", ratio), ("slower_iterations_count", float(slower))),
+        recommendation="Compare its device, its share of it and its host with the others'; give it less work, "
+        "or exchange it.",
+    )  # fmt: skip
