@@ -32,6 +32,9 @@ SECTIONS = {
         "describe": Entry("questions.describe", "show everything about one job, node or checkpoint"),
         "why": Entry("questions.why", "explain one failure: evidence, decision, duration, lost steps"),
         "events": Entry("questions.events", "show events and decisions with their reasons, line by line"),
+        "doctor": Entry(
+            "doctor.command", "find out from recorded times what slows a job, and whose doing it is"
+        ),
         "replay": Entry("questions.replay", "repeat the decisions of a coordinator from its recording"),
     },
     "checkpoints and nodes": {

@@ -52,6 +52,7 @@ class Diagnosis:
 
     workers: tuple[Worker, ...]
     findings: tuple[Finding, ...]
+    rows_repeated: int  # counted once
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,14 @@ class _Episode:
 
 def diagnose(workers: Sequence[Iterations]) -> Diagnosis:
     """Judge each worker. There is one at least, with one iteration at least."""
-    judged = [_judge(each, pace) for each, pace in zip(workers, paces(workers), strict=True)]
+    distinct = [each.distinct() for each in workers]
+    judged = [_judge(each, pace) for each, pace in zip(distinct, paces(distinct), strict=True)]
     found = sorted(
         (finding for _, finding in judged if finding is not None),
         key=lambda finding: (-dict(finding.evidence)["ratio"], finding.subject),  # type: ignore[operator]
     )
-    return Diagnosis(tuple(worker for worker, _ in judged), tuple(found))
+    repeated = sum(len(each.time) for each in workers) - sum(len(each.time) for each in distinct)
+    return Diagnosis(tuple(worker for worker, _ in judged), tuple(found), repeated)
 
 
 def _judge(worker: Iterations, pace: Pace) -> tuple[Worker, Finding | None]:

@@ -29,6 +29,11 @@ class Iterations:
     time: Floats
     duration: Floats
 
+    def distinct(self) -> Iterations:
+        """Without iterations that are there twice, the same in time and duration."""
+        rows = np.unique(np.stack([self.time, self.duration]), axis=1)
+        return Iterations(self.worker, rows[0], rows[1])
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

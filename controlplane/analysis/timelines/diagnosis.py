@@ -30,6 +30,7 @@ class Diagnosis:
     ideal_step_s: float
     steps: int
     steps_left_out: int
+    rows_repeated: int
     findings: tuple[Finding, ...]
 
 
@@ -53,5 +54,6 @@ def diagnose(timeline: Timeline) -> Diagnosis:
         ideal_step_s=what_if.ideal_step_s,
         steps=steps.count,
         steps_left_out=steps.left_out,
+        rows_repeated=steps.repeated,
         findings=tuple(part.finding for part in parts),
     )

@@ -85,6 +85,7 @@ class Steps:
     dp_ranks: tuple[int, ...]  # the label of each replica, ascending
     ranks: Ints  # (stage, replica): the global rank
     left_out: int  # steps that are not whole
+    repeated: int  # rows that were there twice, counted once
 
     @property
     def stages(self) -> int:
@@ -109,7 +110,7 @@ def whole_steps(timeline: Timeline) -> Steps:
     shape = (len(operations), len(steps), len(dp_ranks))
     if shape[0] * shape[1] * shape[2] > CELLS_MAX:
         raise TimelineError(f"{shape[1]} steps of {shape[2]} replicas are too many: keep fewer steps")
-    _check_unique(timeline, (code * len(steps) + step) * len(dp_ranks) + replica)
+    repeated = _repeated(timeline, (code * len(steps) + step) * len(dp_ranks) + replica)
     start = np.full(shape, np.nan)
     start[code, step, replica] = timeline.start_s
     end = np.full(shape, np.nan)
@@ -123,7 +124,7 @@ def whole_steps(timeline: Timeline) -> Steps:
     start, end = start[usual][:, whole], end[usual][:, whole]
     start_s = start.min(axis=(0, 2))[None, :, None]  # clocks of steps may differ: each begins at 0
     names = tuple(int(label) for label in dp_ranks)
-    return Steps(kept, start - start_s, end - start_s, names, ranks, int((~whole).sum()))
+    return Steps(kept, start - start_s, end - start_s, names, ranks, int((~whole).sum()), repeated)
 
 
 def _check_stages(stage: Ints) -> int:
@@ -181,18 +182,23 @@ def _operations(timeline: Timeline) -> tuple[Ints, tuple[Operation, ...]]:
     return code, operations
 
 
-def _check_unique(timeline: Timeline, cell: Ints) -> None:
+def _repeated(timeline: Timeline, cell: Ints) -> int:
+    """How many rows say again what another one says. Raises TimelineError for one that says something else."""
     order = np.argsort(cell, kind="stable")
-    same = np.flatnonzero(cell[order][1:] == cell[order][:-1])
-    if len(same):
-        row = int(order[same + 1].min())
+    again = np.flatnonzero(cell[order][1:] == cell[order][:-1])
+    first, second = order[again], order[again + 1]
+    differ = timeline.start_s[first] != timeline.start_s[second]
+    differ |= timeline.duration_s[first] != timeline.duration_s[second]
+    if differ.any():
+        row = int(second[differ].min())
         kind, seq_id = KINDS[timeline.kind[row]], timeline.seq_id[row]
         raise TimelineError(
             f"{kind} {seq_id} of dp_rank {timeline.dp_rank[row]}, stage {timeline.stage[row]}, step "
-            f"{timeline.step[row]} is recorded twice: drop one of the rows",
+            f"{timeline.step[row]} is recorded twice, with other times: drop one of the rows",
             row,
             "seq_id",
         )
+    return len(again)
 
 
 def _why_none(
