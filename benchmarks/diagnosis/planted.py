@@ -82,7 +82,8 @@ def _uneven_lengths(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     job, sigma = shape(random), random.uniform(0.15, 0.5)
     lengths: dict[tuple[int, int, int], float] = {}
 
-    def length(*where: int) -> float:
+    def length(replica: int, step: int, micro_batch: int) -> float:
+        where = replica, step, micro_batch
         if where not in lengths:
             lengths[where] = random.lognormvariate(0.0, sigma)
         return lengths[where]

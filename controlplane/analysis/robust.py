@@ -43,8 +43,9 @@ def others_median(values: Floats, axis: int) -> Floats:
 
 
 def running_median(values: Floats, width: int) -> Floats:
-    """The median of the `width` (odd) values around each. Steps stay where they are; at the ends, the outermost
-    whole window counts."""
+    """The median of the `width` (odd) values around each. Steps stay where they are.
+
+    At the ends the outermost whole window counts."""
     width = min(width, len(values) - 1 + len(values) % 2)
     if width < 3:
         return values

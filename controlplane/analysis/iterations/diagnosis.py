@@ -140,9 +140,10 @@ def _straggler(
     recovery = float(pace.time[episode.end]) if over else None
     worker = Worker(name, State.RECOVERED if over else State.STRAGGLER, ratio, onset, recovery)
     begun = "from the beginning" if onset is None else f"from time {onset:g}"
+    ended = "to the end" if recovery is None else f"to {recovery:g}"
     reason = (
-        f"{begun} {f'to {recovery:g}' if over else 'to the end'} its iterations take {ratio:.2f} times as long as "
-        f"those of the others, {math.exp(level - usual):.2f} times as long as its own before or after"
+        f"{begun} {ended} its iterations take {ratio:.2f} times as long as those of the others, "
+        f"{math.exp(level - usual):.2f} times as long as its own otherwise"
     )
     evidence = (
         ("ratio", ratio),
@@ -171,6 +172,6 @@ def _steady(name: int | str, log_ratio: Floats, ratio: float) -> Finding:
         "slow_worker", Level.CRITICAL if ratio >= policy.CRITICAL_RATIO else Level.DEGRADED,
         f"worker {name}", reason, place=(("worker", name),), confidence=often(slower, len(log_ratio)),
         evidence=(("ratio", ratio), ("slower_iterations_count", float(slower))),
-        recommendation="Compare its device, its share of it and its host with the others'; give it less work, "
-        "or exchange it.",
+        recommendation="Compare its device, its share of it and its host with the others'; give it less "
+        "work, or exchange it.",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Cut a noisy series into pieces of one level each: where did it change, and to what?
 
-Optimal partitioning: of all ways to cut, the one whose squared distances from the pieces' means, plus a penalty
-per piece, are least. Spikes are taken out before, by a running median that leaves steps where they are."""
+Optimal partitioning: of all ways to cut, take the one whose squared distances from the pieces' means, plus a
+penalty per piece, are least. A running median takes spikes out before, and leaves steps where they are."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Compare each worker's iterations with those of the others at about the same time.
 
-What slows everybody at once cancels out. Workers need not have the same number of iterations, nor have them at
-the same times. The durations must be a worker's own: where every iteration ends with a collective, record the
-time until the collective begins."""
+What slows everybody at once cancels out. Workers need not have the same number of iterations, nor have them
+at the same times. The durations must be a worker's own: where every iteration ends with a collective, record
+the time until the collective begins."""
 
 from __future__ import annotations
 

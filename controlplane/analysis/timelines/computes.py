@@ -37,7 +37,8 @@ class Computes:
         """The ratio to other replicas, and what of it is left when that of the other stages is taken off.
 
         A slow worker shows in both. A long sequence slows all stages of a replica alike, so nothing of it is
-        left in the second. With two stages that one rises where the other stage's peer is slow: not the first."""
+        left in the second. With two stages the second rises for the healthy worker of the other stage in the
+        other replica, too, and the first does not."""
         ratio = self.against_replicas()
         return (ratio, ratio - others_median(ratio, axis=0)) if ratio.shape[0] > 1 else (ratio,)
 
@@ -52,13 +53,14 @@ class Computes:
         return {unit: common[index] for index, unit in enumerate(self.units)}
 
     def micro_batch_s(self) -> Floats:
-        """How long a typical micro-batch takes, all chunks, forward and backward: (stage, step, replica), s."""
+        """How long a typical micro-batch takes, forward and backward: (stage, step, replica), s."""
         kinds = [unit[:2] for unit in self.units]
         found = [
             np.exp(np.median(self.log_s[:, [each == kind for each in kinds]], axis=1))
             for kind in sorted(set(kinds))
         ]
-        return np.sum(found, axis=0)
+        total: Floats = np.sum(found, axis=0)
+        return total
 
 
 def computes(steps: Steps) -> Computes:
@@ -73,6 +75,6 @@ def computes(steps: Steps) -> Computes:
         raise TimelineError(
             "no micro-batch is computed by all stages: number mc and mb_id alike on all stages"
         )
-    index = np.array([[row[unit] for unit in units] for row in rows])
-    took_s = steps.end_s[index] - steps.start_s[index]
+    chosen = np.array([[row[unit] for unit in units] for row in rows])
+    took_s = steps.end_s[chosen] - steps.start_s[chosen]
     return Computes(units, np.log(np.maximum(took_s, LEAST_S)))

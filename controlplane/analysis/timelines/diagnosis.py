@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from controlplane.analysis.timelines.computes import computes
 from controlplane.analysis.timelines.links import slow_collectives, slow_links
 from controlplane.analysis.timelines.micro_batches import uneven_micro_batches
@@ -39,7 +41,7 @@ def diagnose(timeline: Timeline) -> Diagnosis:
     steps = whole_steps(timeline)
     what_if, alike = WhatIf(steps), computes(steps)
     parts = list(slow_workers(what_if, alike))
-    accused = {int(replica) for part in parts for replica in part.mask.any(axis=(0, 1)).nonzero()[0]}
+    accused = {int(replica) for part in parts for replica in np.flatnonzero(part.mask.any(axis=(0, 1)))}
     parts += slow_replicas(what_if, alike, accused)
     parts += overfull_stages(what_if, alike)
     parts += slow_links(what_if)

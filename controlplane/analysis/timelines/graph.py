@@ -15,12 +15,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.timelines.operations import (
-    BACKWARD, BEHAVIOURS, COMPUTES, FORWARD, GATHER, RECEIVES, SCATTER, SENDS, SEPARATE, TAIL, Meets,
-)  # fmt: skip
+    BACKWARD,
+    BEHAVIOURS,
+    COMPUTES,
+    FORWARD,
+    GATHER,
+    RECEIVES,
+    SCATTER,
+    SENDS,
+    SEPARATE,
+    TAIL,
+    Meets,
+)
 from controlplane.analysis.timelines.records import TimelineError
 
 if TYPE_CHECKING:
-    from controlplane.analysis.timelines.records import Operation, Steps
+    from controlplane.analysis.timelines.records import Steps
 
 SKEW_S = 0.0005
 """By so much may clocks of two streams differ when operations are put in order."""
@@ -168,8 +178,8 @@ def _matched(
         if len(transfers) == len(candidates):
             return list(zip(transfers, candidates, strict=True))
     raise TimelineError(
-        f"{what}: {len(transfers)} of them for {len(needing)} computes that need one; record whole steps, and "
-        "number micro-batches and model chunks alike on all stages"
+        f"{what}: {len(transfers)} of them for {len(needing)} computes that need one; record whole steps, "
+        "and number micro-batches and model chunks alike on all stages"
     )
 
 
@@ -236,7 +246,7 @@ def _groups(b: _Builder, links: tuple[Link, ...]) -> list[tuple[int, ...]]:
 
 
 def _ordered(b: _Builder, links: tuple[Link, ...]) -> tuple[Node, ...]:
-    """Each group behind those it depends on. Raises TimelineError when they wait for each other in a circle."""
+    """Each group behind those it depends on. Raises TimelineError when they wait in a circle."""
     groups = _groups(b, links)
     of = {index: number for number, group in enumerate(groups) for index in group}
     waits = [{of[each] for index in group for each in b.before[index]} for group in groups]

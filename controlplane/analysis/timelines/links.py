@@ -11,7 +11,7 @@ import numpy as np
 from controlplane.analysis.robust import often, others_median
 from controlplane.analysis.timelines import policy
 from controlplane.analysis.timelines.operations import GATHER, SCATTER
-from controlplane.analysis.timelines.subjects import Part, Subject, named
+from controlplane.analysis.timelines.subjects import Charge, Part, Subject, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,25 +47,24 @@ def slow_links(what_if: WhatIf) -> Iterator[Part]:
         for link, replica in np.argwhere(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO)
     }
     for (stages, replica), steps in found.items():
-        mask = _mask(what_if, both[stages], replica)
-        alone = what_if.alone(mask)
-        if alone < policy.COST_RATIO:
-            continue
         times = math.exp(float(np.median(ratio[ends.index(stages), :, replica])))
-        where = _ends(what_if, stages, replica, {each for each, other in found if other == replica})
-        reason = (
-            f"transfers between stage {stages[0]} and stage {stages[1]} take {times:.1f} times as long as those "
-            f"of {'other replicas' if replicas > 1 else 'other stages'}; alone they make a step {alone:.2f} "
-            "times as long"
+        peers = "other replicas" if replicas > 1 else "other stages"
+        charge = Charge(
+            "slow_link",
+            _ends(what_if, stages, replica, {each for each, other in found if other == replica}),
+            _mask(what_if, both[stages], replica),
+            f"transfers between stage {stages[0]} and stage {stages[1]} take {times:.1f} times as long as "
+            f"those of {peers}, from when both sides are there",
+            often(int(steps.sum()), len(steps)) * (1.0 if replicas > 1 else policy.UNCERTAIN),
+            (
+                ("transfer_ratio", times),
+                ("first_stage", float(stages[0])),
+                ("second_stage", float(stages[1])),
+            ),
+            _ADVICE,
         )
-        evidence = (
-            ("transfer_ratio", times),
-            ("slowdown_alone_ratio", alone),
-            ("peer_stage", f"{stages[1]}"),
-            ("cost_s_per_step", what_if.step_s - what_if.fixed_s(mask)),
-        )
-        sure = often(int(steps.sum()), len(steps)) * (1.0 if replicas > 1 else policy.UNCERTAIN)
-        yield Part(where.finding("slow_link", alone, reason, sure, evidence, _ADVICE), alone, mask)
+        if part := charge.part(what_if):
+            yield part
 
 
 def _ends(what_if: WhatIf, stages: tuple[int, int], replica: int, slow: set[tuple[int, int]]) -> Subject:
@@ -116,15 +115,16 @@ def slow_collectives(what_if: WhatIf) -> Iterator[Part]:
     ratio = np.min(ratios, axis=0)  # (stage, step)
     slow = ratio > math.log(policy.COLLECTIVE_RATIO)
     for stage in np.flatnonzero(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO):
-        mask = (np.isin(kinds, (GATHER, SCATTER)) & (what_if.stage == stage))[:, None, None]
-        alone = what_if.alone(mask)
-        if alone >= policy.COST_RATIO:
-            times = math.exp(float(np.median(ratio[stage])))
-            sure = often(int(slow[stage].sum()), slow.shape[1]) * policy.UNCERTAIN
-            reason = (
-                f"its collectives between replicas take {times:.1f} times as long as those of other stages; "
-                f"alone they make a step {alone:.2f} times as long"
-            )
-            evidence = (("transfer_ratio", times), ("slowdown_alone_ratio", alone))
-            where = named(what_if.steps, stage=int(stage))
-            yield Part(where.finding("slow_link", alone, reason, sure, evidence, _COLLECTIVE), alone, mask)
+        times = math.exp(float(np.median(ratio[stage])))
+        charge = Charge(
+            "slow_link",
+            named(what_if.steps, stage=int(stage)),
+            (np.isin(kinds, (GATHER, SCATTER)) & (what_if.stage == stage))[:, None, None],
+            f"its collectives between replicas take {times:.1f} times as long as those of other stages, from "
+            "when all are there",
+            often(int(slow[stage].sum()), slow.shape[1]) * policy.UNCERTAIN,
+            (("transfer_ratio", times),),
+            _COLLECTIVE,
+        )
+        if part := charge.part(what_if):
+            yield part

@@ -9,7 +9,8 @@ import numpy as np
 from controlplane.analysis.robust import spread
 from controlplane.analysis.timelines import policy
 from controlplane.analysis.timelines.operations import BACKWARD, FORWARD
-from controlplane.analysis.timelines.subjects import Part, Subject
+from controlplane.analysis.timelines.subjects import Part
+from controlplane.core.state.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from controlplane.analysis.timelines.computes import Computes
     from controlplane.analysis.timelines.what_if import WhatIf
 
-_NOBODY = Subject("the job's data", (("dp_rank", None), ("stage", None), ("rank", None)))
 _ADVICE = (
     "Balance micro-batches by the cost of their sequences (attention is quadratic), or pack to equal length."
 )
@@ -41,18 +41,24 @@ def uneven_micro_batches(what_if: WhatIf, computes: Computes, found: Sequence[Pa
     if wide < policy.UNEVEN_SPREAD:
         return
     correlation = float(np.corrcoef(forward, backward)[0, 1])
-    if correlation >= policy.UNEVEN_CORRELATION:
-        rest = rest_s / what_if.ideal_step_s
-        reason = (
-            f"micro-batches take between {np.exp(np.quantile(forward, 0.05)):.2f} and "
-            f"{np.exp(np.quantile(forward, 0.95)):.2f} times the typical time, forward and backward alike "
-            f"(correlation {correlation:.2f}), on whichever worker; without that a step would be up to {rest:.2f} "
-            "times as fast"
-        )
-        evidence = (
+    if correlation < policy.UNEVEN_CORRELATION:
+        return
+    short, long = np.exp(np.quantile(forward, (0.05, 0.95)))
+    rest = rest_s / what_if.ideal_step_s
+    finding = Finding(
+        "uneven_micro_batches",
+        policy.level(rest),
+        "the job's data",
+        f"micro-batches take {short:.2f} to {long:.2f} times the typical time, forward and backward alike "
+        f"(correlation {correlation:.2f}), on whichever worker; with even ones a step could be {rest:.2f} "
+        "times as fast",
+        place=(("dp_rank", None), ("stage", None), ("rank", None)),
+        confidence=correlation,
+        evidence=(
             ("forward_backward_correlation_ratio", correlation),
             ("spread_ratio", wide),
             ("slowdown_rest_ratio", rest),
-        )
-        finding = _NOBODY.finding("uneven_micro_batches", rest, reason, correlation, evidence, _ADVICE)
-        yield Part(finding, rest, fixed)
+        ),
+        recommendation=_ADVICE,
+    )
+    yield Part(finding, rest, fixed)

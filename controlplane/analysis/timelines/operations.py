@@ -18,8 +18,10 @@ class Meets(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How a replay treats one kind of operation. `transfers`: it moves data, so its ideal is a median:
-    a few transfers take very long for reasons that no other transfer shares. The ideal of others is a mean."""
+    """How a replay treats one kind of operation.
+
+    `transfers`: it moves data. Then its ideal is a median, since single transfers take very long; the ideal
+    of other operations is a mean."""
 
     meets: Meets = Meets.NOBODY
     transfers: bool = False

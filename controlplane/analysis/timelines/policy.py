@@ -7,10 +7,10 @@ import math
 from controlplane.core.state.findings import Level
 
 SLOW_RATIO = 1.15
-"""A worker's computes against its peers': healthy devices of one kind differ by a few percent each, and with two
-replicas the difference of a good one and a bad one is seen."""
+"""A worker's computes against its peers': healthy devices of one kind differ by a few percent each, and two
+replicas show the difference between the better and the worse one."""
 OVERFULL_RATIO = 1.1
-"""A stage's computes against other stages': the faster half of its workers speaks, so single ones matter less."""
+"""A stage's computes against others'. The faster half of its workers speaks, so a slow one matters less."""
 NOISE_SPREADS = 4.0
 """And by so many times what the median of a step scatters: a step of few operations tells little."""
 STEPS_RATIO = 0.25
@@ -18,9 +18,9 @@ STEPS_RATIO = 0.25
 STAGE_STEPS_RATIO = 0.75
 """How many layers a stage holds does not change: it is slower in nearly all steps."""
 REPLICA_QUARTILE_RATIO = 1.05
-"""A slow replica is slow with three quarters of its micro-batches. One that was given long sequences by chance
-is not, and chance needs some steps to show:"""
+"""A slow replica is slow with three quarters of its micro-batches, not only with some long ones."""
 REPLICA_STEPS = 5
+"""With fewer steps a replica may have been given longer sequences by chance."""
 LINK_RATIO = 2.0
 """A transfer against the same transfer of other replicas: transfers scatter far more than computes."""
 COLLECTIVE_RATIO = 4.0
@@ -30,8 +30,8 @@ COST_RATIO = 1.02
 CRITICAL_RATIO = 1.2
 """A part that makes every step a fifth longer by itself is critical."""
 UNEVEN_CORRELATION = 0.9
-"""Of forward and backward times over micro-batches, from here on the sequences' lengths explain them (OSDI'25,
-section 5.3)."""
+"""Of forward and backward times over micro-batches: from here on the lengths of sequences explain them
+(OSDI'25, section 5.3)."""
 UNEVEN_SPREAD = 0.05
 """The spread of micro-batches' times, at least, for them to be called uneven."""
 UNEVEN_COST_RATIO = 1.05

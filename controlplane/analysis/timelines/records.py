@@ -28,7 +28,7 @@ KINDS = tuple(BEHAVIOURS)
 WHOLE_RATIO = 0.5
 """An operation belongs to a step when it is recorded in more than this part of all steps and replicas."""
 CELLS_MAX = 10_000_000
-"""Operations x steps x replicas at most: 80 MB an array. A file that leaves most of them out could ask for far more."""
+"""Operations x steps x replicas at most: 80 MB an array. A sparse file could ask for far more."""
 
 
 class TimelineError(ValueError):
@@ -90,12 +90,12 @@ class Steps:
     @property
     def stages(self) -> int:
         """How many pipeline stages the job has."""
-        return self.ranks.shape[0]
+        return len(self.ranks)
 
     @property
     def count(self) -> int:
         """How many whole steps there are."""
-        return self.start_s.shape[1]
+        return int(self.start_s.shape[1])
 
 
 def whole_steps(timeline: Timeline) -> Steps:
@@ -183,7 +183,7 @@ def _operations(timeline: Timeline) -> tuple[Ints, tuple[Operation, ...]]:
 
 
 def _repeated(timeline: Timeline, cell: Ints) -> int:
-    """How many rows say again what another one says. Raises TimelineError for one that says something else."""
+    """How many rows repeat another one. Raises TimelineError when their times differ."""
     order = np.argsort(cell, kind="stable")
     again = np.flatnonzero(cell[order][1:] == cell[order][:-1])
     first, second = order[again], order[again + 1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from controlplane.analysis.robust import low_median, often, others_median
 from controlplane.analysis.timelines import policy
-from controlplane.analysis.timelines.subjects import Part, named
+from controlplane.analysis.timelines.subjects import Charge, Part, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,23 +32,19 @@ def overfull_stages(what_if: WhatIf, computes: Computes) -> Iterator[Part]:
     total = np.log(computes.micro_batch_s())
     by_step = low_median(total - others_median(total, axis=0), axis=2)
     slow = by_step > policy.OVERFULL
-    for stage in np.flatnonzero(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO):
-        last = int(stage) == stages - 1
-        mask = (what_if.stage == stage)[:, None, None]
-        alone = what_if.alone(mask)
-        if alone < policy.COST_RATIO or (replicas == 1 and not last):
+    for stage in map(int, np.flatnonzero(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO)):
+        last = stage == stages - 1
+        if replicas == 1 and not last:
             continue
         ratio = math.exp(float(np.median(by_step[stage])))
-        sure = often(int(slow[stage].sum()), steps) * (policy.UNCERTAIN if replicas == 1 else 1.0)
-        reason = (
-            f"its computes take {ratio:.2f} times as long as those of other stages in all replicas; alone it "
-            f"makes a step {alone:.2f} times as long"
+        charge = Charge(
+            "overfull_last_stage" if last else "overfull_stage",
+            named(what_if.steps, stage=stage),
+            what_if.of_stage(stage),
+            f"its computes take {ratio:.2f} times as long as those of other stages, in all replicas",
+            often(int(slow[stage].sum()), steps) * (policy.UNCERTAIN if replicas == 1 else 1.0),
+            (("compute_ratio", ratio),),
+            _LAST if last else _OTHER,
         )
-        evidence = (
-            ("compute_ratio", ratio),
-            ("slowdown_alone_ratio", alone),
-            ("cost_s_per_step", what_if.step_s - what_if.fixed_s(mask)),
-        )
-        kind, advice = ("overfull_last_stage", _LAST) if last else ("overfull_stage", _OTHER)
-        where = named(what_if.steps, stage=int(stage))
-        yield Part(where.finding(kind, alone, reason, sure, evidence, advice), alone, mask)
+        if part := charge.part(what_if):
+            yield part

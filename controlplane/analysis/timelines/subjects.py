@@ -1,4 +1,4 @@
-"""Name who or what a finding is about: a worker, a stage, a replica, a link, or nobody."""
+"""Name who or what a finding is about (a worker, a stage, a replica, a link, nobody), and what it costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from controlplane.core.state.findings import Finding
 
 if TYPE_CHECKING:
     from controlplane.analysis.timelines.records import Steps
-    from controlplane.analysis.timelines.what_if import Mask
+    from controlplane.analysis.timelines.what_if import Mask, WhatIf
+
+Evidence = tuple[tuple[str, float | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +31,36 @@ class Subject:
     text: str
     place: tuple[tuple[str, int | str | None], ...]
 
-    def finding(
-        self,
-        kind: str,
-        alone: float,
-        reason: str,
-        confidence: float,
-        evidence: tuple[tuple[str, float | str], ...],
-        recommendation: str,
-    ) -> Finding:
-        """A finding about this subject; its level follows from what it costs."""
-        return Finding(
-            kind,
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is held against a subject, before anybody has asked what it costs."""
+
+    kind: str
+    subject: Subject
+    mask: Mask
+    reason: str
+    confidence: float
+    evidence: Evidence
+    recommendation: str
+
+    def part(self, what_if: WhatIf, alone: float | None = None) -> Part | None:
+        """The part with its finding; None when it costs too little. `alone`: where it is known already."""
+        alone = what_if.alone(self.mask) if alone is None else alone
+        if alone < policy.COST_RATIO:
+            return None
+        cost_s = what_if.step_s - what_if.fixed_s(self.mask)
+        finding = Finding(
+            self.kind,
             policy.level(alone),
-            self.text,
-            reason,
-            place=self.place,
-            confidence=confidence,
-            evidence=evidence,
-            recommendation=recommendation,
+            self.subject.text,
+            f"{self.reason}; this alone makes a step {alone:.2f} times as long",
+            place=self.subject.place,
+            confidence=self.confidence,
+            evidence=(*self.evidence, ("slowdown_alone_ratio", alone), ("cost_s_per_step", cost_s)),
+            recommendation=self.recommendation,
         )
+        return Part(finding, alone, self.mask)
 
 
 def named(steps: Steps, *, stage: int | None = None, replica: int | None = None) -> Subject:

@@ -48,7 +48,13 @@ class WhatIf:
 
     def workers(self, chosen: Mask) -> Mask:
         """The operations of these (stage, replica)."""
-        return chosen[self.stage][:, None, :]
+        mask: Mask = chosen[self.stage][:, None, :]
+        return mask
+
+    def of_stage(self, stage: int) -> Mask:
+        """All operations of a stage."""
+        mask: Mask = (self.stage == stage)[:, None, None]
+        return mask
 
     def fixed_s(self, mask: Mask) -> float:
         """T when these operations take the ideal time."""
@@ -79,7 +85,7 @@ class WhatIf:
 
     def last_stage(self) -> Mask:
         """All operations of the last stage."""
-        return (self.stage == self.steps.stages - 1)[:, None, None]
+        return self.of_stage(self.steps.stages - 1)
 
     def _replicas_alone(self, operations: Mask) -> Floats:
         """What the chosen operations of each replica cost when the other replicas are ideal. A second

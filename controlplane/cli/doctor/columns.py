@@ -38,9 +38,9 @@ class Column:
     words: tuple[str, ...] | None = None
 
     def read(self, values: Array, where: str, first: int) -> Array:
-        """Numbers, or indices into `words`, or the texts. `where`: file and column; `first`: row of the first.
+        """Numbers, or indices into `words`, or the texts.
 
-        Raises UsageError."""
+        `where`: file and column; `first`: the row of the first value. Raises UsageError."""
         if self.words is not None:
             return self._words(values, where, first) if self.words else values.astype(str)
         numbers = _numbers(values, where, first)
@@ -131,7 +131,8 @@ def _chunks(
         for at, row in enumerate(chunk):
             if len(row) != len(header):
                 raise UsageError(
-                    f"{path}, row {first + at}: {len(row)} values for {len(header)} columns: is the file cut off?"
+                    f"{path}, row {first + at}: {len(row)} values for {len(header)} columns: the row is cut "
+                    "off, or has a comma too many"
                 )
         check_rows(path, first + len(chunk) - 1)
         columns = dict(zip(header, zip(*chunk, strict=True), strict=True))

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One kind of recorded data. `read` and `diagnose` raise UsageError; `also` names further flags for it."""
+    """One kind of recorded data. `read` and `diagnose` raise UsageError.
+
+    `also`: further flags that this kind takes, and no other one."""
 
     about: str
     read: Callable[[Path, argparse.Namespace], Any]
@@ -51,8 +53,8 @@ EXAMINATIONS = {
 """By the option that takes the file."""
 
 ABOUT = (
-    "Say what slows a job, who is to blame, what it costs and what to do, from a file that the job (any job) has "
-    "recorded. Give one file. Exit code 0 whatever is found, 2 for a file that cannot be read."
+    "Say what slows a job, who is to blame, what it costs and what to do, from a file that the job (any job) "
+    "has recorded. Give one file. Exit code 0 whatever is found, 2 for a file that cannot be read."
 )
 EPILOG = """examples:
   holdfast doctor --timeline steps.parquet --layout layout.yaml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +42,7 @@ def read(path: Path, values: argparse.Namespace) -> list[Iterations]:
         raise UsageError(f"{path}, column worker, row {empty[0] + 1}: it is empty: name the worker")
     order = np.lexsort((found["time"], worker))
     edges = np.searchsorted(worker[order], np.arange(len(labels) + 1))
-    rows = [order[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+    rows = [order[begin:end] for begin, end in itertools.pairwise(edges)]
     names = _names([str(label) for label in labels])
     workers = [
         Iterations(label, found["time"][mine], found[name][mine])

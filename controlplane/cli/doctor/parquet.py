@@ -26,8 +26,8 @@ def parquet_columns(path: Path, wanted: Mapping[str, Column]) -> dict[str, Array
         from pyarrow import parquet
     except ImportError as error:
         raise UsageError(
-            f"{path}: Parquet is read by pyarrow, which is not installed: pip install 'holdfast[parquet]', or give "
-            "the same columns as CSV"
+            f"{path}: Parquet is read by pyarrow, which is not installed: pip install 'holdfast[parquet]', "
+            "or give the same columns as CSV"
         ) from error
     try:
         with parquet.ParquetFile(path) as file:

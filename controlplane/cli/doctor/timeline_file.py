@@ -66,6 +66,6 @@ def _check_layout(path: Path, timeline: Timeline) -> None:
     for name, size in read_sizes(path).items():
         if name in recorded and recorded[name] != size:
             raise UsageError(
-                f"--layout {path}: {name} is {size}, the timeline has {recorded[name]}: give the layout of this "
-                "job, or the records of all its workers"
+                f"--layout {path}: {name} is {size}, the timeline has {recorded[name]}: give the layout of "
+                "this job, or the records of all its workers"
             )

@@ -47,15 +47,20 @@ def data(found: diagnosis.Diagnosis) -> dict[str, Any]:
 def text(found: diagnosis.Diagnosis) -> str:
     """For people."""
     lines = [
-        f"{found.steps} steps: a step takes {found.step_s:.3g} s; if every operation took as long as its kind "
-        f"usually does, {found.ideal_step_s:.3g} s: slowdown {found.slowdown:.2f}"
+        f"{found.steps} steps: a step takes {found.step_s:.3g} s; if every operation took as long as its "
+        f"kind usually does, {found.ideal_step_s:.3g} s: slowdown {found.slowdown:.2f}"
     ]
     if found.slowdown >= NOTEWORTHY:
         lines.append(
-            f"of that the worst workers explain {found.worker_share:.0%}, the last stage {found.stage_share:.0%}"
+            f"of that the worst workers explain {_percent(found.worker_share)}, the last stage "
+            f"{_percent(found.stage_share)}"
         )
     if found.steps_left_out:
         lines.append(f"{found.steps_left_out} steps are left out: not all of their operations are recorded")
     if found.rows_repeated:
         lines.append(f"{found.rows_repeated} rows were there twice, and count once")
     return "\n".join(lines) + "\n\n" + as_text(found.findings)
+
+
+def _percent(share: float) -> str:
+    return f"{round(share, 2) + 0.0:.0%}"  # + 0.0: never "-0%"
