@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,53 @@ def _slow_last_stage(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     return job, faults, {("overfull_last_stage", None, job.stages - 1)}
 
 
+def _worker_in_last_stage(random: Random) -> tuple[Job, Faults, set[Culprit]]:
+    job, times = shape(random, pipeline=True), random.uniform(1.4, 2.5)
+    replica, last = random.randrange(job.replicas), job.stages - 1
+    faults = Faults(compute=lambda *where: times if where[:2] == (replica, last) else 1.0)
+    return job, faults, {("slow_worker", replica, last)}
+
+
+def _worker_and_last_stage(random: Random) -> tuple[Job, Faults, set[Culprit]]:
+    job = shape(random, pipeline=True)
+    while job.replicas < 3:
+        job = shape(random, pipeline=True)
+    worker = random.randrange(job.replicas), random.randrange(job.stages)
+    overfull, times = random.uniform(1.25, 1.6), random.uniform(1.6, 2.5)
+
+    def compute(replica: int, stage: int, _: int) -> float:
+        return (overfull if stage == job.stages - 1 else 1.0) * (times if (replica, stage) == worker else 1.0)
+
+    culprits = {("slow_worker", *worker), ("overfull_last_stage", None, job.stages - 1)}
+    return job, Faults(compute=compute), culprits
+
+
+def _worker_and_uneven_lengths(random: Random) -> tuple[Job, Faults, set[Culprit]]:
+    job, uneven, _ = _uneven_lengths(random)
+    worker, times = (random.randrange(job.replicas), random.randrange(job.stages)), random.uniform(1.6, 3.0)
+    faults = Faults(
+        compute=lambda *where: times if where[:2] == worker else 1.0,
+        length=uneven.length,
+    )
+    return job, faults, {("slow_worker", *worker)}
+
+
+def _few_steps(random: Random) -> tuple[Job, Faults, set[Culprit]]:
+    job = replace(shape(random), steps=random.randint(1, 2))
+    worker, times = (random.randrange(job.replicas), random.randrange(job.stages)), random.uniform(1.5, 3.0)
+    faults = Faults(compute=lambda *where: times if where[:2] == worker else 1.0)
+    return job, faults, {("slow_worker", *worker)}
+
+
+def _few_healthy_steps(random: Random) -> tuple[Job, Faults, set[Culprit]]:
+    return replace(shape(random), steps=random.randint(1, 2)), Faults(), set()
+
+
+def _few_uneven_steps(random: Random) -> tuple[Job, Faults, set[Culprit]]:
+    job, faults, culprits = _uneven_lengths(random)
+    return replace(job, steps=random.randint(1, 3)), faults, culprits
+
+
 def _uneven_lengths(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     job, sigma = shape(random), random.uniform(0.15, 0.5)
     lengths: dict[tuple[int, int, int], float] = {}
@@ -119,8 +166,14 @@ PLANTS: dict[str, Callable[[Random], tuple[Job, Faults, set[Culprit]]]] = {
     "healthy": _healthy,
     "slow_worker": _slow_worker,
     "two_slow_workers": _two_slow_workers,
+    "worker_in_last_stage": _worker_in_last_stage,
+    "worker_and_last_stage": _worker_and_last_stage,
+    "few_steps": _few_steps,
+    "few_healthy_steps": _few_healthy_steps,
     "slow_last_stage": _slow_last_stage,
     "uneven_lengths": _uneven_lengths,
+    "few_uneven_steps": _few_uneven_steps,
+    "worker_and_uneven_lengths": _worker_and_uneven_lengths,
     "slow_link": _slow_link,
     "slow_collective": _slow_collective,
 }

@@ -33,14 +33,21 @@ class Computes:
         """The logarithm of the ratio to the same compute of the other replicas. NaN with one replica."""
         return self.log_s - others_median(self.log_s, axis=3)
 
-    def of_worker(self) -> tuple[Floats, ...]:
-        """The ratio to other replicas, and what of it is left when that of the other stages is taken off.
+    def of_worker(self, against_replicas: Floats) -> Floats:
+        """What is left of the ratio to other replicas when that of the other stages is taken off.
 
-        A slow worker shows in both. A long sequence slows all stages of a replica alike, so nothing of it is
-        left in the second. With two stages the second rises for the healthy worker of the other stage in the
-        other replica, too, and the first does not."""
-        ratio = self.against_replicas()
-        return (ratio, ratio - others_median(ratio, axis=0)) if ratio.shape[0] > 1 else (ratio,)
+        A long sequence slows all stages of a replica alike, so nothing of it is left."""
+        return against_replicas - others_median(against_replicas, axis=0)
+
+    def against_stages(self) -> Floats:
+        """The logarithm of the ratio to the same unit on the other stages. NaN with one stage."""
+        return self.log_s - others_median(self.log_s, axis=0)
+
+    def without(self, stage: int, steps: slice, replica: int, log_ratio: float) -> Computes:
+        """As if a worker had not been slower by this in these steps."""
+        log_s = self.log_s.copy()
+        log_s[stage, :, steps, replica] -= log_ratio
+        return Computes(self.units, log_s)
 
     def of_micro_batch(self) -> dict[Unit, Floats]:
         """What all stages show for a unit, less what is usual for its kind and chunk: (step, replica)."""

@@ -39,8 +39,8 @@ class Diagnosis:
 def diagnose(timeline: Timeline) -> Diagnosis:
     """Raises TimelineError for records that do not describe the steps of a job."""
     steps = whole_steps(timeline)
-    what_if, alike = WhatIf(steps), computes(steps)
-    parts = list(slow_workers(what_if, alike))
+    what_if = WhatIf(steps)
+    parts, alike = slow_workers(what_if, computes(steps))
     accused = {int(replica) for part in parts for replica in np.flatnonzero(part.mask.any(axis=(0, 1)))}
     parts += slow_replicas(what_if, alike, accused)
     parts += overfull_stages(what_if, alike)

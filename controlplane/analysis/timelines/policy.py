@@ -12,9 +12,17 @@ replicas show the difference between the better and the worse one."""
 OVERFULL_RATIO = 1.1
 """A stage's computes against others'. The faster half of its workers speaks, so a slow one matters less."""
 NOISE_SPREADS = 4.0
-"""And by so many times what the median of a step scatters: a step of few operations tells little."""
+"""And by so many times what the median scatters: a step of few operations tells little."""
+NOISE_FEW = 4.0
+"""So many micro-batches double that: the scatter of a median of few is not well known."""
+PLAIN_SPREADS = 2.0
+"""The same for the plain ratio to other replicas, which long sequences blur."""
 STEPS_RATIO = 0.25
-"""A worker is slow in this part of the steps at least: what passes within a step or two needs nobody."""
+"""A worker is slow in this part of the steps in a row: what passes within a step or two needs nobody."""
+ONSETS_MAX = 32
+"""Steps at which slowness may begin or end, at most, spread evenly."""
+WORKERS_MAX = 16
+"""Slow workers that are named: when there are more, something else is wrong."""
 STAGE_STEPS_RATIO = 0.75
 """How many layers a stage holds does not change: it is slower in nearly all steps."""
 REPLICA_QUARTILE_RATIO = 1.05

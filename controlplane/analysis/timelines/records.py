@@ -82,6 +82,7 @@ class Steps:
     operations: tuple[Operation, ...]
     start_s: Floats
     end_s: Floats
+    numbers: tuple[int, ...]  # of the steps, ascending, as recorded
     dp_ranks: tuple[int, ...]  # the label of each replica, ascending
     ranks: Ints  # (stage, replica): the global rank
     left_out: int  # steps that are not whole
@@ -123,8 +124,9 @@ def whole_steps(timeline: Timeline) -> Steps:
     kept = tuple(each for each, each_usual in zip(operations, usual, strict=True) if each_usual)
     start, end = start[usual][:, whole], end[usual][:, whole]
     start_s = start.min(axis=(0, 2))[None, :, None]  # clocks of steps may differ: each begins at 0
-    names = tuple(int(label) for label in dp_ranks)
-    return Steps(kept, start - start_s, end - start_s, names, ranks, int((~whole).sum()), repeated)
+    numbers, labels = tuple(map(int, steps[whole])), tuple(map(int, dp_ranks))
+    left_out = int((~whole).sum())
+    return Steps(kept, start - start_s, end - start_s, numbers, labels, ranks, left_out, repeated)
 
 
 def _check_stages(stage: Ints) -> int:
