@@ -81,15 +81,12 @@ def _cuts(blocks: Floats, weights: Floats, penalty: float) -> list[int]:
 
 
 def _nearby(smooth: Floats, edge: int, width: int) -> int:
-    """The sample near a block's edge at which the level changes most sharply."""
-    if width == 1:
+    """The sample near a block's edge at which two levels fit best."""
+    begin, end = max(0, edge - 2 * width), min(len(smooth), edge + 2 * width)
+    if width == 1 or end - begin < 2:
         return edge
-    begin, end = max(1, edge - width), min(len(smooth) - 1, edge + width)
-    reach = 2 * width
-    jumps = [
-        abs(np.median(smooth[at : at + reach]) - np.median(smooth[max(0, at - reach) : at]))
-        for at in range(begin, end + 1)
-    ]
-    best = max(jumps)
-    near = [begin + at for at, jump in enumerate(jumps) if jump >= 0.999 * best]
-    return min(near, key=lambda at: abs(at - sum(near) / len(near)))
+    window = smooth[begin:end] - smooth[begin:end].mean()
+    total, count = np.cumsum(window), np.arange(1.0, len(window) + 1.0)
+    # the greater the squared sums over the counts, the less is left around the two means
+    fits = total[:-1] ** 2 / count[:-1] + (total[-1] - total[:-1]) ** 2 / (count[-1] - count[:-1])
+    return begin + 1 + int(np.argmax(fits))

@@ -173,8 +173,11 @@ def _sends(b: _Builder, stage: int, kind: str, computes: list[int], places: dict
 def _matched(
     transfers: list[int], needing: list[int], computes: list[int], what: str
 ) -> list[tuple[int, int]]:
-    """Each transfer with its compute, both in order. Raises TimelineError when their numbers do not fit."""
-    for candidates in (needing, computes, computes[1:]):
+    """Each transfer with its compute, both in order. Raises TimelineError when their numbers do not fit.
+
+    Profilers may record a transfer for every compute, also for those that need none, the first one apart."""
+    skipping = [] if computes[0] in needing else [computes[1:]]
+    for candidates in (needing, computes, *skipping):
         if len(transfers) == len(candidates):
             return list(zip(transfers, candidates, strict=True))
     raise TimelineError(

@@ -94,8 +94,8 @@ def _runs(steps: int) -> list[slice]:
 
 
 def _scatter(own: Floats, micro_batches: float) -> float:
-    """By how much single computes of a worker scatter: around its median of all steps, or of each step when its
-    speed changes. Few values lie nearer to their own median than others would, hence the factor."""
+    """By how much single computes of a worker scatter: around its median of all steps, or of each step when
+    its speed changes. Few values lie nearer to their own median than others would, hence the factor."""
     around = [
         (np.median(own, axis=(1, 2), keepdims=True), micro_batches * own.shape[2]),
         (np.median(own, axis=1, keepdims=True), micro_batches),
