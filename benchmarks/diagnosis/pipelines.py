@@ -43,7 +43,7 @@ class Faults:
     compute: Callable[[int, int, int], float] = lambda replica, stage, step: 1.0
     length: Callable[[int, int, int], float] = lambda replica, step, micro_batch: 1.0
     link: Callable[[int, int], float] = lambda replica, stage: 1.0  # to the next stage, both ways
-    collective: Callable[[int], float] = lambda stage: 1.0
+    collective: Callable[[int, str], float] = lambda stage, kind: 1.0
 
 
 Unit = tuple[str, int, int]
@@ -184,7 +184,7 @@ class _Step:
         for stage in range(self.job.stages):
             workers = [worker for worker in self.now if worker[1] == stage]
             self.together(
-                kind, workers, took_s * (2.0 if stage == 0 else 1.0) * self.faults.collective(stage)
+                kind, workers, took_s * (2.0 if stage == 0 else 1.0) * self.faults.collective(stage, kind)
             )
 
 

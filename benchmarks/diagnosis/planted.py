@@ -69,7 +69,8 @@ def _two_slow_workers(random: Random) -> tuple[Job, Faults, set[Culprit]]:
         return times if (replica, stage) in places else 1.0
 
     # one on every replica of a stage would be a slow stage: two of four or more are not
-    return job, Faults(compute=compute), {("slow_worker", *place) for place in places}
+    culprits: set[Culprit] = {("slow_worker", *place) for place in places}
+    return job, Faults(compute=compute), culprits
 
 
 def _slow_last_stage(random: Random) -> tuple[Job, Faults, set[Culprit]]:
@@ -95,7 +96,7 @@ def _worker_and_last_stage(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     def compute(replica: int, stage: int, _: int) -> float:
         return (overfull if stage == job.stages - 1 else 1.0) * (times if (replica, stage) == worker else 1.0)
 
-    culprits = {("slow_worker", *worker), ("overfull_last_stage", None, job.stages - 1)}
+    culprits: set[Culprit] = {("slow_worker", *worker), ("overfull_last_stage", None, job.stages - 1)}
     return job, Faults(compute=compute), culprits
 
 
@@ -158,8 +159,12 @@ def _slow_collective(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     times = (
         8.0 + random.uniform(0.15, 0.5) * computes_s / job.collective_s
     )  # part of it hides behind computes
-    faults = Faults(collective=lambda at_stage: times if at_stage == stage else 1.0)
-    return job, faults, {("slow_link", None, stage)}
+    slow = random.choice((("params-all-gather", "grads-reduce-scatter"), ("grads-reduce-scatter",)))
+
+    def collective(at_stage: int, kind: str) -> float:
+        return times if at_stage == stage and kind in slow else 1.0
+
+    return job, Faults(collective=collective), {("slow_link", None, stage)}
 
 
 PLANTS: dict[str, Callable[[Random], tuple[Job, Faults, set[Culprit]]]] = {

@@ -59,8 +59,8 @@ def timeline(rows: Sequence[Row]) -> Timeline:
     columns = list(zip(*rows, strict=True))
     kinds = {kind: index for index, kind in enumerate(KINDS)}
     columns[4] = tuple(kinds[kind] for kind in columns[4])
-    types = (*(np.int64,) * 5, np.float64, np.float64, *(np.int64,) * 4)
-    return Timeline(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
+    arrays = [np.array(column) for column in columns]
+    return Timeline(*arrays)
 
 
 def iterations(samples: Iterable[Sample]) -> list[Iterations]:

@@ -88,6 +88,12 @@ def test_the_order_of_rows_does_not_matter() -> None:
     assert diagnose(timeline(shuffled)) == diagnose(timeline(recorded))
 
 
+def test_sequence_numbers_may_begin_anywhere_in_each_step() -> None:
+    recorded = rows()
+    counted_on = [(*row[:7], row[7] + 7 * row[3] + row[0], *row[8:]) for row in recorded]
+    assert diagnose(timeline(counted_on)) == diagnose(timeline(recorded))
+
+
 def test_a_row_that_is_there_twice_counts_once() -> None:
     recorded = rows()
     found = diagnose(timeline([*recorded, recorded[7]]))

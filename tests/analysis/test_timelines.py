@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 from random import Random
 
@@ -50,7 +50,7 @@ def test_a_finding_says_who_why_how_much_and_what_to_do() -> None:
 def test_who_waits_for_a_slow_worker_is_not_accused() -> None:
     """Transfers and collectives of all others last long because of it, and its own do not."""
     rows = record(JOB, slow(0, 0, 3.0), Random(2))
-    waiting_s: Counter[tuple[int, int]] = Counter()
+    waiting_s: defaultdict[tuple[int, int], float] = defaultdict(float)
     for replica, stage, _, _, kind, _, duration_s, *_ in rows:
         waiting_s[replica, stage] += duration_s if kind in ("grads-reduce-scatter", "forward-recv") else 0.0
     assert min(each for worker, each in waiting_s.items() if worker != (0, 0)) > waiting_s[0, 0]
@@ -100,6 +100,18 @@ def test_the_worker_at_which_two_slow_links_meet_is_named() -> None:
     found = diagnose(timeline(record(JOB, faults, Random(8))))
     assert {finding.kind for finding in found.findings} == {"slow_link"}
     assert {dict(finding.place)["rank"] for finding in found.findings} == {6}  # stage 1 of replica 2
+
+
+def test_a_link_that_is_slow_in_every_replica_is_named_by_its_stages() -> None:
+    faults = Faults(link=lambda _, stage: 100.0 if stage == 1 else 1.0)
+    (finding,) = diagnose(timeline(record(JOB, faults, Random(12)))).findings
+    assert (finding.kind, dict(finding.place)) == ("slow_link", {"dp_rank": None, "stage": 1, "rank": None})
+    assert dict(finding.evidence)["second_stage"] == 2.0 and finding.confidence < 0.5
+
+
+def test_a_stage_that_holds_more_weights_is_no_slow_link() -> None:
+    faults = Faults(collective=lambda stage, _: 3.5 if stage == 2 else 1.0)
+    assert diagnose(timeline(record(JOB, faults, Random(13)))).findings == ()
 
 
 def test_uneven_micro_batches_are_said_and_accuse_nobody() -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from controlplane.analysis.timelines.collectives import slow_collectives
 from controlplane.analysis.timelines.computes import computes
-from controlplane.analysis.timelines.links import slow_collectives, slow_links
+from controlplane.analysis.timelines.links import slow_links
 from controlplane.analysis.timelines.micro_batches import uneven_micro_batches
 from controlplane.analysis.timelines.records import whole_steps
 from controlplane.analysis.timelines.stages import overfull_stages

@@ -106,8 +106,9 @@ def whole_steps(timeline: Timeline) -> Steps:
     dp_ranks, replica = np.unique(timeline.dp_rank, return_inverse=True)
     stages = _check_stages(timeline.stage)
     ranks = _ranks(timeline, replica, stages, dp_ranks)
-    code, operations = _operations(timeline)
     steps, step = np.unique(timeline.step, return_inverse=True)
+    number = _numbers(timeline, (step * len(dp_ranks) + replica) * stages + timeline.stage)
+    code, operations = _operations(timeline, number)
     shape = (len(operations), len(steps), len(dp_ranks))
     if shape[0] * shape[1] * shape[2] > CELLS_MAX:
         raise TimelineError(f"{shape[1]} steps of {shape[2]} replicas are too many: keep fewer steps")
@@ -166,15 +167,28 @@ def _ranks(timeline: Timeline, replica: Ints, stages: int, dp_ranks: Ints) -> In
     return ranks
 
 
-def _operations(timeline: Timeline) -> tuple[Ints, tuple[Operation, ...]]:
+def _numbers(timeline: Timeline, worker: Ints) -> Ints:
+    """Sequence numbers that begin at 0 in each step of each worker, wherever the recorder began to count."""
+    group = worker * len(KINDS) + timeline.kind
+    order = np.lexsort((timeline.seq_id, group))
+    ordered, numbers = group[order], timeline.seq_id[order]
+    begins = np.append(True, ordered[1:] != ordered[:-1])
+    counted = np.cumsum(begins | np.append(True, numbers[1:] != numbers[:-1]))
+    first = np.maximum.accumulate(np.where(begins, counted, 0))
+    found = np.empty_like(counted)
+    found[order] = counted - first
+    return found
+
+
+def _operations(timeline: Timeline, number: Ints) -> tuple[Ints, tuple[Operation, ...]]:
     """The code of each row's operation, and the operation of each code."""
-    key = (timeline.stage * len(KINDS) + timeline.kind) * (1 + timeline.seq_id.max()) + timeline.seq_id
+    key = (timeline.stage * len(KINDS) + timeline.kind) * (1 + number.max()) + number
     _, first, code = np.unique(key, return_index=True, return_inverse=True)
     operations = tuple(
         Operation(
             int(timeline.stage[row]),
             KINDS[timeline.kind[row]],
-            int(timeline.seq_id[row]),
+            int(number[row]),
             int(timeline.chunk[row]),
             int(timeline.micro_batch[row]),
             int(timeline.global_chunk[row]),

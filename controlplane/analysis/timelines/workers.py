@@ -96,11 +96,11 @@ def _runs(steps: int) -> list[slice]:
 def _scatter(own: Floats, micro_batches: float) -> float:
     """By how much single computes of a worker scatter: around its median of all steps, or of each step when
     its speed changes. Few values lie nearer to their own median than others would, hence the factor."""
-    around = [
-        (np.median(own, axis=(1, 2), keepdims=True), micro_batches * own.shape[2]),
-        (np.median(own, axis=1, keepdims=True), micro_batches),
-    ]
-    return min(spread(own - median) * count / max(0.5, count - 1.0) for median, count in around)
+    of_all, of_each = np.median(own, axis=(1, 2), keepdims=True), np.median(own, axis=1, keepdims=True)
+    found = []
+    for median, count in ((of_all, micro_batches * own.shape[2]), (of_each, micro_batches)):
+        found.append(spread(own - median) * count / max(0.5, count - 1.0))
+    return min(found)
 
 
 def _without_last(own: Floats) -> Floats:
