@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.iterations.levels import SMOOTHED
-from controlplane.analysis.iterations.policy import GAP_INTERVALS, GRID_MAX
+from controlplane.analysis.iterations.policy import CELLS_MAX, GAP_INTERVALS, GRID_MAX
 from controlplane.analysis.robust import others_median, running_median
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def paces(workers: Sequence[Iterations]) -> list[Pace]:
     """The pace of each worker, in the same order."""
     logs = [np.log(each.duration) for each in workers]
     times = np.concatenate([each.time for each in workers])
-    points = min(GRID_MAX, max(len(each.time) for each in workers))
+    points = min(GRID_MAX, CELLS_MAX // len(workers), max(len(each.time) for each in workers))
     grid = np.linspace(times.min(), times.max(), points)
     rows = [_at(grid, each.time, log) for each, log in zip(workers, logs, strict=True)]
     others = others_median(np.array(rows), axis=0)

@@ -24,3 +24,5 @@ GAP_INTERVALS = 3.0
 intervals: workers come, go and pause."""
 GRID_MAX = 4000
 """Points in time at which workers are compared, at most."""
+CELLS_MAX = 8_000_000
+"""Workers times points, at most: 64 MB an array."""

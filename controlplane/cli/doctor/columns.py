@@ -43,17 +43,32 @@ class Column:
         `where`: file and column; `first`: the row of the first value. Raises UsageError."""
         if self.words is not None:
             return self._words(values, where, first) if self.words else values.astype(str)
-        numbers = _numbers(values, where, first)
+        numbers = self._numbers(values, where, first)
         wrong = ~np.isfinite(numbers) | (numbers < self.low) | (numbers > self.high)
         wrong |= (numbers != np.floor(numbers)) if self.whole else False
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
-            kind = "a whole number" if self.whole else "a finite number"
-            raise UsageError(
-                f"{where}, row {first + at}: {values[at]} will not do: give {kind} from {self.low:.15g} to "
-                f"{self.high:.15g}"
-            )
+            raise UsageError(f"{where}, row {first + at}: {values[at]} will not do: {self.fitting}")
         return numbers.astype(np.int64) if self.whole else numbers
+
+    @property
+    def fitting(self) -> str:
+        """What to give."""
+        kind = "a whole number" if self.whole else "a finite number"
+        return f"give {kind} from {self.low:.15g} to {self.high:.15g}"
+
+    def _numbers(self, values: Array, where: str, first: int) -> Array:
+        if values.dtype.kind in "iuf":
+            return values.astype(np.float64)
+        for at, value in enumerate(values if values.dtype.kind != "b" else values[:1]):
+            try:
+                if isinstance(value, bool | np.bool_):
+                    raise ValueError
+                float(value)
+            except (TypeError, ValueError) as error:
+                text = repr(str(value)[:60])
+                raise UsageError(f"{where}, row {first + at}: {text} is no number: {self.fitting}") from error
+        return values.astype(np.float64)
 
     def _words(self, values: Array, where: str, first: int) -> Array:
         index = {word: at for at, word in enumerate(self.words or ())}
@@ -66,19 +81,6 @@ class Column:
                 f"{where}, row {first + at}: {word!r} is unknown{nearest(word, index)} Known: {known}"
             )
         return found
-
-
-def _numbers(values: Array, where: str, first: int) -> Array:
-    if values.dtype.kind in "iuf":
-        return values.astype(np.float64)
-    for at, value in enumerate(values if values.dtype.kind != "b" else values[:1]):
-        try:
-            if isinstance(value, bool | np.bool_):
-                raise ValueError
-            float(value)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"{where}, row {first + at}: {str(value)[:60]!r} is no number") from error
-    return values.astype(np.float64)
 
 
 def check_file(path: Path) -> bytes:
