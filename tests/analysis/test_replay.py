@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -112,6 +113,40 @@ def test_two_rows_that_contradict_each_other_are_refused_by_row() -> None:
     recorded = rows()
     error = refusal([*recorded, (*recorded[7][:6], recorded[7][6] + 1.0, *recorded[7][7:])])
     assert error.row == len(recorded) and "recorded twice, with other times" in error.reason
+
+
+@pytest.mark.parametrize("spare", [0, 1], ids=["each", "without the first receive"])
+def test_transfers_that_were_recorded_for_computes_without_any_change_nothing(spare: int) -> None:
+    """With model chunks, profilers record a send and a receive for each compute, also where nobody is."""
+    job = replace(QUIET, chunks=2, stages=2)
+    recorded = rows(job)
+    ends = {("forward", "recv"): 0, ("backward", "send"): 0, ("forward", "send"): 3, ("backward", "recv"): 3}
+    extra = []
+    for row in recorded:
+        for (kind, way), chunk in ends.items():
+            first = (kind, way, row[7]) == ("forward", "recv", 0)
+            if row[4] == f"{kind}-compute" and row[10] == chunk and not (spare and first):
+                at = row[5] if way == "recv" else row[5] + row[6]
+                extra.append((*row[:4], f"{kind}-{way}", at, 0.0, 0, -1, -1, -1))
+    assert len(extra) > 20
+    assert diagnose(timeline(numbered([*recorded, *extra]))).step_s == diagnose(timeline(recorded)).step_s
+
+
+def test_transfers_that_were_never_launched_are_passed_over() -> None:
+    recorded = rows()
+    late = [(*row[:4], "backward-recv", 1e3, 0.0, 0, -1, -1, -1) for row in recorded if row[4] == "gc"]
+    late = [row for row in late if row[1] == 0]
+    assert diagnose(timeline(numbered([*recorded, *late]))).step_s == diagnose(timeline(recorded)).step_s
+
+
+def numbered(recorded: list[Row]) -> list[Row]:
+    """With the sequence numbers that a recorder gives: by start, per kind, worker and step."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    found = []
+    for row in sorted(recorded, key=lambda row: (row[5], row[7])):
+        found.append((*row[:7], counts[row[:5]], *row[8:]))
+        counts[row[:5]] += 1
+    return found
 
 
 def test_a_missing_stage_or_worker_is_refused_by_name() -> None:
