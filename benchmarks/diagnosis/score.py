@@ -122,9 +122,10 @@ def table(seeds: Sequence[int]) -> str:
     for data, plants, count in (("timeline", JOBS, jobs), ("iterations", FLEETS, fleets)):
         for plant in plants:
             score = count(plant, seeds)
+            shares = f"{score.precision:.3f} | {score.recall:.3f}" if score.right + score.missed else "|"
             off = f"{max(score.late):.1f} iterations" if score.late else ""
             lines.append(
                 f"| {data} | {plant} | {len(seeds)} | {score.right} | {score.wrong} | {score.missed} | "
-                f"{score.precision:.3f} | {score.recall:.3f} | {off} |"
+                f"{shares} | {off} |"
             )
     return "\n".join(lines)

@@ -95,6 +95,15 @@ def test_sequence_numbers_may_begin_anywhere_in_each_step() -> None:
     assert diagnose(timeline(counted_on)) == diagnose(timeline(recorded))
 
 
+@pytest.mark.parametrize("chunks", [1, 2])
+@pytest.mark.parametrize("column", [9, 10], ids=["mb_id", "gmc"])
+@pytest.mark.parametrize("value", [-1, 0])
+def test_micro_batches_and_chunks_need_no_numbers(chunks: int, column: int, value: int) -> None:
+    recorded = rows(replace(QUIET, chunks=chunks, noise=0.05))
+    plain = [(*row[:column], value, *row[column + 1 :]) for row in recorded]
+    assert diagnose(timeline(plain)) == diagnose(timeline(recorded))
+
+
 def test_a_row_that_is_there_twice_counts_once() -> None:
     recorded = rows()
     found = diagnose(timeline([*recorded, recorded[7]]))

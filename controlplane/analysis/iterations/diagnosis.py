@@ -108,7 +108,17 @@ def _episodes(log_ratio: Floats) -> tuple[float, list[_Episode]]:
             episodes[-1] = _Episode(episodes[-1].begin, piece.end)
         else:
             episodes.append(_Episode(piece.begin, piece.end))
-    return usual, [each for each in episodes if each.end - each.begin >= least]
+    return usual, [each for each in episodes if _lasts(each, log_ratio, usual, least)]
+
+
+def _lasts(episode: _Episode, log_ratio: Floats, usual: float, least: int) -> bool:
+    inside = log_ratio[episode.begin : episode.end]
+    return len(inside) >= least and _slow_count(inside, usual) >= policy.EPISODE_SLOW_RATIO * len(inside)
+
+
+def _slow_count(inside: Floats, usual: float) -> int:
+    """How many iterations are nearer to the level of the slow time than to the usual one."""
+    return int((inside > 0.5 * (float(np.median(inside)) + usual)).sum())
 
 
 def _slow(piece: Piece, usual: float, scatter: float) -> bool:
@@ -152,7 +162,7 @@ def _straggler(
         ("episodes_count", float(episodes)),
     )
     critical = ratio >= policy.CRITICAL_RATIO and not over
-    sure = often(int((inside > 0.5 * (level + usual)).sum()), len(inside))
+    sure = often(_slow_count(inside, usual), len(inside))
     advice = (
         "Look what happened on its host at that time: other processes, clocks, temperature, network. "
         + ("Watch whether it comes back." if over else "`holdfast drain` the node if it goes on.")

@@ -32,7 +32,7 @@ def slow_collectives(what_if: WhatIf) -> Iterator[Part]:
     kinds = np.array([operation.kind for operation in what_if.steps.operations])
     found = [_against_stages(what_if, kinds, kind) for kind in (GATHER, SCATTER)]
     ratios = np.array([ratio for ratio in found if ratio is not None])  # (kind, stage, step)
-    if not len(ratios):
+    if not len(ratios) or ratios.shape[2] < policy.COLLECTIVE_STEPS:
         return
     worst, least = ratios.max(axis=0), ratios.min(axis=0)
     unlike = (worst > math.log(policy.LINK_RATIO)) & (worst - least > math.log(policy.LINK_RATIO))

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.robust import others_median
-from controlplane.analysis.timelines.operations import COMPUTES
 from controlplane.analysis.timelines.records import TimelineError
+from controlplane.analysis.timelines.units import Unit, units
 
 if TYPE_CHECKING:
     from controlplane.analysis.timelines.records import Floats, Steps
-
-    Unit = tuple[str, int, int]
 
 LEAST_S = 1e-9
 """What takes no time is taken for this long, so that it has a logarithm."""
@@ -73,15 +71,13 @@ class Computes:
 def computes(steps: Steps) -> Computes:
     """The computes of all stages, side by side. Raises TimelineError when stages do nothing alike."""
     rows: list[dict[Unit, int]] = [{} for _ in range(steps.stages)]
-    for index, each in enumerate(steps.operations):
-        if each.kind in COMPUTES:
-            number = each.micro_batch if each.micro_batch >= 0 else each.seq_id
-            rows[each.stage][each.kind, each.chunk, number] = index
-    units = tuple(sorted(set.intersection(*map(set, rows))))
-    if not units:
+    for index, unit in units(steps.operations).items():
+        rows[steps.operations[index].stage][unit] = index
+    alike = tuple(sorted(set.intersection(*map(set, rows))))
+    if not alike:
         raise TimelineError(
             "no micro-batch is computed by all stages: number mc and mb_id alike on all stages"
         )
-    chosen = np.array([[row[unit] for unit in units] for row in rows])
+    chosen = np.array([[row[unit] for unit in alike] for row in rows])
     took_s = steps.end_s[chosen] - steps.start_s[chosen]
-    return Computes(units, np.log(np.maximum(took_s, LEAST_S)))
+    return Computes(alike, np.log(np.maximum(took_s, LEAST_S)))

@@ -18,6 +18,7 @@ from controlplane.analysis.timelines.operations import (
     TAIL,
 )
 from controlplane.analysis.timelines.records import TimelineError
+from controlplane.analysis.timelines.units import places, units
 
 if TYPE_CHECKING:
     from controlplane.analysis.timelines.records import Steps
@@ -38,8 +39,9 @@ class Dependencies:
             self.by_kind[operation.stage, operation.kind].append(index)
         for found in self.by_kind.values():
             found.sort(key=lambda index: self.operations[index].seq_id)
-        chunks = 1 + max((each.chunk for each in self.operations if each.kind in COMPUTES), default=0)
-        self.last_chunk = chunks * self.stages - 1
+        self.units = units(self.operations)
+        self.places = places(self.operations, self.units, self.stages)
+        self.last_chunk = max(self.places.values(), default=0)
         # by kind of compute, chunk of the whole model, and micro-batch:
         self.feeding: dict[tuple[str, int, int], int] = {}  # the send of a compute
         self.fed: dict[tuple[str, int, int], int] = {}  # the receive of a compute
@@ -56,44 +58,32 @@ class Dependencies:
             raise TimelineError(f"stage {stage} has neither {FORWARD} nor {BACKWARD}: record its computes")
         return sorted(found, key=lambda index: (self.start_s[index], self.operations[index].seq_id, index))
 
-    def key(self, index: int, place: dict[int, int]) -> tuple[str, int, int]:
+    def key(self, index: int) -> tuple[str, int, int]:
         """What a compute works on: its kind, chunk of the whole model, and micro-batch."""
-        each = self.operations[index]
-        whole = each.global_chunk if each.global_chunk >= 0 else max(0, each.chunk) * self.stages + each.stage
-        return each.kind, whole, each.micro_batch if each.micro_batch >= 0 else place[index]
-
-    def places(self, found: list[int]) -> dict[int, int]:
-        """How many computes of the same kind and chunk come before each."""
-        seen: defaultdict[tuple[str, int], int] = defaultdict(int)
-        places = {}
-        for index in found:
-            name = self.operations[index].kind, self.operations[index].chunk
-            places[index] = seen[name]
-            seen[name] += 1
-        return places
+        unit = self.units[index]
+        return unit.kind, self.places[self.operations[index].stage, unit.chunk], unit.micro_batch
 
 
 def add_stage(b: Dependencies, stage: int) -> None:
     """Add all dependencies within one stage. Raises TimelineError when its operations do not fit."""
     found = b.computes(stage)
     b.chain(found)
-    places = b.places(found)
     for kind in COMPUTES:
         ours = [index for index in found if b.operations[index].kind == kind]
-        _receives(b, stage, kind, ours, places)
-        _sends(b, stage, kind, ours, places)
+        _receives(b, stage, kind, ours)
+        _sends(b, stage, kind, ours)
     _gathers(b, stage, found)
     _tail(b, stage, found)
 
 
-def _receives(b: Dependencies, stage: int, kind: str, computes: list[int], places: dict[int, int]) -> None:
+def _receives(b: Dependencies, stage: int, kind: str, computes: list[int]) -> None:
     """A receive waits for the compute before its own, and its own waits for it."""
     receives = b.by_kind[stage, RECEIVES[kind]]
     b.chain(receives)
     if not receives or not computes:
         return
     first = 0 if kind == FORWARD else b.last_chunk
-    needing = [each for each in computes if b.key(each, places)[1] != first]
+    needing = [each for each in computes if b.key(each)[1] != first]
     latest = max(b.start_s[each] for each in computes)
     launched = [each for each in receives if b.start_s[each] <= latest + SKEW_S]
     what = f"{RECEIVES[kind]} of stage {stage}"
@@ -102,25 +92,25 @@ def _receives(b: Dependencies, stage: int, kind: str, computes: list[int], place
         place = computes.index(compute)
         if place:
             b.before[receive].append(computes[place - 1])
-        key = b.key(compute, places)
+        key = b.key(compute)
         if key[1] != first:
             b.fed[key] = receive
 
 
-def _sends(b: Dependencies, stage: int, kind: str, computes: list[int], places: dict[int, int]) -> None:
+def _sends(b: Dependencies, stage: int, kind: str, computes: list[int]) -> None:
     """A send waits for its compute."""
     sends = b.by_kind[stage, SENDS[kind]]
     b.chain(sends)
     if not sends or not computes:
         return
     last = b.last_chunk if kind == FORWARD else 0
-    feeding = [each for each in computes if b.key(each, places)[1] != last]
+    feeding = [each for each in computes if b.key(each)[1] != last]
     earliest = min(b.end_s[each] for each in computes)
     launched = [each for each in sends if b.end_s[each] >= earliest - SKEW_S]
     what = f"{SENDS[kind]} of stage {stage}"
     for send, compute in _matched((sends, launched), feeding, computes, what):
         b.before[send].append(compute)
-        key = b.key(compute, places)
+        key = b.key(compute)
         if key[1] != last:
             b.feeding[key] = send
 

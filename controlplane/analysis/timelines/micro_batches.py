@@ -32,7 +32,7 @@ def uneven_micro_batches(what_if: WhatIf, computes: Computes, found: Sequence[Pa
     if rest_s < policy.UNEVEN_COST_RATIO * what_if.ideal_step_s:
         return
     row = computes.of_micro_batch()
-    pairs = [(unit, (BACKWARD, *unit[1:])) for unit in computes.units if unit[0] == FORWARD]
+    pairs = [(unit, unit._replace(kind=BACKWARD)) for unit in computes.units if unit.kind == FORWARD]
     both = [(row[forward], row[backward]) for forward, backward in pairs if backward in row]
     if not both:
         return

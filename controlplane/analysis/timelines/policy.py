@@ -33,6 +33,8 @@ LINK_RATIO = 2.0
 """A transfer against the same transfer of other replicas: transfers scatter far more than computes."""
 COLLECTIVE_RATIO = 4.0
 """A collective of one stage against those of other stages: a stage with an embedding sends twice as much."""
+COLLECTIVE_STEPS = 3
+"""A step has one or two collectives of a kind: with fewer steps a slow one may be a single slow transfer."""
 COST_RATIO = 1.02
 """What a part costs alone, at least: what costs less is not worth a visit."""
 CRITICAL_RATIO = 1.2
