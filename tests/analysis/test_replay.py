@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def test_sequence_numbers_may_begin_anywhere_in_each_step() -> None:
 @pytest.mark.parametrize("value", [-1, 0])
 def test_micro_batches_and_chunks_need_no_numbers(chunks: int, column: int, value: int) -> None:
     recorded = rows(replace(QUIET, chunks=chunks, noise=0.05))
-    plain = [(*row[:column], value, *row[column + 1 :]) for row in recorded]
+    plain: list[Any] = [(*row[:column], value, *row[column + 1 :]) for row in recorded]
     assert diagnose(timeline(plain)) == diagnose(timeline(recorded))
 
 
