@@ -13,7 +13,7 @@ import pytest
 from benchmarks.diagnosis.pipelines import Faults, Job, record
 from benchmarks.diagnosis.score import timeline
 from controlplane.analysis.timelines.diagnosis import diagnose
-from controlplane.analysis.timelines.records import TimelineError, whole_steps
+from controlplane.analysis.timelines.records import OPERATIONS_MAX, TimelineError, whole_steps
 from controlplane.analysis.timelines.what_if import WhatIf
 
 if TYPE_CHECKING:
@@ -192,6 +192,15 @@ def test_steps_of_which_none_is_whole_are_refused_with_one_that_lacks_something(
     one = [row for row in rows() if row[3] == 0]
     error = refusal([row for row in one if (row[0], row[4]) != (1, "optimizer")])
     assert error.reason.startswith("no step is whole: dp_rank 1 lacks optimizer 0 of stage")
+
+
+def test_far_too_many_workers_or_operations_are_refused_before_there_is_room_for_them() -> None:
+    one = rows()[0]
+    wide = [(at, at, at, *one[3:]) for at in range(200)]  # 40,000 workers by their names
+    assert "40000 workers cannot have 200 rows" in refusal(wide).reason
+    alone = (0, 0, 0, 0, "gc", 0.0, 0.0)
+    many = [(*alone, at, -1, -1, -1) for at in range(OPERATIONS_MAX + 1)]
+    assert f"{OPERATIONS_MAX} at most" in refusal(many).reason
 
 
 def test_a_step_in_which_no_time_passes_is_not_slow() -> None:

@@ -76,6 +76,13 @@ def test_a_worker_that_becomes_slow_is_named_with_the_steps() -> None:
     assert finding.reason.startswith("from step 30 to step 70 its computes")
 
 
+def test_a_worker_that_becomes_slower_twice_is_one_finding() -> None:
+    factors = {0: 1.0, 10: 1.0, 20: 1.5, 30: 1.5, 40: 3.0, 50: 3.0}
+    faults = Faults(compute=lambda *where: factors[where[2]] if where[:2] == (1, 2) else 1.0)
+    found = diagnose(timeline(record(JOB, faults, Random(14))))
+    assert [dict(each.place)["rank"] for each in found.findings] == [9]
+
+
 def test_a_pause_in_one_step_is_nobodys_fault() -> None:
     faults = Faults(compute=lambda *where: 8.0 if where == (1, 2, 30) else 1.0)
     found = diagnose(timeline(record(replace(JOB, steps=8), faults, Random(5))))

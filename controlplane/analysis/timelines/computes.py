@@ -50,7 +50,7 @@ class Computes:
     def of_micro_batch(self) -> dict[Unit, Floats]:
         """What all stages show for a unit, less what is usual for its kind and chunk: (step, replica)."""
         found = np.empty_like(self.log_s)
-        for kind in {unit[:2] for unit in self.units}:
+        for kind in sorted({unit[:2] for unit in self.units}):
             ours = [unit[:2] == kind for unit in self.units]
             rows = self.log_s[:, ours]
             found[:, ours] = rows - np.median(rows, axis=(1, 2), keepdims=True)

@@ -87,11 +87,11 @@ def _receives(b: Dependencies, stage: int, kind: str, computes: list[int]) -> No
     latest = max(b.start_s[each] for each in computes)
     launched = [each for each in receives if b.start_s[each] <= latest + SKEW_S]
     what = f"{RECEIVES[kind]} of stage {stage}"
+    previous = dict(zip(computes[1:], computes, strict=False))
     for receive, compute in _matched((receives, launched), needing, computes, what):
         b.before[compute].append(receive)
-        place = computes.index(compute)
-        if place:
-            b.before[receive].append(computes[place - 1])
+        if compute in previous:
+            b.before[receive].append(previous[compute])
         key = b.key(compute)
         if key[1] != first:
             b.fed[key] = receive

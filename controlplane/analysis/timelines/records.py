@@ -27,6 +27,8 @@ COLUMNS = (
 KINDS = tuple(BEHAVIOURS)
 WHOLE_RATIO = 0.5
 """An operation belongs to a step when it is recorded in more than this part of all steps and replicas."""
+OPERATIONS_MAX = 100_000
+"""Of a step, all stages together: a pipeline of 64 stages has a tenth of it."""
 CELLS_MAX = 10_000_000
 """Operations x steps x replicas at most: 80 MB an array. A sparse file could ask for far more."""
 
@@ -144,6 +146,9 @@ def _check_stages(stage: Ints) -> int:
 
 def _ranks(timeline: Timeline, replica: Ints, stages: int, dp_ranks: Ints) -> Ints:
     """The global rank of each (stage, replica). Raises TimelineError."""
+    workers = stages * len(dp_ranks)
+    if workers > len(timeline.rank):  # before so many are made room for
+        raise TimelineError(f"{workers} workers cannot have {len(timeline.rank)} rows: record every worker")
     ranks = np.full((stages, len(dp_ranks)), -1, dtype=np.int64)
     ranks[timeline.stage, replica] = timeline.rank
     other = np.flatnonzero(ranks[timeline.stage, replica] != timeline.rank)
@@ -184,6 +189,8 @@ def _operations(timeline: Timeline, number: Ints) -> tuple[Ints, tuple[Operation
     """The code of each row's operation, and the operation of each code."""
     key = (timeline.stage * len(KINDS) + timeline.kind) * (1 + number.max()) + number
     _, first, code = np.unique(key, return_index=True, return_inverse=True)
+    if len(first) > OPERATIONS_MAX:
+        raise TimelineError(f"a step has {len(first)} operations, {OPERATIONS_MAX} at most: record fewer")
     operations = tuple(
         Operation(
             int(timeline.stage[row]),

@@ -44,13 +44,19 @@ def slow_workers(what_if: WhatIf, computes: Computes) -> tuple[list[Part], Compu
     them look slow. A job with one replica compares stages, without the last: that one may hold more."""
     alone = what_if.workers_alone()
     parts: list[Part] = []
+    seen: set[tuple[int, int]] = set()
     for _ in range(policy.WORKERS_MAX):
         slow = slowest(computes)
         if slow is None:
             break
         computes = computes.without(slow.stage, slow.steps, slow.replica, slow.log_ratio)
-        if part := _charge(what_if, slow).part(what_if, float(alone[slow.stage, slow.replica])):
-            parts.append(part)
+        worker = slow.stage, slow.replica
+        if (
+            worker not in seen
+        ):  # what is left of one that changes its speed more than once is the same finding
+            if part := _charge(what_if, slow).part(what_if, float(alone[worker])):
+                parts.append(part)
+        seen.add(worker)
     return parts, computes
 
 
@@ -145,7 +151,7 @@ def slow_replicas(what_if: WhatIf, computes: Computes, accused: set[int]) -> Ite
     middle = np.median(ratio, axis=(0, 1))
     quartile = np.quantile(ratio, 0.25, axis=(0, 1))
     slow = (middle > policy.SLOW) & (quartile > math.log(policy.REPLICA_QUARTILE_RATIO))
-    for replica in set(map(int, np.flatnonzero(slow))) - accused:
+    for replica in sorted(set(map(int, np.flatnonzero(slow))) - accused):
         chosen = np.zeros(what_if.steps.ranks.shape, dtype=bool)
         chosen[:, replica] = True
         times = math.exp(float(middle[replica]))

@@ -76,9 +76,9 @@ class Column:
         if (found < 0).any():
             at = int(np.flatnonzero(found < 0)[0])
             word = str(values[at])[:60]
-            known = ", ".join(index)
+            near = nearest(word, index) or ";"
             raise UsageError(
-                f"{where}, row {first + at}: {word!r} is unknown{nearest(word, index)} Known: {known}"
+                f"{where}, row {first + at}: {word!r} is unknown{near} known: {', '.join(index)}"
             )
         return found
 
@@ -121,8 +121,8 @@ def check_header(path: Path, header: Sequence[str], wanted: Iterable[str]) -> No
     for name in wanted:
         if header.count(name) != 1:
             how = "is missing" if name not in header else "is there twice"
-            near = nearest(name, header)
-            raise UsageError(f"{path}: the column {name} {how}{near}: it needs {', '.join(wanted)}")
+            needed = ", ".join(wanted)
+            raise UsageError(f"{path}: of the columns {needed}, {name} {how}{nearest(name, header)}")
 
 
 def _chunks(

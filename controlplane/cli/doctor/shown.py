@@ -28,7 +28,7 @@ def as_data(finding: Finding) -> dict[str, Any]:
 
 def as_text(findings: Iterable[Finding]) -> str:
     """Findings for people: what, who, why, and what to do."""
-    return "\n\n".join(_text(each) for each in findings) or "no finding: nobody is slower than the others"
+    return "\n\n".join(_text(each) for each in findings) or "no finding: nobody is to blame"
 
 
 def _text(finding: Finding) -> str:
