@@ -31,6 +31,7 @@ class Job:
     forward_s: float = 0.2
     transfer_s: float = 0.002
     collective_s: float = 0.1
+    overlap: bool = False  # gradients are scattered per chunk, while computes go on
     noise: float = 0.02  # sigma of the lognormal factor of every operation
     worker_noise: float = 0.01  # the same, once per worker
     spikes: float = 0.002  # the part of the operations that take three times as long
@@ -82,6 +83,9 @@ class _Step:
     now: dict[tuple[int, int], float] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     counts: defaultdict[tuple[int, int, str], int] = field(default_factory=lambda: defaultdict(int))
+    chunk_over: dict[tuple[int, int, int], float] = field(
+        default_factory=dict
+    )  # the last backward of a chunk
     sent: dict[tuple[int, str, int, int], tuple[float, int]] = field(default_factory=dict)  # when, row
 
     def noisy(self, base_s: float) -> float:
@@ -160,6 +164,8 @@ class _Step:
         end_s = start_s + self.noisy(base_s) * self.faults.length(replica, self.step, micro_batch)
         self.record(worker, f"{kind}-compute", start_s, end_s, unit)
         self.now[worker] = end_s
+        if kind == "backward":
+            self.chunk_over[replica, stage, unit[1]] = end_s
         if self._inside(target):
             row = self.record(worker, f"{kind}-send", end_s, end_s)
             self.sent[replica, kind, place, micro_batch] = end_s, row
@@ -187,6 +193,20 @@ class _Step:
                 kind, workers, took_s * (2.0 if stage == 0 else 1.0) * self.faults.collective(stage, kind)
             )
 
+    def scatter_behind(self, took_s: float) -> None:
+        """Scatter the gradients of each chunk as soon as its last backward is over on all replicas."""
+        for stage in range(self.job.stages):
+            workers = [worker for worker in self.now if worker[1] == stage]
+            free_s = 0.0
+            for chunk in reversed(range(self.job.chunks)):
+                begins = {worker: max(free_s, self.chunk_over[*worker, chunk]) for worker in workers}
+                free_s = max(begins.values()) + self.noisy(took_s / self.job.chunks)
+                for worker in workers:
+                    row = self.record(worker, "grads-reduce-scatter", begins[worker], free_s)
+                    self.rows[row] = (*self.rows[row][:8], chunk, *self.rows[row][9:])
+            for worker in workers:
+                self.now[worker] = max(self.now[worker], free_s)
+
 
 def record(job: Job, faults: Faults, random: Random) -> list[Row]:
     """The rows of a recording, step by step."""
@@ -198,11 +218,14 @@ def record(job: Job, faults: Faults, random: Random) -> list[Row]:
         step.replicas("params-all-gather", job.collective_s)
         step.computes()
         step.alone("gc", 0.00001)
+        if job.overlap:
+            step.scatter_behind(2.0 * job.collective_s)
         step.alone("layernorm-grads-all-reduce", 0.003)
         for replica in range(job.replicas):
             ends = sorted({0, job.stages - 1})
             step.together("embedding-grads-all-reduce", [(replica, stage) for stage in ends], 0.02)
-        step.replicas("grads-reduce-scatter", 2.0 * job.collective_s)
+        kind = "separate-grads-all-reduce" if job.overlap else "grads-reduce-scatter"
+        step.replicas(kind, (0.2 if job.overlap else 2.0) * job.collective_s)
         step.together("optimizer-clip-main-grad", workers, 0.01)
         step.alone("optimizer", 0.02)
         rows += step.rows

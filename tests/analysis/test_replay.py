@@ -48,6 +48,8 @@ def refusal(recorded: list[Row]) -> TimelineError:
         replace(QUIET, replicas=1, stages=1, micro_batches=1, steps=1),
         replace(QUIET, chunks=2),
         replace(QUIET, stages=2, chunks=3),
+        replace(QUIET, overlap=True),
+        replace(QUIET, chunks=2, overlap=True, collective_s=0.5),
     ],
     ids=str,
 )

@@ -159,8 +159,10 @@ def _tail(b: Dependencies, stage: int, computes: list[int]) -> None:
             ours = [i for i in ours if b.operations[i].chunk == b.operations[index].chunk] or ours or computes
             begun = [i for i in ours if b.end_s[i] <= b.start_s[index] + SKEW_S]
             b.before[index].append((begun or ours)[-1])
-    after = [last, *scatters[-1:]] if overlaps else [last]
+    after, scattered = [last], scatters[-1:] if overlaps else []
     for kind in TAIL:
         for index in b.by_kind[stage, kind] if not (overlaps and kind == SCATTER) else ():
+            if kind != "gc":
+                after, scattered = after + scattered, []
             b.before[index].extend(after)
-            after = [*scatters[-1:], index] if overlaps and kind == "gc" else [index]
+            after = [index]
