@@ -13,8 +13,8 @@ from benchmarks.diagnosis.planted import PLANTS as JOBS
 from benchmarks.diagnosis.planted import planted
 from controlplane.analysis.iterations import diagnosis as of_iterations
 from controlplane.analysis.iterations.pace import Iterations
+from controlplane.analysis.steps.records import KINDS, Timeline
 from controlplane.analysis.timelines import diagnosis as of_timelines
-from controlplane.analysis.timelines.records import KINDS, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.diagnosis.fleets import fleet
-from controlplane.analysis.timelines.records import COLUMNS
+from controlplane.analysis.steps.records import COLUMNS
 from controlplane.cli.main import main
 from tests.analysis.files import steps, write
 

@@ -10,7 +10,7 @@ import pyarrow
 from pyarrow import parquet
 
 from benchmarks.diagnosis.pipelines import Faults, Job, record
-from controlplane.analysis.timelines.records import COLUMNS
+from controlplane.analysis.steps.records import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from benchmarks.diagnosis.fleets import fleet
 from benchmarks.diagnosis.pipelines import Faults, record
-from controlplane.analysis.timelines.records import COLUMNS
+from controlplane.analysis.steps.records import COLUMNS
 from tests.analysis.files import JOB, LAYOUT, as_parquet, steps, write
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from controlplane.analysis.timelines.records import COLUMNS
+from controlplane.analysis.steps.records import COLUMNS
 from controlplane.cli.doctor import columns, iterations_file, layout_file
 from tests.analysis.files import LAYOUT, as_parquet, steps, write
 

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.diagnosis.pipelines import Faults, Job, record
 from benchmarks.diagnosis.score import timeline
+from controlplane.analysis.steps.records import OPERATIONS_MAX, TimelineError, whole_steps
+from controlplane.analysis.steps.what_if import WhatIf
 from controlplane.analysis.timelines.diagnosis import diagnose
-from controlplane.analysis.timelines.records import OPERATIONS_MAX, TimelineError, whole_steps
-from controlplane.analysis.timelines.what_if import WhatIf
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.robust import often, others_median
+from controlplane.analysis.steps.operations import GATHER, SCATTER
 from controlplane.analysis.timelines import policy
 from controlplane.analysis.timelines.links import LEAST_S
-from controlplane.analysis.timelines.operations import GATHER, SCATTER
 from controlplane.analysis.timelines.subjects import Charge, Part, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controlplane.analysis.robust import Floats
-    from controlplane.analysis.timelines.what_if import WhatIf
+    from controlplane.analysis.steps.what_if import WhatIf
 
 _ADVICE = (
     "Look at the NICs and switches of this stage's hosts; a stage that only holds more weights is no fault."

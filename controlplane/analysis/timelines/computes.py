@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.robust import others_median
-from controlplane.analysis.timelines.records import TimelineError
-from controlplane.analysis.timelines.units import Unit, units
+from controlplane.analysis.steps.records import TimelineError
+from controlplane.analysis.steps.units import Unit, units
 
 if TYPE_CHECKING:
-    from controlplane.analysis.timelines.records import Floats, Steps
+    from controlplane.analysis.steps.records import Floats, Steps
 
 LEAST_S = 1e-9
 """What takes no time is taken for this long, so that it has a logarithm."""

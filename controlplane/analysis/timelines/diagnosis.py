@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from controlplane.analysis.steps.records import whole_steps
+from controlplane.analysis.steps.what_if import WhatIf
 from controlplane.analysis.timelines.collectives import slow_collectives
 from controlplane.analysis.timelines.computes import computes
 from controlplane.analysis.timelines.links import slow_links
 from controlplane.analysis.timelines.micro_batches import uneven_micro_batches
-from controlplane.analysis.timelines.records import whole_steps
 from controlplane.analysis.timelines.stages import overfull_stages
-from controlplane.analysis.timelines.what_if import WhatIf
 from controlplane.analysis.timelines.workers import slow_replicas, slow_workers
 
 if TYPE_CHECKING:
-    from controlplane.analysis.timelines.records import Timeline
+    from controlplane.analysis.steps.records import Timeline
     from controlplane.core.state.findings import Finding
 
 

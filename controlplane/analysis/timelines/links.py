@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from controlplane.analysis.timelines.graph import Link
-    from controlplane.analysis.timelines.records import Floats
-    from controlplane.analysis.timelines.what_if import Mask, WhatIf
+    from controlplane.analysis.steps.graph import Link
+    from controlplane.analysis.steps.records import Floats
+    from controlplane.analysis.steps.what_if import Mask, WhatIf
 
 LEAST_S = 1e-6
 """What is shorter is taken for this long: clocks of two hosts do not agree to the microsecond."""

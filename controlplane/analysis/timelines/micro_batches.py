@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.robust import spread
+from controlplane.analysis.steps.operations import BACKWARD, FORWARD
 from controlplane.analysis.timelines import policy
-from controlplane.analysis.timelines.operations import BACKWARD, FORWARD
 from controlplane.analysis.timelines.subjects import Part
 from controlplane.core.state.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from controlplane.analysis.steps.what_if import WhatIf
     from controlplane.analysis.timelines.computes import Computes
-    from controlplane.analysis.timelines.what_if import WhatIf
 
 _ADVICE = (
     "Balance micro-batches by the cost of their sequences (attention is quadratic), or pack to equal length."

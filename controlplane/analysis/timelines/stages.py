@@ -14,8 +14,8 @@ from controlplane.analysis.timelines.subjects import Charge, Part, named
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controlplane.analysis.steps.what_if import WhatIf
     from controlplane.analysis.timelines.computes import Computes
-    from controlplane.analysis.timelines.what_if import WhatIf
 
 _LAST = "Move layers from the last stage to earlier ones: it computes the logits and the loss, too."
 _OTHER = "Move layers from this stage to the others, or its embedding."

@@ -9,8 +9,8 @@ from controlplane.analysis.timelines import policy
 from controlplane.core.state.findings import Finding
 
 if TYPE_CHECKING:
-    from controlplane.analysis.timelines.records import Steps
-    from controlplane.analysis.timelines.what_if import Mask, WhatIf
+    from controlplane.analysis.steps.records import Steps
+    from controlplane.analysis.steps.what_if import Mask, WhatIf
 
 Evidence = tuple[tuple[str, float | str], ...]
 

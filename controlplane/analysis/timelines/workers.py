@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controlplane.analysis.robust import Floats
+    from controlplane.analysis.steps.what_if import WhatIf
     from controlplane.analysis.timelines.computes import Computes
-    from controlplane.analysis.timelines.what_if import WhatIf
 
 _ADVICE = (
     "Look at the device and its host (clocks, temperature, ECC, other processes). "

@@ -28,6 +28,7 @@ class Examination:
     data: Callable[[Any], dict[str, Any]]
     text: Callable[[Any], str]
     also: tuple[str, ...] = ()
+    metavar: str = "FILE"
 
 
 EXAMINATIONS = {
@@ -65,7 +66,7 @@ EPILOG = """examples:
 def _flags(parser: Parser) -> None:
     add = parser.add_argument
     for option, each in EXAMINATIONS.items():
-        add(f"--{option}", default="", metavar="FILE", help=each.about)
+        add(f"--{option}", default="", metavar=each.metavar, help=each.about)
     add(
         "--layout",
         default="",

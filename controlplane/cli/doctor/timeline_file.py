@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controlplane.analysis.timelines.operations import COMPUTES
-from controlplane.analysis.timelines.records import KINDS, Timeline
+from controlplane.analysis.steps.operations import COMPUTES
+from controlplane.analysis.steps.records import KINDS, Timeline
 from controlplane.cli.doctor.columns import PARQUET, Column, check_file, csv_columns
 from controlplane.cli.doctor.layout_file import read_sizes
 from controlplane.cli.errors import UsageError

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from controlplane.analysis.steps.records import TimelineError
 from controlplane.analysis.timelines import diagnosis
-from controlplane.analysis.timelines.records import TimelineError
 from controlplane.cli.doctor.shown import as_data, as_text
 from controlplane.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.analysis.timelines.records import Timeline
+    from controlplane.analysis.steps.records import Timeline
 
 NOTEWORTHY = 1.02
 """Below this slowdown shares of it mean nothing to people."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controlplane.analysis.timelines.operations import BEHAVIOURS
+from controlplane.analysis.steps.operations import BEHAVIOURS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

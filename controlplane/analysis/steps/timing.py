@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controlplane.analysis.timelines.operations import BEHAVIOURS
+from controlplane.analysis.steps.operations import BEHAVIOURS
 
 if TYPE_CHECKING:
-    from controlplane.analysis.timelines.graph import Graph
-    from controlplane.analysis.timelines.records import Floats, Steps
+    from controlplane.analysis.steps.graph import Graph
+    from controlplane.analysis.steps.records import Floats, Steps
 
 
 def working_s(steps: Steps, graph: Graph) -> Floats:

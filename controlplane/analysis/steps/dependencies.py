@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from controlplane.analysis.timelines.operations import (
+from controlplane.analysis.steps.operations import (
     BACKWARD,
     COMPUTES,
     FORWARD,
@@ -17,11 +17,11 @@ from controlplane.analysis.timelines.operations import (
     SEPARATE,
     TAIL,
 )
-from controlplane.analysis.timelines.records import TimelineError
-from controlplane.analysis.timelines.units import places, units
+from controlplane.analysis.steps.records import TimelineError
+from controlplane.analysis.steps.units import places, units
 
 if TYPE_CHECKING:
-    from controlplane.analysis.timelines.records import Steps
+    from controlplane.analysis.steps.records import Steps
 
 SKEW_S = 0.0005
 """By so much may clocks of two streams differ when operations are put in order."""

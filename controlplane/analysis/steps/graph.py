@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from controlplane.analysis.timelines.dependencies import Dependencies, add_stage
-from controlplane.analysis.timelines.operations import BEHAVIOURS, FORWARD, Meets
-from controlplane.analysis.timelines.records import Steps, TimelineError
+from controlplane.analysis.steps.dependencies import Dependencies, add_stage
+from controlplane.analysis.steps.operations import BEHAVIOURS, FORWARD, Meets
+from controlplane.analysis.steps.records import Steps, TimelineError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from controlplane.analysis.timelines.operations import COMPUTES
+from controlplane.analysis.steps.operations import COMPUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controlplane.analysis.timelines.records import Operation
+    from controlplane.analysis.steps.records import Operation
 
 
 class Unit(NamedTuple):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controlplane.analysis.timelines.graph import build
-from controlplane.analysis.timelines.replay import ideal_s, step_s, working_s
+from controlplane.analysis.steps.graph import build
+from controlplane.analysis.steps.timing import ideal_s, step_s, working_s
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from controlplane.analysis.timelines.records import Floats, Steps
+    from controlplane.analysis.steps.records import Floats, Steps
 
     Mask = NDArray[np.bool_]
 
