@@ -15,6 +15,8 @@ NOISE_SPREADS = 4.0
 """And by so many times what the median scatters: a step of few operations tells little."""
 NOISE_FEW = 4.0
 """So many micro-batches double that: the scatter of a median of few is not well known."""
+MICRO_BATCHES_MIN = 6
+"""From so many on, the micro-batches of one step tell how much they scatter."""
 PLAIN_SPREADS = 2.0
 """The same for the plain ratio to other replicas, which long sequences blur."""
 STEPS_RATIO = 0.25

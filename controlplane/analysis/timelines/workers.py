@@ -101,12 +101,12 @@ def _runs(steps: int) -> list[slice]:
 
 def _scatter(own: Floats, micro_batches: float) -> float:
     """By how much single computes of a worker scatter: around its median of all steps, or of each step when
-    its speed changes. Few values lie nearer to their own median than others would, hence the factor."""
-    of_all, of_each = np.median(own, axis=(1, 2), keepdims=True), np.median(own, axis=1, keepdims=True)
-    found = []
-    for median, count in ((of_all, micro_batches * own.shape[2]), (of_each, micro_batches)):
-        found.append(spread(own - median) * count / max(0.5, count - 1.0))
-    return min(found)
+    its speed changes and a step has enough of them. Few values lie near their own median, hence a factor."""
+    count = micro_batches * own.shape[2]
+    scatter = spread(own - np.median(own, axis=(1, 2), keepdims=True)) * count / max(0.5, count - 1.0)
+    if micro_batches < policy.MICRO_BATCHES_MIN:
+        return scatter
+    return min(scatter, spread(own - np.median(own, axis=1, keepdims=True)))
 
 
 def _without_last(own: Floats) -> Floats:
