@@ -58,6 +58,15 @@ def test_a_straggler_that_stays_has_an_onset_and_no_recovery() -> None:
     assert "from time 50 to the end" in finding.reason and finding.recommendation
 
 
+def test_a_straggler_does_not_make_the_others_look_as_if_they_had_recovered() -> None:
+    found = diagnose(made({}, {80: 1.6}, {0: 1.25}))
+    assert states(found) == [State.STEADILY_FASTER, State.STRAGGLER, State.STEADILY_SLOWER]
+    assert {each.kind: each.subject for each in found.findings} == {
+        "straggler": "worker 1",
+        "slow_worker": "worker 2",
+    }
+
+
 def test_a_straggler_that_recovers_has_both_and_is_no_longer_critical() -> None:
     found = diagnose(made({}, {}, {}, {30: 2.0, 60: 1.0}))
     slow = worker(found, 3)

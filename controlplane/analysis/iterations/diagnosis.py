@@ -63,30 +63,73 @@ class _Episode:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Straggler:
+    """A worker that is slow for a time, by its own usual level (a logarithm) and by that of the others."""
+
+    pace: Pace
+    usual: float
+    episodes: tuple[_Episode, ...]
+
+    @property
+    def chosen(self) -> _Episode:
+        """The one that lasts until the end, else the longest."""
+        last = self.episodes[-1]
+        if last.end == len(self.pace.time):
+            return last
+        return max(self.episodes, key=lambda each: each.end - each.begin)
+
+    def above(self, episode: _Episode) -> float:
+        """By how much an episode lies above the usual level."""
+        return float(np.median(self.pace.log_ratio[episode.begin : episode.end])) - self.usual
+
+    @property
+    def change(self) -> float:
+        """The greatest change. Others' only mirror it: with three workers by half, with more by less."""
+        return max(self.above(each) for each in self.episodes)
+
+    def mended(self, worker: Iterations) -> Iterations:
+        """The worker as if it had never been slow."""
+        for each in self.episodes:
+            worker = worker.mended(self.pace.rows[each.begin : each.end], self.above(each))
+        return worker
+
+
 def diagnose(workers: Sequence[Iterations]) -> Diagnosis:
-    """Judge each worker. There is one at least, with one iteration at least."""
+    """Judge each worker. There is one at least, with one iteration at least.
+
+    The worst straggler is taken first, and the others are compared with it mended: where workers are few,
+    one that becomes slow makes all others look faster than before."""
     distinct = [each.distinct() for each in workers]
-    judged = [_judge(each, pace) for each, pace in zip(distinct, paces(distinct), strict=True)]
-    found = sorted(
+    mended, told = list(distinct), dict[int, _Straggler]()
+    for _ in range(policy.STRAGGLERS_MAX):
+        found = paces(mended)
+        slow = {at: each for at, pace in enumerate(found) if at not in told and (each := _straggler(pace))}
+        if not slow:
+            break
+        worst = max(slow, key=lambda at: slow[at].change)
+        told[worst] = slow[worst]
+        mended[worst] = slow[worst].mended(mended[worst])
+    judged = [
+        _told(each.worker, told[at]) if at in told else _judge(each.worker, pace)
+        for at, (each, pace) in enumerate(zip(distinct, paces(mended), strict=True))
+    ]
+    findings = sorted(
         (finding for _, finding in judged if finding is not None),
         key=lambda finding: (-dict(finding.evidence)["ratio"], finding.subject),  # type: ignore[operator]
     )
     repeated = sum(len(each.time) for each in workers) - sum(len(each.time) for each in distinct)
-    return Diagnosis(tuple(worker for worker, _ in judged), tuple(found), repeated)
+    return Diagnosis(tuple(worker for worker, _ in judged), tuple(findings), repeated)
 
 
-def _judge(worker: Iterations, pace: Pace) -> tuple[Worker, Finding | None]:
-    log_ratio, name = pace.log_ratio, worker.worker
-    if len(log_ratio) < policy.ITERATIONS_MIN:
+def _judge(name: int | str, pace: Pace) -> tuple[Worker, Finding | None]:
+    if len(pace.log_ratio) < policy.ITERATIONS_MIN:
         return Worker(name, State.UNJUDGED, None), None
-    usual, episodes = _episodes(log_ratio)
-    if episodes:
-        last = episodes[-1]
-        chosen = last if last.end == len(log_ratio) else max(episodes, key=lambda each: each.end - each.begin)
-        return _straggler(name, pace, chosen, usual, len(episodes))
-    ratio = math.exp(float(np.median(log_ratio)))
+    if straggler := _straggler(pace):
+        return _told(name, straggler)
+    ratio = math.exp(float(np.median(pace.log_ratio)))
     if ratio >= policy.SLOW_RATIO:
-        return Worker(name, State.STEADILY_SLOWER, ratio), _steady(name, log_ratio, ratio)
+        return Worker(name, State.STEADILY_SLOWER, ratio), _steady(name, pace.log_ratio, ratio)
     state = State.EVEN
     if ratio > policy.EVEN_RATIO:
         state = State.STEADILY_SLOWER
@@ -95,8 +138,10 @@ def _judge(worker: Iterations, pace: Pace) -> tuple[Worker, Finding | None]:
     return Worker(name, state, ratio), None
 
 
-def _episodes(log_ratio: Floats) -> tuple[float, list[_Episode]]:
-    """The worker's own usual level, and when it was slow by its own measure and by that of the others."""
+def _straggler(pace: Pace) -> _Straggler | None:
+    log_ratio = pace.log_ratio
+    if len(log_ratio) < policy.ITERATIONS_MIN:
+        return None
     found = pieces(log_ratio)
     usual, scatter = _usual(found), noise(log_ratio)
     episodes: list[_Episode] = []
@@ -108,7 +153,8 @@ def _episodes(log_ratio: Floats) -> tuple[float, list[_Episode]]:
             episodes[-1] = _Episode(episodes[-1].begin, piece.end)
         else:
             episodes.append(_Episode(piece.begin, piece.end))
-    return usual, [each for each in episodes if _lasts(each, log_ratio, usual, least)]
+    lasting = tuple(each for each in episodes if _lasts(each, log_ratio, usual, least))
+    return _Straggler(pace, usual, lasting) if lasting else None
 
 
 def _lasts(episode: _Episode, log_ratio: Floats, usual: float, least: int) -> bool:
@@ -140,12 +186,10 @@ def _usual(found: Sequence[Piece]) -> float:
     return piece.level
 
 
-def _straggler(
-    name: int | str, pace: Pace, episode: _Episode, usual: float, episodes: int
-) -> tuple[Worker, Finding]:
-    inside = pace.log_ratio[episode.begin : episode.end]
-    level = float(np.median(inside))
-    ratio, over = math.exp(level), episode.end < len(pace.time)
+def _told(name: int | str, found: _Straggler) -> tuple[Worker, Finding]:
+    pace, episode = found.pace, found.chosen
+    inside, above = pace.log_ratio[episode.begin : episode.end], found.above(episode)
+    ratio, over = math.exp(found.usual + above), episode.end < len(pace.time)
     onset = float(pace.time[episode.begin]) if episode.begin else None
     recovery = float(pace.time[episode.end]) if over else None
     worker = Worker(name, State.RECOVERED if over else State.STRAGGLER, ratio, onset, recovery)
@@ -153,16 +197,16 @@ def _straggler(
     ended = "to the end" if recovery is None else f"to {recovery:g}"
     reason = (
         f"{begun} {ended} its iterations take {ratio:.2f} times as long as those of the others, "
-        f"{math.exp(level - usual):.2f} times as long as its own otherwise"
+        f"{math.exp(above):.2f} times as long as its own otherwise"
     )
     evidence = (
         ("ratio", ratio),
-        ("change_ratio", math.exp(level - usual)),
+        ("change_ratio", math.exp(above)),
         ("slow_iterations_count", float(len(inside))),
-        ("episodes_count", float(episodes)),
+        ("episodes_count", float(len(found.episodes))),
     )
     critical = ratio >= policy.CRITICAL_RATIO and not over
-    sure = often(_slow_count(inside, usual), len(inside))
+    sure = often(_slow_count(inside, found.usual), len(inside))
     advice = (
         "Look what happened on its host at that time: other processes, clocks, temperature, network. "
         + ("Watch whether it comes back." if over else "`holdfast drain` the node if it goes on.")

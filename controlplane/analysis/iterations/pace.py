@@ -18,7 +18,11 @@ from controlplane.analysis.robust import others_median, running_median
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from controlplane.analysis.robust import Floats
+
+    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,20 @@ class Iterations:
         rows = np.unique(np.stack([self.time, self.duration]), axis=1)
         return Iterations(self.worker, rows[0], rows[1])
 
+    def mended(self, rows: Ints, log_ratio: float) -> Iterations:
+        """As if these iterations had not taken longer by this logarithm of a ratio."""
+        duration = self.duration.copy()
+        duration[rows] /= np.exp(log_ratio)
+        return Iterations(self.worker, self.time, duration)
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The logarithm of a worker's ratio to the median of the others, where there are others."""
+    """The logarithm of a worker's ratio to the median of the others, where there are others.
 
+    `rows`: which of its iterations these are."""
+
+    rows: Ints
     time: Floats
     log_ratio: Floats
 
@@ -49,13 +62,13 @@ def paces(workers: Sequence[Iterations]) -> list[Pace]:
     times = np.concatenate([each.time for each in workers])
     points = min(GRID_MAX, CELLS_MAX // len(workers), max(len(each.time) for each in workers))
     grid = np.linspace(times.min(), times.max(), points)
-    rows = [_at(grid, each.time, log) for each, log in zip(workers, logs, strict=True)]
-    others = others_median(np.array(rows), axis=0)
+    typical = [_at(grid, each.time, log) for each, log in zip(workers, logs, strict=True)]
+    others = others_median(np.array(typical), axis=0)
     found = []
     for each, log, peers in zip(workers, logs, others, strict=True):
         ratio = log - peers[_nearest(grid, each.time)]
-        known = ~np.isnan(ratio)
-        found.append(Pace(each.time[known], ratio[known]))
+        rows = np.flatnonzero(~np.isnan(ratio))
+        found.append(Pace(rows, each.time[rows], ratio[rows]))
     return found
 
 
@@ -68,7 +81,7 @@ def _at(grid: Floats, time: Floats, log: Floats) -> Floats:
     return np.where(near, running_median(log, SMOOTHED)[nearest], np.nan)
 
 
-def _nearest(ascending: Floats, wanted: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _nearest(ascending: Floats, wanted: Floats) -> Ints:
     """The index of the nearest value for each of those wanted."""
     right = np.clip(np.searchsorted(ascending, wanted), 1, max(1, len(ascending) - 1))
     right = np.minimum(right, len(ascending) - 1)

@@ -19,6 +19,8 @@ EPISODE_RATIO = 0.02
 """And this part of all iterations of the worker: what is shorter passes by itself."""
 EPISODE_SLOW_RATIO = 0.75
 """At least this part of the iterations of a slow time are slow: spikes near each other are no slow time."""
+STRAGGLERS_MAX = 16
+"""Stragglers that are taken out of the comparison one by one, the worst first; further ones stay in it."""
 USUAL_RATIO = 0.1
 """A worker's own pace is its fastest level that holds for this part of its iterations."""
 GAP_INTERVALS = 3.0

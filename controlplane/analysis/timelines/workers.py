@@ -103,7 +103,8 @@ def _scatter(own: Floats, micro_batches: float) -> float:
     """By how much single computes of a worker scatter: around its median of all steps, or of each step when
     its speed changes and a step has enough of them. Few values lie near their own median, hence a factor."""
     count = micro_batches * own.shape[2]
-    scatter = spread(own - np.median(own, axis=(1, 2), keepdims=True)) * count / max(0.5, count - 1.0)
+    few = float(count / max(0.5, count - 1.0))
+    scatter = few * spread(own - np.median(own, axis=(1, 2), keepdims=True))
     if micro_batches < policy.MICRO_BATCHES_MIN:
         return scatter
     return min(scatter, spread(own - np.median(own, axis=1, keepdims=True)))
