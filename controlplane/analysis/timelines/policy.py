@@ -20,7 +20,9 @@ MICRO_BATCHES_MIN = 6
 PLAIN_SPREADS = 2.0
 """The same for the plain ratio to other replicas, which long sequences blur."""
 STEPS_RATIO = 0.25
-"""A worker is slow in this part of the steps in a row: what passes within a step or two needs nobody."""
+"""A worker is slow in this part of the steps in a row, at least,"""
+STEPS_MIN = 3
+"""and in so many, or in all: what passes within a step or two needs nobody."""
 ONSETS_MAX = 32
 """Steps at which slowness may begin or end, at most, spread evenly."""
 WORKERS_MAX = 16

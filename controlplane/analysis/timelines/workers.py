@@ -93,10 +93,10 @@ def slowest(computes: Computes) -> Slow | None:
 
 def _runs(steps: int) -> list[slice]:
     """All steps, and those up to and from every step, long enough each."""
-    least = math.ceil(policy.STEPS_RATIO * steps)
+    least = max(policy.STEPS_MIN, math.ceil(policy.STEPS_RATIO * steps))
     cuts = np.unique(np.linspace(0, steps, min(steps, policy.ONSETS_MAX) + 1).astype(int))[1:-1]
-    runs = [slice(0, steps), *(slice(int(cut), steps) for cut in cuts), *(slice(0, int(cut)) for cut in cuts)]
-    return [run for run in runs if run.stop - run.start >= least]
+    runs = [*(slice(int(cut), steps) for cut in cuts), *(slice(0, int(cut)) for cut in cuts)]
+    return [slice(0, steps), *(run for run in runs if run.stop - run.start >= least)]
 
 
 def _scatter(own: Floats, micro_batches: float) -> float:
