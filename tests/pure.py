@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FOLDERS = ("core", "planner", "sim", "simulation", "golden")
+FOLDERS = ("analysis", "core", "sim", "simulation", "golden")
 FILES = frozenset(
     {
         *("agent/deciding/test_judging.py", "agent/deciding/test_aggregate.py"),

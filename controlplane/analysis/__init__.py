@@ -1,1 +1,1 @@
-"""Turn numbers into findings: where node-time went, and which checkpoint interval costs least. Pure."""
+"""Turn numbers into findings. Pure: no clock, no chance, no file."""

@@ -38,6 +38,9 @@ SECTIONS = {
         "events": CommandEntry(
             "questions.events", "show events and decisions with their reasons, line by line"
         ),
+        "doctor": CommandEntry(
+            "doctor.command", "find out from recorded times what slows a job, and whose doing it is"
+        ),
         "replay": CommandEntry(
             "questions.replay", "repeat the decisions of a coordinator from its recording"
         ),

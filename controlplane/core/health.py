@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 HOUR_S = 3600.0
 
 
-SEVERITIES = {Level.DEGRADED: "warning", Level.CRITICAL: "critical"}
-"""The severity of an alert, by the level of its finding."""
-
-
 @dataclass(frozen=True, slots=True)
 class HealthFacts:
     """What health is assessed from. Pairs are (subject, reason)."""
@@ -169,14 +165,10 @@ def _tell(m: ClusterState, before: dict[tuple[str, str], Finding]) -> None:
     heard = {key: each for key, each in before.items() if each.loud}
     for key, each in loud.items():
         if key not in heard or heard[key].level is not each.level:
-            m.emit(fx.Alert(each.kind, SEVERITIES[each.level], each.subject, each.reason, job=each.job))
+            m.emit(fx.Alert(each.kind, each.severity, each.subject, each.reason, job=each.job))
     for key, each in heard.items():
         if key not in loud:
-            m.emit(
-                fx.Alert(
-                    each.kind, SEVERITIES[each.level], each.subject, each.reason, resolved=True, job=each.job
-                )
-            )
+            m.emit(fx.Alert(each.kind, each.severity, each.subject, each.reason, resolved=True, job=each.job))
 
 
 PAUSING = ("mass_loss", "nodes_lost", "incidents", "dcs_unavailable")

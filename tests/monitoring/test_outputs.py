@@ -23,7 +23,7 @@ WHOLE = (
 )
 MANY = ("events", "top -n 1")
 """One after another: a line of JSON each, or a YAML document."""
-NOT_ASKED = {"replay", "simulate", "checkpoint"}
+NOT_ASKED = {"replay", "simulate", "checkpoint", "doctor"}
 """These show something without a coordinator: see below."""
 QUIET = {
     *("run", "submit", "stop", "pause", "resume", "drain", "cordon", "uncordon", "demo"),
@@ -73,13 +73,16 @@ async def test_each_form_of_each_answer(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_those_that_ask_nobody(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    times = folder / "times.csv"
+    times.write_text("worker,time,seconds\n" + "".join(f"{at % 3},{at},1\n" for at in range(60)))
     simulate = ["simulate", "--mtbf-s", "3600", "--nodes", "4", "--days", "0.2"]
-    for form in FORMS:
-        assert main([*simulate, "-o", form]) == 0
-        text = capsys.readouterr().out
-        assert text.strip() and (form not in ("json", "yaml") or isinstance(yaml.safe_load(text), dict))
-    assert main([*simulate, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)
+    for words in (simulate, ["doctor", "--iterations", str(times)]):
+        for form in FORMS:
+            assert main([*words, "-o", form]) == 0
+            text = capsys.readouterr().out
+            assert text.strip() and (form not in ("json", "yaml") or isinstance(yaml.safe_load(text), dict))
+        assert main([*words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("words", ["events -o text", "replay -o text"])

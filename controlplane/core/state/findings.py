@@ -1,4 +1,4 @@
-"""Define what is wrong with the cluster as a whole: the mass-failure guard, and findings of health."""
+"""Define what is wrong: with the cluster as a whole, with a job, or in recorded data of any job."""
 
 from __future__ import annotations
 
@@ -25,9 +25,15 @@ class Level(StrEnum):
     CRITICAL = "critical"
 
 
+SEVERITIES = {Level.DEGRADED: "warning", Level.CRITICAL: "critical"}
+"""The severity of a finding of each level, in the words of alerts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One thing that is not as it should be.
+
+    Health rules fill the fields up to `loud`; diagnosis fills the others too, and never `job` or `loud`."""
 
     kind: str
     level: Level
@@ -35,3 +41,12 @@ class Finding:
     reason: str
     job: str = ""  # the job it is about; "": no particular one
     loud: bool = True  # administrators are alerted; otherwise it is only shown, since it may pass by itself
+    place: tuple[tuple[str, int | str | None], ...] = ()  # the subject by named coordinates
+    confidence: float = 1.0  # 0 to 1: how sure it is that `subject` is to blame
+    evidence: tuple[tuple[str, float | str], ...] = ()  # numbers and facts; each name ends in its unit
+    recommendation: str = ""  # what to do
+
+    @property
+    def severity(self) -> str:
+        """`warning` or `critical`. Raises KeyError for the level `healthy`, which no finding has."""
+        return SEVERITIES[self.level]

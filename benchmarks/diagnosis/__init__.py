@@ -1,0 +1,1 @@
+"""Plant faults in made-up recordings, and count which of them the detectors name."""

@@ -1,0 +1,1 @@
+"""Diagnose a job from how long each worker's iterations took."""
