@@ -60,5 +60,5 @@ def text(found: diagnosis.Diagnosis) -> str:
     if len(workers) == 1:
         table += "\nthere is one worker only: nobody to compare it with"
     if found.rows_repeated:
-        table += f"\n{found.rows_repeated} rows were there twice, and count once"
+        table += f"\nrows that were there twice, and count once: {found.rows_repeated}"
     return f"{table}\n\n{as_text(found.findings)}"

@@ -56,9 +56,11 @@ def text(found: diagnosis.Diagnosis) -> str:
             f"{_percent(found.stage_share)}"
         )
     if found.steps_left_out:
-        lines.append(f"{found.steps_left_out} steps are left out: not all of their operations are recorded")
+        lines.append(
+            f"steps left out, since not all of their operations are recorded: {found.steps_left_out}"
+        )
     if found.rows_repeated:
-        lines.append(f"{found.rows_repeated} rows were there twice, and count once")
+        lines.append(f"rows that were there twice, and count once: {found.rows_repeated}")
     return "\n".join(lines) + "\n\n" + as_text(found.findings)
 
 
