@@ -98,7 +98,7 @@ def fleets(plant: str, seeds: Iterable[int]) -> Score:
     return score
 
 
-def late(case: Fleet, found: of_iterations.Diagnosis) -> list[float]:
+def late(case: Fleet, found: of_iterations.IterationsDiagnosis) -> list[float]:
     """How far each onset and recovery that was seen is off, in intervals; infinite where one was not seen."""
     off = []
     for worker in found.workers:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.diagnosis.fleets import PLANTS, fleet
 from benchmarks.diagnosis.score import fleets, iterations
-from controlplane.analysis.iterations.diagnosis import Diagnosis, State, Worker, diagnose
+from controlplane.analysis.iterations.diagnosis import IterationsDiagnosis, State, Worker, diagnose
 from controlplane.analysis.iterations.levels import pieces
 from controlplane.analysis.iterations.pace import Iterations
 from controlplane.core.state.findings import Level
@@ -31,11 +31,11 @@ def made(*factors: dict[int, float], count: int = 120, noise: float = 0.01) -> l
     return workers
 
 
-def states(found: Diagnosis) -> list[State]:
+def states(found: IterationsDiagnosis) -> list[State]:
     return [each.state for each in found.workers]
 
 
-def worker(found: Diagnosis, name: int | str) -> Worker:
+def worker(found: IterationsDiagnosis, name: int | str) -> Worker:
     return next(each for each in found.workers if each.worker == name)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.iterations import policy
-from controlplane.analysis.iterations.levels import Piece, noise, pieces
+from controlplane.analysis.iterations.levels import LevelPiece, noise, pieces
 from controlplane.analysis.iterations.pace import paces
 from controlplane.analysis.robust import often
 from controlplane.core.state.findings import Finding, Level
@@ -47,7 +47,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class IterationsDiagnosis:
     """What iteration times show. Findings come with the slowest worker first."""
 
     workers: tuple[Worker, ...]
@@ -95,7 +95,7 @@ class _Straggler:
         return worker
 
 
-def diagnose(workers: Sequence[Iterations]) -> Diagnosis:
+def diagnose(workers: Sequence[Iterations]) -> IterationsDiagnosis:
     """Judge each worker. There is one at least, with one iteration at least.
 
     The worst straggler is taken first, and the others are compared with it mended: where workers are few,
@@ -119,7 +119,7 @@ def diagnose(workers: Sequence[Iterations]) -> Diagnosis:
         key=lambda finding: (-dict(finding.evidence)["ratio"], finding.subject),  # type: ignore[operator]
     )
     repeated = sum(len(each.time) for each in workers) - sum(len(each.time) for each in distinct)
-    return Diagnosis(tuple(worker for worker, _ in judged), tuple(findings), repeated)
+    return IterationsDiagnosis(tuple(worker for worker, _ in judged), tuple(findings), repeated)
 
 
 def _judge(name: int | str, pace: Pace) -> tuple[Worker, Finding | None]:
@@ -167,7 +167,7 @@ def _slow_count(inside: Floats, usual: float) -> int:
     return int((inside > 0.5 * (float(np.median(inside)) + usual)).sum())
 
 
-def _slow(piece: Piece, usual: float, scatter: float) -> bool:
+def _slow(piece: LevelPiece, usual: float, scatter: float) -> bool:
     above = piece.level - usual
     return (
         piece.level >= math.log(policy.SLOW_RATIO)
@@ -176,7 +176,7 @@ def _slow(piece: Piece, usual: float, scatter: float) -> bool:
     )
 
 
-def _usual(found: Sequence[Piece]) -> float:
+def _usual(found: Sequence[LevelPiece]) -> float:
     """The lowest level that holds for long enough, lower ones counted in."""
     wanted = policy.USUAL_RATIO * sum(piece.count for piece in found)
     for piece in sorted(found, key=lambda each: each.level):

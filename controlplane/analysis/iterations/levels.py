@@ -28,7 +28,7 @@ LEAST_NOISE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LevelPiece:
     """Samples from `begin` up to, not including, `end`; `level` is their median."""
 
     begin: int
@@ -46,7 +46,7 @@ def noise(values: Floats) -> float:
     return max(LEAST_NOISE, spread(np.diff(values)) / math.sqrt(2.0))
 
 
-def pieces(values: Floats) -> list[Piece]:
+def pieces(values: Floats) -> list[LevelPiece]:
     """The pieces of a series, in order. The series is not empty."""
     smooth = running_median(values, SMOOTHED)
     width = math.ceil(len(smooth) / BLOCKS)
@@ -58,7 +58,7 @@ def pieces(values: Floats) -> list[Piece]:
     edges = [_nearby(smooth, edge, width) if edge else 0 for edge in edges]
     ends = [*edges[1:], len(values)]
     found = [(begin, end) for begin, end in zip(edges, ends, strict=True) if end > begin]
-    return [Piece(begin, end, float(np.median(values[begin:end]))) for begin, end in found]
+    return [LevelPiece(begin, end, float(np.median(values[begin:end]))) for begin, end in found]
 
 
 def _cuts(blocks: Floats, weights: Floats, penalty: float) -> list[int]:

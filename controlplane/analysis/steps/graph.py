@@ -18,7 +18,7 @@ from controlplane.analysis.steps.records import Steps, TimelineError
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class MeetingOperations:
     """Operations (indices) that start together; one alone when it meets nobody in its pipeline.
 
     `before`: for each member, the operations that must be over. `replicas`: all replicas meet, too."""
@@ -43,7 +43,7 @@ class Link:
 class Graph:
     """The nodes of a step, each behind those that it depends on, and the links between stages."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[MeetingOperations, ...]
     links: tuple[Link, ...]
 
 
@@ -86,7 +86,7 @@ def _groups(b: Dependencies, links: tuple[Link, ...]) -> list[tuple[int, ...]]:
     return [*groups, *(tuple(found) for found in wide.values())]
 
 
-def _ordered(b: Dependencies, links: tuple[Link, ...]) -> tuple[Node, ...]:
+def _ordered(b: Dependencies, links: tuple[Link, ...]) -> tuple[MeetingOperations, ...]:
     """Each group behind those it depends on. Raises TimelineError when they wait in a circle."""
     groups = _groups(b, links)
     of = {index: number for number, group in enumerate(groups) for index in group}
@@ -109,8 +109,8 @@ def _ordered(b: Dependencies, links: tuple[Link, ...]) -> tuple[Node, ...]:
     return tuple(_node(b, groups[number]) for number in ready)
 
 
-def _node(b: Dependencies, group: tuple[int, ...]) -> Node:
+def _node(b: Dependencies, group: tuple[int, ...]) -> MeetingOperations:
     meets = BEHAVIOURS[b.operations[group[0]].kind].meets
     before = tuple(tuple(sorted(set(b.before[index]))) for index in group)
     replicas = meets in (Meets.REPLICAS, Meets.EVERYBODY)
-    return Node(group, before, replicas or meets is not Meets.NOBODY, replicas)
+    return MeetingOperations(group, before, replicas or meets is not Meets.NOBODY, replicas)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class TimelineDiagnosis:
     """What a recording shows. `slowdown`: T / T_ideal; the shares are those of the worst workers and of the
     last stage (`what_if.py`). Findings come with the most expensive first."""
 
@@ -37,7 +37,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
 
-def diagnose(timeline: Timeline) -> Diagnosis:
+def diagnose(timeline: Timeline) -> TimelineDiagnosis:
     """Raises TimelineError for records that do not describe the steps of a job."""
     steps = whole_steps(timeline)
     what_if = WhatIf(steps)
@@ -49,7 +49,7 @@ def diagnose(timeline: Timeline) -> Diagnosis:
     parts += slow_collectives(what_if)
     parts += uneven_micro_batches(what_if, alike, parts)
     parts.sort(key=lambda part: (-part.alone, part.finding.kind, part.finding.subject))
-    return Diagnosis(
+    return TimelineDiagnosis(
         slowdown=what_if.slowdown,
         worker_share=what_if.share(what_if.workers(what_if.worst_workers(what_if.workers_alone()))),
         stage_share=what_if.share(what_if.last_stage()),

@@ -28,7 +28,7 @@ _ADVICE = "Look at error counters of the ports, cables and switches between the 
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class LinkTimes:
     """The links of a job, both directions together, with their typical transfers."""
 
     stages: tuple[tuple[int, int], ...]
@@ -45,12 +45,12 @@ def slow_links(what_if: WhatIf) -> Iterator[Part]:
         return
     stages = tuple(sorted(both))
     directions = tuple(tuple(both[each]) for each in stages)
-    links = Links(stages, directions, np.array([_slower_way(what_if, each) for each in directions]))
+    links = LinkTimes(stages, directions, np.array([_slower_way(what_if, each) for each in directions]))
     yield from _of_replicas(what_if, links)
     yield from _of_all_replicas(what_if, links)
 
 
-def _of_replicas(what_if: WhatIf, links: Links) -> Iterator[Part]:
+def _of_replicas(what_if: WhatIf, links: LinkTimes) -> Iterator[Part]:
     """Links of single replicas, against the same link of the others.
 
     When all slow links of a replica meet in one worker, its network is named rather than each link."""
@@ -70,7 +70,7 @@ def _of_replicas(what_if: WhatIf, links: Links) -> Iterator[Part]:
             yield part
 
 
-def _of_all_replicas(what_if: WhatIf, links: Links) -> Iterator[Part]:
+def _of_all_replicas(what_if: WhatIf, links: LinkTimes) -> Iterator[Part]:
     """Links between the same stages of every replica, against other stages'. Some of these may lie inside a
     node and others not, so the ratio has to be far greater."""
     typical = low_median(links.log_s, axis=2)

@@ -19,12 +19,12 @@ ROWS_SHOWN = 40
 """Workers that people are shown at most; programs get all."""
 
 
-def diagnose(_: Path, workers: Sequence[Iterations]) -> diagnosis.Diagnosis:
+def diagnose(_: Path, workers: Sequence[Iterations]) -> diagnosis.IterationsDiagnosis:
     """The diagnosis; whatever can be read can be judged."""
     return diagnosis.diagnose(workers)
 
 
-def data(found: diagnosis.Diagnosis) -> dict[str, Any]:
+def data(found: diagnosis.IterationsDiagnosis) -> dict[str, Any]:
     """For programs."""
     return {
         "workers": [
@@ -42,7 +42,7 @@ def data(found: diagnosis.Diagnosis) -> dict[str, Any]:
     }
 
 
-def text(found: diagnosis.Diagnosis) -> str:
+def text(found: diagnosis.IterationsDiagnosis) -> str:
     """For people: the slowest workers first."""
     workers = sorted(found.workers, key=lambda each: -(each.ratio or 0.0))
     rows = [

@@ -18,7 +18,7 @@ NOTEWORTHY = 1.02
 """Below this slowdown shares of it mean nothing to people."""
 
 
-def diagnose(path: Path, timeline: Timeline) -> diagnosis.Diagnosis:
+def diagnose(path: Path, timeline: Timeline) -> diagnosis.TimelineDiagnosis:
     """Raises UsageError that names the file, and the row and column to blame."""
     try:
         return diagnosis.diagnose(timeline)
@@ -29,7 +29,7 @@ def diagnose(path: Path, timeline: Timeline) -> diagnosis.Diagnosis:
         raise UsageError(f"{path}{where}: {error.reason}") from error
 
 
-def data(found: diagnosis.Diagnosis) -> dict[str, Any]:
+def data(found: diagnosis.TimelineDiagnosis) -> dict[str, Any]:
     """For programs."""
     return {
         "slowdown": found.slowdown,
@@ -44,7 +44,7 @@ def data(found: diagnosis.Diagnosis) -> dict[str, Any]:
     }
 
 
-def text(found: diagnosis.Diagnosis) -> str:
+def text(found: diagnosis.TimelineDiagnosis) -> str:
     """For people."""
     lines = [
         f"{found.steps} steps: a step takes {found.step_s:.3g} s; if every operation took as long as its "
