@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -38,7 +39,17 @@ def maybe_die(phase: str) -> None:
             os.close(os.open(OUT / f"killed.{index}", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             continue
+        if phase != "build":
+            all_are_here()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def all_are_here() -> None:
+    """Wait until every rank has begun this step: each has ended the one before it then, and is clean."""
+    deadline = time.monotonic() + 20
+    others = [OUT / f"began.{rank}.{session.step}" for rank in range(session.world_size)]
+    while not all(path.exists() for path in others) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def build() -> torch.nn.Module:
@@ -78,6 +89,7 @@ def train() -> tuple[str, list[str]]:
     for step in session.steps(STEPS):
         if step == WHOLE:
             wholes = [whole(model), whole(optimizer), str(scheduler.state_dict())]
+        (OUT / f"began.{session.rank}.{step}").touch()
         maybe_die("start")
         indices = session.sample_indices(N, 24, seed=3)
         if KIND == "tp":  # all ranks work on the same samples

@@ -133,7 +133,7 @@ def test_a_spoilt_manifest_is_passed_over_unless_it_was_named(url: str, tmp_path
     state = {"weight": torch.zeros(400_000)}
     dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
     assert state["weight"][0] == 1
-    with pytest.raises(CheckpointException, match="2-0: manifest: its bytes have digest"):
+    with pytest.raises(CheckpointException, match="2-0: manifest: its content has digest"):
         dcp.load(state, storage_reader=HoldfastReader(url, job=JOB), checkpoint_id="2-0")
     with pytest.raises(CheckpointRefused, match="has no checkpoint to load"):
         load(state, url, job="other")
