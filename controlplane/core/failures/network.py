@@ -170,7 +170,8 @@ def cut_off(m: ClusterState, job: Job) -> bool:
 
 
 def words(job: Job) -> str:
-    """Bad but not dead connections, as an addition to a verdict's evidence; "" when there is none."""
+    """The connections that are not sound, as far as nodes have answered, as an addition to a verdict's
+    evidence; "": none is known."""
     if job.recovery.looks is None:
         return ""
     bad = lines(job.recovery.looks.said, job.recovery.looks.asked)
@@ -193,7 +194,7 @@ def _fence(m: ClusterState, job: Job, node: Node, bad: list[NodeConnection]) -> 
 
 
 def look_again(m: ClusterState, name: str) -> None:
-    """The deadline of a node that was cut: have it dial its peers again."""
+    """At the deadline of a node that was cut: have it dial its peers again."""
     node = m.nodes[name]
     if not node.cut:
         return
