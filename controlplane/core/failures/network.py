@@ -2,8 +2,8 @@
 
 One side's report proves little, so both sides of each connection are compared, by pure functions. Where
 two nodes do not reach each other, one of them has to go: the larger side stays; of equals the one with
-rank 0, where all ranks meet. The other node is fenced and its ranks park. It is asked again and again
-whether it reaches its peers, and is eligible again when it does."""
+rank 0, where all ranks meet. The ranks of the other node count as dead and are killed, and it takes no new
+ones. It is asked again and again whether it reaches its peers, and is eligible again when it does."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def looked(m: ClusterState, event: ev.PeersLooked) -> None:
 
 
 def cut_off(m: ClusterState, job: Job) -> bool:
-    """Once all nodes have answered: fence those that must go. Returns whether any was."""
+    """Once all nodes have answered, fence those that must go. Returns whether any node was fenced."""
     if job.recovery.looks is None or not job.recovery.looks.complete:
         return False
     if (

@@ -95,7 +95,7 @@ def _reads_again(job: Any, _event: Any) -> tuple[str, ...]:
 
 
 def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
-    """The nodes that were asked for stack reports."""
+    """The nodes of the job's seats while it has an open inquiry into a hang: they may send stack reports."""
     return job.seat_nodes() if job.recovery.hang is not None else ()
 
 
