@@ -32,7 +32,7 @@ class JobRow:
     world_size: int
     step: int
     restarts: int  # failures that it has survived
-    incidents: int
+    incidents: int  # those that were failures; planned changes are not counted
     last_checkpoint: str
     argv: str
     health: str = ""  # healthy, degraded or critical; "": it has ended

@@ -67,8 +67,9 @@ def layer_activations(model: ModelShape, layout: Layout) -> float:
         s b h (34 + 5 a s / h) / t
         s b h (10 + 24 / t + 5 a s / (h t))
 
-    `selective` drops the attention's 5 a s / h; `full` keeps only the layer's input of 2 s b h. The
-    formulas are for 2-byte values, and are scaled to others."""
+    Here s is the sequence length, b the micro-batch, h the hidden size, a the number of heads, and t the
+    tensor-parallel size. `selective` drops the attention's 5 a s / h; `full` keeps only the layer's input of
+    2 s b h. The formulas are for 2-byte values, and are scaled to others."""
     t = layout.tp
     sbh = model.sequence / layout.cp * layout.micro_batch * model.hidden
     scores = 5 * model.heads * (model.sequence / layout.cp) / model.hidden

@@ -54,7 +54,7 @@ def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) ->
 
 
 def rotten_bases(records: Iterable[CheckpointRecord]) -> frozenset[str]:
-    """Return the bases of bad checkpoints, retired ones apart: their chunks may be damaged."""
+    """Return the bases of bad checkpoints, except retired ones: the chunks of these bases may be damaged."""
     return frozenset(record.base for record in records if record.bad and record.bad != RETIRED)
 
 

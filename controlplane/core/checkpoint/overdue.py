@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.member import Member
 
 TIMES = 3
-"""Nothing is overdue before this many of them should have come."""
+"""Snapshots or checkpoints are overdue only after so many of them should have come."""
 
 LOOKS = 3.0
 """How often a job is looked at within `overdue_after_s`."""

@@ -74,7 +74,7 @@ def _have(job: Job, rank: int, step: int) -> None:
 
 
 def lapsed(m: ClusterState, job: Job, step: int) -> None:
-    """Look at the job soon: a rank is two snapshots past the newest release.
+    """Look at the job soon: a rank is two snapshot intervals, or more, past the newest release.
 
     When no rank finds a free slot, no snapshot is reported any more, and the ranks' steps are the only sign.
     The look is put off by `retry_s`, since all ranks show this sign at about the same time."""
@@ -150,7 +150,7 @@ def common(job: Job) -> int:
 
 
 def _rests(job: Job, step: int) -> bool:
-    """Whether this step is every rank's newest snapshot, and no rank trains: even a void one stays then."""
+    """Whether this step is every rank's newest snapshot, and no rank trains: then even a void one counts."""
     return all(
         mb.status is not None and mb.status.snapshot_step == step and mb.status.phase in RESTS
         for mb in job.seated()
@@ -205,7 +205,7 @@ def no_room(job: Job) -> str:
 
 
 def _release_again(m: ClusterState, job: Job) -> None:
-    """Help ranks that are two snapshots on and made none: they have no free slot.
+    """Help ranks that are two snapshot intervals past their newest snapshot: they have no free slot.
 
     Such a rank has missed the release, which is sent again; or it holds a step newer than the release that
     others have left out. Then that step is voided, and all ranks are told."""
@@ -270,8 +270,8 @@ def _reached_soon(m: ClusterState, job: Job) -> int:
 
 
 def _some_behind(job: Job) -> bool:
-    """Whether any rank can be `behind`: one has finished, or is two snapshots past the release. This check
-    spares a walk over all ranks."""
+    """Whether any rank can be `behind`: one has finished, or is two snapshot intervals past the release. This
+    check spares a walk over all ranks."""
     finished = len(job.seating.rolls.unfinished) < len(job.seats)
     return finished or job.restore.newest_step >= job.snapshots.released + 2 * job.spec.snapshot_every
 

@@ -104,8 +104,8 @@ def _unwanted(job: Job) -> tuple[str, ...]:
 def _mark(m: ClusterState, job: Job, ids: Sequence[str]) -> None:
     """Mark these checkpoints bad in etcd; the collection goes on when etcd holds all of the marks.
 
-    A mark that was made before may still wait in the write queue. Then the last record is written once more,
-    so that its answer comes after that one."""
+    Marks that were made before may still wait in the write queue. Then one record is written once more: when
+    etcd holds it, it holds all that was queued before it."""
     unmarked = [name for name in ids if not job.checkpoints.records[name].bad]
     told = unmarked or (ids[-1:] if m.in_flight(finalizing.lane(job)) else ())
     if not told:

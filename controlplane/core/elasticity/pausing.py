@@ -1,8 +1,9 @@
 """Pause and resume jobs for people, and take a checkpoint when they ask for one.
 
 A paused job's ranks stop at the end of a step and hold their state at the barrier. A pause is a mark on the
-job, in etcd beside its state, and takes effect at the job's next barrier: a recovery that is under way is
-completed first. Failures during the pause are judged as always; only the next generation is not formed."""
+job, in etcd beside its state. A job that trains halts at its next step boundary; a recovery that is under way
+first brings every rank to the barrier, and the job is paused there. Failures during the pause are judged as
+always; only the next generation is not formed."""
 
 from __future__ import annotations
 

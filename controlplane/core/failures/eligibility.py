@@ -81,7 +81,7 @@ def hold(m: ClusterState, node: Node, hold_s: float, why: str) -> None:
 
 
 def hold_over(m: ClusterState, name: str) -> None:
-    """The deadline of a hold-down: jobs that wait for a node look again."""
+    """At the deadline of a hold-down: end it, and have all jobs look again at the nodes."""
     node = m.nodes[name]
     if m.now < node.held_until:
         m.deadlines.sooner(("hold", name), node.held_until)

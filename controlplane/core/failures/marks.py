@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 DRAINED = "drained: "
-"""How the reason of a cordon begins that a drain has left behind."""
+"""Beginning of the reason of a cordon that a drain has set."""
 
 
 def of(node: Node) -> NodeMarks:

@@ -2,8 +2,8 @@
 
 One side's report proves little, so both sides of each connection are compared, by pure functions. Where
 two nodes do not reach each other, one of them has to go: the larger side stays; of equals the one with
-rank 0, where all ranks meet. The other node is fenced and its ranks park. It is asked again and again
-whether it reaches its peers, and is eligible again when it does."""
+rank 0, where all ranks meet. The ranks of the other node count as dead and are killed, and it takes no new
+ones. It is asked again and again whether it reaches its peers, and is eligible again when it does."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def looked(m: ClusterState, event: ev.PeersLooked) -> None:
 
 
 def cut_off(m: ClusterState, job: Job) -> bool:
-    """Once all nodes have answered: fence those that must go. Returns whether any was."""
+    """Once all nodes have answered, fence those that must go. Returns whether any node was fenced."""
     if job.recovery.looks is None or not job.recovery.looks.complete:
         return False
     if (
@@ -170,7 +170,8 @@ def cut_off(m: ClusterState, job: Job) -> bool:
 
 
 def words(job: Job) -> str:
-    """Bad but not dead connections, as an addition to a verdict's evidence; "" when there is none."""
+    """The connections that are not sound, as far as nodes have answered, as an addition to a verdict's
+    evidence; "": none is known."""
     if job.recovery.looks is None:
         return ""
     bad = lines(job.recovery.looks.said, job.recovery.looks.asked)
@@ -193,7 +194,7 @@ def _fence(m: ClusterState, job: Job, node: Node, bad: list[NodeConnection]) -> 
 
 
 def look_again(m: ClusterState, name: str) -> None:
-    """The deadline of a node that was cut: have it dial its peers again."""
+    """At the deadline of a node that was cut: have it dial its peers again."""
     node = m.nodes[name]
     if not node.cut:
         return

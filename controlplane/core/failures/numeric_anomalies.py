@@ -37,8 +37,8 @@ def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:
 
 
 def skipping(job: Job, resume: Resume) -> Resume:
-    """The restore point with the data that is skipped from now on: as before and, by policy, the batches
-    that led to the anomaly which this restore goes back behind."""
+    """The restore point with the data that is skipped from now on: what was skipped before and, by policy,
+    the last batches up to the anomaly that made this restore necessary."""
     windows = job.numbers.skips
     broken = job.generation.number if job.generation else 0
     faults = [

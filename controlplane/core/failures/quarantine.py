@@ -120,7 +120,7 @@ def take(m: ClusterState, node: Node) -> None:
 
 
 def expired(m: ClusterState, name: str) -> None:
-    """The deadline of a quarantine: end it. The decayed score stays."""
+    """At the deadline of a quarantine: end it. The decayed score stays."""
     node = m.nodes[name]
     if node.lemon is None or not node.lemon.until_s:
         return
@@ -151,7 +151,8 @@ def _free(m: ClusterState, node: Node, why: str) -> None:
 
 
 def _put(m: ClusterState, node: Node, record: LemonRecord) -> None:
-    """Set a node's history and write it to etcd, unless a newer one replaces it before the write."""
+    """Set a node's history and write it to etcd, unless a newer one replaces it before the write. A deletion
+    (score 0) is always written."""
     node.lemon = record
     m.histories[node.name] = record
     m.store(

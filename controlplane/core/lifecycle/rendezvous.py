@@ -344,8 +344,8 @@ def _over(incident: Incident) -> str:
 
 
 def _trains(m: ClusterState, job: Job) -> None:
-    """Reset the counts that progress excuses, and let etcd, so the next leader, know that no incident is
-    open."""
+    """Reset the counts of failures that progress excuses, and write to etcd that the job runs: from that the
+    next leader knows that no incident is open."""
     job.recovery.counted = {}
     job.recovery.failures_seen = {
         key: times for key, times in job.recovery.failures_seen.items() if is_exception(key)

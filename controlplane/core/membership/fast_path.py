@@ -1,9 +1,9 @@
 """Skip a job's full evaluation for news of one member that cannot change anything.
 
 A job of ten thousand ranks mostly waits for its last one. While some other rank is known that the job
-still waits for, a report is recorded and nothing more. That rank is looked at again each time, not
-counted: a wrong guess costs a further look, never a decision. Deadlines, deaths, nodes and answers to
-orders always lead to a full evaluation (`Cluster` drives the job)."""
+still waits for, a report is recorded and nothing more. Which rank that is, is remembered as a guess only:
+it is checked at each report, so a wrong guess costs a longer search, never a wrong decision. Deadlines,
+deaths, nodes and answers to orders always lead to a full evaluation (`Cluster` drives the job)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _stopping(m: ClusterState, job: Job, member: Member, before: MemberPhase) ->
 
 
 def _behind(m: ClusterState, job: Job, member: Member) -> bool:
-    """Whether this member has to come to the barrier, or to stay there for certain."""
+    """Whether a living member is still in a generation, or READY but not sure to stay at the barrier."""
     if member.failure is not None:
         return False
     phase = member.phase

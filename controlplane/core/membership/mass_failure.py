@@ -25,8 +25,8 @@ def heard_at(node: Node) -> float:
 
 
 def brakes(m: ClusterState, node: Node) -> bool:
-    """A node's timeout is over: whether the guard keeps it from being lost. Turns the guard on when it
-    must."""
+    """Whether the guard keeps a node whose timeout is over from being lost. Turns the guard on when too many
+    nodes are silent."""
     if node.free_to_go:
         return False
     if m.brake is None:
@@ -91,7 +91,7 @@ def answered(m: ClusterState, event: ev.ProbeAnswered) -> None:
 
 
 def spoke(m: ClusterState, node: Node) -> None:
-    """A node was heard: the guard does not wait for it any more."""
+    """Note that a node was heard: the guard does not wait for it any more."""
     if m.brake is not None and m.brake.waits.pop(node.name, None) is not None:
         m.deadlines.sooner(("node", node.name), heard_at(node) + m.settings.node_timeout_s)
         _perhaps_over(m)
@@ -104,7 +104,7 @@ def _perhaps_over(m: ClusterState) -> None:
 
 
 def due(m: ClusterState) -> list[tuple[Node, str]]:
-    """The deadline of the guard: probe again, or end it.
+    """At the deadline of the guard: probe again, or end it.
 
     Returns the nodes to be given up, each with the answer to its probe. A node without a probe address is
     waited for until `brake_max_s`."""

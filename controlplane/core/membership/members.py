@@ -197,8 +197,8 @@ def _adopt(m: ClusterState, job: Job, node: str, status: MemberStatus) -> Member
 
 
 def _revive(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
-    """The node was given up and is back, and this member with it, before another one took its seat: it is
-    alive."""
+    """Take a member as alive again if it was judged dead only because its node was given up: the node is
+    back, and no other member has taken the seat."""
     lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
     if not lost or status.phase in GONE or job.recovery.relaunch or job.ended:
         return
@@ -288,7 +288,7 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
 
 
 def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
-    """A member's script has ended: rightly, or as a failure."""
+    """Judge the end of a member's script: it is done, or that is a failure and the member is dead."""
     if member.dead:
         return
     if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
@@ -317,8 +317,8 @@ def _left_before(m: ClusterState, job: Job) -> None:
 
 
 def _judge_seatless(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
-    """A member without a seat must not be in a generation. It missed the end of one under a former leader:
-    it is dead."""
+    """Mark a member without a seat dead if it still works in a generation: under a former leader it missed
+    that the generation ended."""
     if member.dead or job.generation is None or job.ended:
         return
     plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING

@@ -76,8 +76,8 @@ def joined(m: ClusterState, event: ev.NodeJoined) -> None:
 
 
 def _back(m: ClusterState, node: Node, was: str) -> None:
-    """A node is here that was not: end the guard's wait for it, and count a return if its stream had
-    broken."""
+    """A node is up again or for the first time: end the guard's wait for it, and count a return if it was
+    suspect or lost."""
     quarantine.take(m, node)
     mass_failure.spoke(m, node)
     if was in ("suspect", "lost"):
@@ -187,8 +187,8 @@ def expect(m: ClusterState, name: str) -> None:
 
 
 def deadline(m: ClusterState, name: str) -> None:
-    """The timeout of a node: if it was silent for so long, it is lost, unless the mass-failure guard
-    holds."""
+    """At the deadline of a node: if it was silent for a whole timeout, it is lost, unless the mass-failure
+    guard keeps it."""
     node = m.nodes[name]
     if node.state == "lost":
         return
@@ -199,7 +199,7 @@ def deadline(m: ClusterState, name: str) -> None:
 
 
 def brake_due(m: ClusterState, _name: str) -> None:
-    """The deadline of the mass-failure guard: nodes without an answer are lost, all in one step."""
+    """At the deadline of the mass-failure guard: lose the nodes that it gives up, all in one step."""
     gone = mass_failure.due(m)
     for node, answer in gone:
         _lose(m, node, answer)
@@ -293,8 +293,8 @@ def _whole_view(
 
 
 def _missing(m: ClusterState, job: Job, member: Member, seq: int, failure: Failure) -> None:
-    """A member is missing from its agent's list: its order is still under way, or it is a remnant, or it
-    is lost."""
+    """Decide about a member that its agent does not list: its launch order may still be under way, or it has
+    ended as it should, or it is dead."""
     if member.launch is not None and member.status is None:
         return
     if member.seen_seq > seq:

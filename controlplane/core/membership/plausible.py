@@ -34,7 +34,8 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class EventChecks:
-    """One kind of message. `word` is its name for people. None: it names no such thing."""
+    """How one kind of message is checked. `word` is its name for people. A check of None: it names no such
+    thing."""
 
     word: str
     node: By
@@ -94,7 +95,7 @@ def _reads_again(job: Any, _event: Any) -> tuple[str, ...]:
 
 
 def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
-    """The nodes that were asked for stack reports."""
+    """The nodes of the job's seats while it has an open inquiry into a hang: they may send stack reports."""
     return job.seat_nodes() if job.recovery.hang is not None else ()
 
 
@@ -117,8 +118,8 @@ def _stranger(job: Any, name: str, node: str) -> str:
 
 
 def _took_part(m: ClusterState, event: Any) -> str:
-    """Check the same, and if the message is about the current generation, that the member has a seat in
-    it."""
+    """Check the same as `_lives_there`, and if the message is about the current generation, that the member
+    has a seat in it."""
     job = m.jobs.get(event.job)
     reason = _lives_there(m, event)
     if reason or job is None or job.generation is None or event.generation != job.generation.number:
@@ -179,7 +180,7 @@ def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
 
 
 def _from_its_start(m: ClusterState, event: Any) -> str:
-    """Check that the step, if it is of the current generation, is not before the one with which that
+    """Check a message about the current generation: its step is not before the one with which the generation
     began."""
     job = m.jobs.get(event.job)
     if job is None or job.generation is None or event.generation != job.generation.number:

@@ -84,7 +84,7 @@ def _look(m: ClusterState, node: Node) -> None:
 
 
 def _why(m: ClusterState, node: Node) -> str:
-    """Why a node should be replaced; "": it need not be, or people decide about it."""
+    """Why a node should be replaced; "": it need not be, people decide about it, or it is held or cut."""
     if node.cordoned or node.drain is not None or m.now < node.held_until or node.cut:
         return ""
     if node.state == "lost":

@@ -24,7 +24,8 @@ def orphaned(member: Member) -> bool:
 def watch(m: ClusterState, job: Job, member: Member) -> None:
     """Judge a process dead that its launcher has not started within `launch_timeout_s`.
 
-    The time during which its node is away does not count, and a warm interpreter has been started already."""
+    The time during which its node is away does not count. Only members in the phase LAUNCHED are judged: the
+    others have been started."""
     limit_s = m.settings.launch_timeout_s
     if not m.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
         member.launch_by = 0.0
@@ -43,11 +44,11 @@ def watch(m: ClusterState, job: Job, member: Member) -> None:
 
 
 def _waits(m: ClusterState, job: Job, member: Member) -> bool:
-    """Whether its node has reported what prevents the start, and will retry by itself: then it is waited
-    for.
+    """Whether nothing more is to be judged, because the node has reported what prevents the member's start.
 
-    A job that has never come to its barrier fails instead: it has only just been submitted, and somebody
-    is there to correct it."""
+    The node retries by itself, and the job waits for that. If the job has never come to its barrier, the
+    member is marked dead instead: the job has only just been submitted, and somebody is there to correct
+    it."""
     why = member.status.no_room if member.status is not None else ""
     told, member.waits_for = member.waits_for, why
     if not why:

@@ -50,7 +50,7 @@ class JobSpec:
     nnodes_max: int = 1
     nproc_per_node: int = 1  # ranks per node
     spares_per_node: int = 0  # warm processes per node that replace dead ranks
-    max_restarts: int = 3  # how often the same exception at the same step is retried; then the job fails
+    max_restarts: int = 3  # retries of one failure at one step; of a plain script: restarts in all
     storage: str = ""  # fsspec URL of the checkpoints; "": none are made
     snapshot_every: int = 10  # steps between snapshots in shared memory
     checkpoint_every: int = 100  # steps between checkpoints, a multiple of snapshot_every

@@ -39,7 +39,7 @@ class Situation:
 
     A rung's reason may name any field in braces; `choose` fills in its value."""
 
-    elastic: bool  # the script uses the SDK; False when its open incident already starts every rank again
+    elastic: bool  # the script uses the SDK; False while all ranks are started again, unless `behind`
     barrier: bool  # some rank has reached the barrier, or a step has been completed, before now
     exception: str  # type of the first failure's exception; "" when none was raised
     repeats: int  # how often this same failure was seen, this time included

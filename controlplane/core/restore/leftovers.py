@@ -1,7 +1,7 @@
 """Order nodes to drop the copies of snapshots whose ranks are gone.
 
-The agent of a living rank has the old copies of that rank's snapshots dropped by itself. For a rank that is
-gone nobody does. A replica holder must not decide by itself which copies are of no use: it could only go by
+The agent of a living rank itself has the old copies of that rank's snapshots dropped. For a rank that is gone
+no agent does so. A replica holder must not decide by itself which copies are of no use: it could only go by
 the other copies that were left with it, and a forged one could make it drop good ones. So the leader orders
 it, and only when the running generation has its own copies in all the places where they are to be."""
 

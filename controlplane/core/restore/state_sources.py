@@ -141,8 +141,8 @@ def recuts(job: Job, nodes: int) -> bool:
 
 
 def repeats(job: Job) -> tuple[str, ...]:
-    """Return the shard ids of one replica of the model when all replicas were seen to hold the same; any
-    number of replicas can be made of them. () when the state is cut over all ranks."""
+    """Return the shard ids of one replica of the model if all replicas were ever seen to hold the same: any
+    number of replicas can be made of them. () when that was not seen, or the state is not in shards."""
     size = job.spec.nproc_per_node * job.spec.replica_nodes
     words = _former(job)
     known = all(word and not word.startswith("?") for word in dict.fromkeys(words))
@@ -158,8 +158,8 @@ def torn(job: Job, nodes: int) -> bool:
 
 
 def cut_at(job: Job, ranks: int, number: int) -> int:
-    """Return the first generation whose cut of the state holds in generation `number` of so many `ranks`.
-    Never 0 once a group with shards has formed: the next leader must know so before any rank reports it."""
+    """Return the sharding epoch (`Generation.cut_at`) of the coming generation `number` with `ranks` ranks.
+    Never 0 once one with shards has formed: the next leader must know of shards before a rank reports one."""
     if job.generation is None or not sharded(job):
         return job.generations.cut_at
     if ranks != job.generation.world_size and not repeats(job):
@@ -240,7 +240,7 @@ def _not_beyond(limit: int | None, found: Sequence[Copy]) -> Iterator[Copy]:
 
 
 def birth(job: Job, step: int, generation: int) -> int:
-    """Return the origin of `generation`'s state after `step` steps: itself unless it started from that."""
+    """Return the origin of `generation`'s state at `step`: itself, or that of the state it started from."""
     line = job.generations.lines.get(generation)
     return line[1] if line is not None and line[0] == step else generation
 
@@ -282,7 +282,7 @@ def _held_shard(member: Member) -> str:
 
 
 def _held_in(member: Member) -> int:
-    """Return the generation that a member's state is of; the newest it was sent may never have formed."""
+    """Return the generation of a member's state. The newest one that it was sent may never have formed."""
     told = member.status.held_generation if member.status is not None else 0
     return told or member.generation
 
@@ -351,7 +351,7 @@ def copy_key(member: str, node: str, step: int) -> tuple[str, int]:
 
 
 def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
-    """Whether a copy at another node is excluded: since a fetch failed or, if `hoped`, for good."""
+    """Whether a copy failed and is excluded; with `hoped`, not if its fetch may be tried again."""
     key = copy_key(copy.member, copy.node, copy.step)
     again = hoped and 0 < job.restore.fetch_tries.get(key, 0) < FETCH_TRIES
     return key in job.restore.failed_sources and not again

@@ -42,7 +42,8 @@ class Trust(Enum):
 
     VOUCHED = "vouched"  # the rank's own agent reported its digest to this leader
     KEPT = "kept"  # that agent never spoke to this leader; all holders report the same digest
-    UNVOUCHED = "unvouched"  # nobody reported its digest, or the holders disagree
+    # The agent has spoken, but not of this snapshot; or it has not, and the holders disagree or report none.
+    UNVOUCHED = "unvouched"
     REFUTED = "refuted"  # another digest than the rank's agent reported, or a step that no rank has reached
 
 

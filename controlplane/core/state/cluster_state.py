@@ -73,8 +73,8 @@ class Node:
     address: str = ""  # host at which other nodes reach its ranks
     slots: int = 0  # how many ranks fit on it
     port: int = 0  # a free port that it offers for a plain script's rendezvous
-    seq: int = -1  # of its newest heartbeat
-    top: int = -1  # of its newest heartbeat or report
+    seq: int = -1  # sequence number of its newest heartbeat
+    top: int = -1  # sequence number of its newest heartbeat or report
     heard_at: float = 0.0  # when (s) its agent last sent anything
     # Device -> why it is unhealthy, as the agent reports.
     bad_devices: dict[str, str] = field(default_factory=dict)
@@ -216,11 +216,11 @@ class ClusterState:
         return found is not None and found.up
 
     def order(self, job: Job, key: tuple[str, ...], effect: Effect, every: float | None = None) -> None:
-        """Send an order to the node `key[1]`, and repeat it every `every` s for as long as callers ask for
-        it.
+        """Send an order to the node `key[1]`, unless it was sent within the last `every` s, and wake the job
+        when it is due again. So an order is repeated for as long as callers call this.
 
-        `every` is `settings.retry_s` when None. A node that is not up gets nothing: it is asked for again
-        when it returns."""
+        `every` is `settings.retry_s` when None. A node that is not up gets nothing; callers ask again when it
+        has returned."""
         if not self.up(key[1]):
             return
         every = self.settings.retry_s if every is None else every

@@ -94,7 +94,7 @@ class Generations:
     cut_words: tuple[str, ...] = ()
     cut_words_told: tuple[str, ...] = ()  # `cut_words` as last written to etcd
     onward: bool = False  # its ranks are at the barrier of a later elastic function
-    # (generation, why) whose ranks return from their function once etcd knows; 0: none.
+    # (generation, why): its ranks may return from their function once etcd holds that; 0: none.
     letting_go: tuple[int, str] = (0, "")
 
 
@@ -111,7 +111,7 @@ class Recovery:
     clock: Clock = field(default_factory=Clock)
     relaunch: bool = False  # the open incident starts all ranks again
     stop_by: float = 0.0  # survivors must be at the barrier by then
-    # (generation, since when) its members have been ordered to stop, not gently; 0: none.
+    # (generation, since when): its members were ordered to stop at once, not at a step boundary; 0: none.
     interrupted: tuple[int, float] = (0, 0.0)
     # (when, generation, ClusterState.streams) of the last Interrupt, if every node got it at once.
     halted: tuple[float, int, int] | None = None
@@ -143,7 +143,7 @@ class Recovery:
 class Restore:
     """Where a job's state can come from, and what is being brought in place."""
 
-    # Rank -> shard id in this layout; "?RANK": some shard, its id is not known.
+    # Rank -> shard id in the present cut of the state; "?RANK": some shard, its id is not known.
     shards: dict[int, str] = field(default_factory=dict)
     restoring: Restoring | None = None  # LOADING: the restore point chosen, and its orders
     # What the last finished order put into a member's arena, by member.
@@ -185,12 +185,12 @@ class Snapshots:
     # Steps in the slots of each rank, of this generation.
     held: dict[int, tuple[int, ...]] = field(default_factory=dict)
     released: int = NO_STEP  # newest step that all ranks hold, so that older slots may be overwritten
-    # (ClusterState.streams, Seating.version) when every node had last been sent that.
+    # (ClusterState.streams, RankIndex.version) when every node was last known to have been sent `released`.
     retold: tuple[int, int] = (-1, -1)
     # Newest snapshot at or before the step with which this generation begins. Released before all ranks hold
     # a newer one: otherwise both slots of a rank could stay occupied by steps of earlier generations.
     behind: int = NO_STEP
-    lapse_step: int = NO_STEP  # a rank seen in this step may have found no free slot; look at the job then
+    lapse_step: int = NO_STEP  # a rank in this step or a later one may have no free slot: look at the job
     # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
     # None: this leader saw neither.
     paced: tuple[float, int] | None = None
@@ -234,8 +234,9 @@ class Places:
 
     resize: Resize | None = None  # the planned change under way
     resize_at: float = 0.0  # no other planned change before then
-    leave_at: float = 0.0  # nor is a drained node left before then: the state could not be made durable
-    unsaved: int = 0  # how often in a row that has happened
+    # Drained nodes are not left by a planned change before then: the state could not be made durable.
+    leave_at: float = 0.0
+    unsaved: int = 0  # planned changes in a row that were dropped for that reason
     short_since: float | None = None  # since when dead seats wait for a node; None: none does
     # Since when enough nodes are there for the job to start; None: they are not.
     gathered_at: float | None = None

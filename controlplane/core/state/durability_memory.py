@@ -19,7 +19,7 @@ class Streak:
         self.times, self.reason = self.times + 1, reason.partition("\n")[0]
 
     def over(self) -> None:
-        """End the streak: one has succeeded."""
+        """End the streak: there was a success."""
         self.times, self.reason = 0, ""
 
 

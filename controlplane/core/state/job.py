@@ -59,7 +59,7 @@ class Job:
     seating: RankIndex = field(default_factory=RankIndex)
     members: dict[str, Member] = field(default_factory=dict)
     by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members, by node
-    # Cache of `seatless`: ((Seating.version, number of nodes), nodes).
+    # Cache of `seatless`: ((RankIndex.version, number of nodes), nodes).
     _seatless: tuple[tuple[int, int], list[str]] = field(default_factory=lambda: ((-1, -1), []))
     zombies: dict[str, Member] = field(default_factory=dict)  # judged dead, but their processes live
     unread: dict[str, Member] = field(default_factory=dict)  # members whose arena slots may have changed

@@ -28,15 +28,15 @@ class Pulse:
     overdue: str = ""  # why it is overdue; "": it is not
     since: float = 0.0  # when that was found
     tries: int = 0  # repairs tried since then
-    again_at: float = 0.0  # no further one before
+    again_at: float = 0.0  # no further repair before then
 
     def rest(self) -> None:
         """The job does not train: nothing is due."""
         self.at, self.overdue, self.tries = NEVER, "", 0
 
     def move(self, mark: tuple[int, ...], step: int, now: float) -> bool:
-        """Take the state at a check; return whether it was done since the last check, or training has only
-        begun."""
+        """Record what a check finds: the present `mark` and `step`. Return whether it was done since the last
+        check, or training has only begun."""
         if self.at != NEVER and mark == self.mark:
             return False
         if self.at != NEVER and not self.overdue:  # a gap in which it was overdue is not a usual one

@@ -3,10 +3,11 @@
 Recovery asks again and again which ranks are dead, at the barrier, or training, in jobs of ten thousand
 nodes. So no question walks all seats: each change of a member updates the sets of its rank only, and a
 decision costs O(changed ranks). Everything here follows from the seats and the members' records;
-`Seating.check` proves that by building it anew.
+`RankIndex.check` compares it with an index built anew.
 
-A seat is the place of one rank: which member, on which node. `Seating` holds the seats of a job, `Rolls`
-the rank sets. Changed members are collected in `_unsure` and looked at when a set is asked for."""
+A seat is the place of one rank: which member, on which node. `RankIndex` holds the seats of a job, `RankSets`
+the rank sets. Ranks whose members have changed are collected in `_unsure`; the sets are updated when one of
+them is asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ Ranks = dict[int, None]
 process."""
 
 _MANY = 4
-"""When more than one rank in so many has changed, the changed sets are written anew: that is cheaper then."""
+"""When more than one rank in this many has changed, whole sets are rebuilt: that is cheaper than to update
+them rank by rank."""
 
 
 class RankSets:
