@@ -272,7 +272,7 @@ def test_end_leaves_nothing() -> None:
             check=False,
         )
         assert second.returncode == 1
-        assert "serves" in second.stderr
+        assert "another launcher uses" in second.stderr
         launcher.client.say(op="end")
         assert launcher.process.wait(60) == 0
         assert not alive(pid)
