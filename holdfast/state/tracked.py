@@ -191,7 +191,7 @@ class _Filling:
         self._mine = dict(zip(mine.names, zip(mine.tensors, mine.given, strict=True), strict=True))
         self._device = device
         self._targets: dict[str, torch.Tensor] = {}
-        # By the id of the tensor that stands for each in the trees.
+        # The values to copy, by the id of the tensor that takes their place in the trees.
         self._sources: dict[int, torch.Tensor] = {}
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.parts: dict[int, torch.Tensor] = {}  # by id: local parts of DTensors that do not exist yet
