@@ -119,7 +119,8 @@ class TrackedState:
     def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
         """Restore a state: in place if a tensor of that name, dtype and shape exists, else with a new tensor.
 
-        Raises RestoreError, naming what does not fit, before anything but optimizer state has changed."""
+        Raises RestoreError, naming what does not fit. Other objects, or other tensors of a module, are found
+        before anything has changed; other modes or parameter groups only when tensors are filled already."""
         filling = _Filling(self.flatten(), self._device())
         away = set(plain.get("away", ())) if isinstance(plain, dict) else set()
         final = [
