@@ -281,7 +281,7 @@ class Session:
 
         The fixed order makes a disturbed run end bit-identical to an undisturbed one. Call it inside the
         elastic function, in each generation. `options` are those of DistributedDataParallel. Returns the
-        module itself if this rank trains alone.
+        module itself if this rank trains alone, or if no parameter needs gradients.
 
         `weighted`: if the ranks' shares of the global batch (see `sample_indices`) are unequal, scale each
         rank's gradients so that their average is the gradient of the mean over the global batch. This is

@@ -111,7 +111,7 @@ class Equality:
             return None
         try:
             return state.snapshots.plan()
-        except StateError as error:  # this costs the snapshots too, which report it
+        except StateError as error:  # snapshots fail too then, and their report names the object
             log.warning("the state cannot be compared with that of the other ranks: %s", error)
             return None
 
@@ -125,7 +125,7 @@ class Equality:
         plan = self._plan() if holds else None
         details = self._proof.details(plan, keys) if plan is not None else {}
         every = transfer.tell_all(details, carrier(self._state.backend, self._state.device))
-        # This gather says no more than that: no rank leaves before all have heard.
+        # A gather without content: no rank leaves before all have received the details.
         with contextlib.suppress(RuntimeError):
             self._gather([0])
         raise SessionError(differing.text(every, when, dict(shard_ids.staged(self._state.tracked.at))))

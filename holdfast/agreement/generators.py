@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def tell_lost(state: RankState, generators: Generators | None, seed: int | None) -> None:
-    """Note as inexact what a loop with unseeded steps loses if this rank received its state from another one.
+    """Record this rank's random numbers as lost if its state came from another rank and no step is seeded.
 
-    Only a session that seeds nothing (`generators`) keeps generator states."""
+    Not if the session itself seeds nothing: then it has `generators`, which keep the generator states."""
     if seed is None and generators is None and state.clean.received:
         state.inexact.append(
             f"random numbers of rank {state.rank} (steps(seed=None) leaves them to the script, and only "

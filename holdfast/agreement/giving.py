@@ -44,7 +44,7 @@ def give(state: RankState, names: list[str], columns: int) -> None:
 
 
 def _alone(tracked: TrackedState, name: str) -> TrackedState:
-    """A Tracked that holds only this object."""
+    """A TrackedState that holds only this object."""
     alone = TrackedState()
     alone.objects, alone.claims = {name: tracked.objects[name]}, {name: tracked.claims[name]}
     alone.at = tracked.at

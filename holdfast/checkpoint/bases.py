@@ -1,8 +1,9 @@
 """Keep what a process knows of a job's present base, and rebuild that after a restart.
 
-In memory it keeps the fingerprint of each place, and the chunks known to be durable. A new process takes the
-durable chunks from the newest published manifest of the base. A chunk that has not changed is then found by
-its blake3 instead of its fingerprint, and is not written again."""
+In memory it keeps the fingerprint of each place (`chunks.Place`: where a chunk's bytes come from), and the
+chunks known to be durable. A new process takes the durable chunks from the newest published manifest of the
+base. A chunk that has not changed is then found by its blake3 instead of its fingerprint, and is not written
+again."""
 
 from __future__ import annotations
 

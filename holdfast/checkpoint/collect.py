@@ -1,9 +1,10 @@
 """Collect garbage: delete what a job has on storage and no checkpoint needs any more.
 
-The order makes it safe: manifests first, then whole bases that no manifest names, then single chunks, then
-drafts. So at no moment does a visible manifest lack a chunk. Whatever is named by a manifest that stays is
-kept, whether the coordinator knows that manifest or not. A base that a save is writing to (busy) is not
-touched. And nothing is deleted that is younger than a grace period, by the storage's clock."""
+The order makes it safe: first the manifests of the checkpoints that are removed, then chunks (all chunks of a
+base that no manifest names), then drafts. So at no moment does a visible manifest lack a chunk. Whatever is
+named by a manifest that stays is kept, whether the coordinator knows that manifest or not. A base that a save
+is writing to (busy) is not touched. No chunk or draft is deleted that is younger than a grace period, by the
+storage's clock."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def catch_up(source: Store, target: Store, job: str, stop: threading.Event | Non
     """Copy every published checkpoint that `target` lacks because it was away, newest first. Returns their
     ids.
 
-    What retention removes from `source` meanwhile is removed from `target` too. A checkpoint that is not
-    valid on `source` is passed over: its readers report that.
+    If retention removes a checkpoint from `source` while it is copied, its manifest is deleted from `target`
+    again. A checkpoint that is not valid on `source` is passed over: its readers report that.
 
     Blocks; setting `stop` ends it with a CheckpointError. Raises StorageError if a storage fails."""
     there = {found.id for found in load.listing(target, job)}

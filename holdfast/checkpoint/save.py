@@ -182,8 +182,8 @@ def seal(
 def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:
     """Make a committed checkpoint's manifest visible under its id, and delete its parts and pending content.
 
-    Never overwrites a manifest. Idempotent. Raises StorageError if another manifest has that id or the
-    content is gone."""
+    Never overwrites a manifest. Idempotent. Raises CheckpointCorrupt if another manifest has that id or the
+    pending content is damaged; StorageError if neither is there."""
     waiting, final = names.pending(job, checkpoint, digest), names.manifest(job, checkpoint)
     try:
         content = store.read(waiting, MANIFEST_BYTES_MAX)

@@ -115,7 +115,7 @@ class Guard:
 
     @property
     def left_half(self) -> bool:
-        """Whether a step was begun and never completed, because the loop was left by `break`."""
+        """Whether a step has begun and is not complete: it runs, or the loop was left in it."""
         return self._inside
 
     @property

@@ -138,8 +138,8 @@ class Unowned:
         return ""
 
     def behaviour(self) -> dict[str, Hashable]:
-        """How each tensor has moved since the step's start, for `Habits`. One that is too large always
-        differs."""
+        """How each tensor has moved since the step's start, for `StepPattern`. One that is too large
+        always differs."""
         still = {still.place.name: not still.stands() for still in self._stills}
         kept = {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
         return {**kept, "the submodules": not self._entries.same()}

@@ -132,7 +132,7 @@ class SampleStream:
         self.orders.append(order)
 
     def renumber(self, counted: int, batch: int) -> None:
-        """Let batch `counted` come as batch `batch`."""
+        """Give the batch numbered `counted` the number `batch`, and forget all orders before it."""
         order = self.at(counted)
         self.orders = [replace(order, batch=batch, position=order.start(counted))]
 

@@ -40,8 +40,8 @@ _given: dict[int, _Given] = {}  # by id, for all sessions of this process
 def begin(thing: Any, functions: Functions, now: Callable[[], bytes]) -> bytes | None:
     """Open an object for a loader.
 
-    Returns the state that it begins with if none of its stream is kept; None: it begins as it is. `now`
-    returns its present state. Raises SessionError if its first state cannot be known."""
+    Returns the state that it begins with, if no position of its stream is kept; None: the state that it has.
+    `now` returns its present state. Raises SessionError if its first state cannot be known."""
     known = _of(thing)
     if known is None:
         _given[id(thing)] = _Given(_watch(thing), functions, functions.called, now())

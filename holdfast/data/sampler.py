@@ -53,7 +53,7 @@ class BatchSchedule:
 def course(
     streams: SampleStreams, sizes: tuple[int, int, int], micro: int | None, caller: str
 ) -> BatchSchedule:
-    """This rank's course from the present step on. Raises SessionError."""
+    """This rank's schedule from the present step on. Raises SessionError."""
     state = streams.state
     order = streams.use(*sizes, caller=caller)
     share = streams.share(order.global_batch)

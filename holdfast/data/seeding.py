@@ -32,8 +32,8 @@ class Tag(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a worker is to fetch. `share`: all samples of this rank's step, with its first micro-batch; else
-    []."""
+    """What a worker is to fetch. `share`: all samples that this rank takes in the step, if this is its first
+    micro-batch; else []."""
 
     tag: Tag
     seed: int

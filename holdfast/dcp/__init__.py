@@ -53,8 +53,9 @@ def load(
     """Load a checkpoint with `dcp.load`: the named one, or the newest. All ranks agree on which; returns its
     id.
 
-    `fallback`: if its bytes are not what was written, all ranks take the next older one. Raises torch's
-    CheckpointException with each rank's error, CheckpointRefused if there is none to load."""
+    `fallback`: if its bytes are not what was written, or it is refused, all ranks take the next older one.
+    Raises torch's CheckpointException with each rank's error, CheckpointRefused if there is none to load,
+    StorageError if the checkpoints cannot be listed."""
     alone = no_dist or not dist.is_initialized()
     candidates = _agreed(lambda: _candidates(url, job, checkpoint), alone, process_group)
     for place, candidate in enumerate(candidates):
@@ -146,7 +147,7 @@ def _agreed(choose: Any, alone: bool, group: dist.ProcessGroup | None) -> list[s
 
 
 def _rotten(error: CheckpointException) -> bool:
-    """Whether every rank that failed found bytes that are not what was written."""
+    """Whether every rank that failed did so because of the checkpoint itself: it is damaged or refused."""
     return all(
         isinstance(cause, CheckpointCorrupt | CheckpointRefused) for cause, _ in error.failures.values()
     )

@@ -52,7 +52,7 @@ def _regions(shard: ManifestShard, tensors: list[torch.Tensor]) -> list[Region]:
 
 
 def saved(url: str, job: str, checkpoint: str = "", digest: str = "") -> Saved:
-    """A job's checkpoint, or its newest one. Raises CheckpointRefused, StorageError."""
+    """A job's checkpoint, or its newest one. Raises CheckpointCorrupt, CheckpointRefused, StorageError."""
     store = Store.open(url)
     found = loading.read_manifest(store, job, checkpoint, digest) if checkpoint else newest(store, job)
     return Saved(store, found)

@@ -47,7 +47,7 @@ class HoldfastWriter(StorageWriter):
     - `job`: letters, digits, '.', '_', '-'; at most 63.
     - `step`, `generation`: the id, if `checkpoint_id` does not give one.
     - `kind`: "full", or "incremental": write only chunks that the base does not have.
-    - `base`: the id of the base's full checkpoint; "": that of the newest checkpoint.
+    - `base`: of an incremental one, the id of the base's full checkpoint; "": the newest checkpoint's base.
     - `codec`: "none", "zstd", or "auto": compress if measurements say that it pays.
     - `stager`: staging memory to use; None: its own.
 

@@ -154,7 +154,9 @@ class Groups:
             self._window = (self._window or frozenset()) | theirs
 
     def narrow(self, own: int, peers: set[int]) -> None:
-        """Keep only sockets that were accepted at our port or connected to a peer's port."""
+        """Keep only sockets that were accepted at our port or connected to a peer's port.
+
+        With NCCL, fix the set of the groups' sockets instead, which have connected by now."""
         if self.backend != "gloo":
             found = _ports(sockets.opened() - self._before)
             with self._lock:

@@ -241,11 +241,11 @@ class Arena:
         `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts again
         at the step rolled back to. `void_step`: unreleased snapshots up to it will never be released.
 
-        Empty and torn slots are taken first. If both are READY, the older one is taken if the newer is
-        released. A newer one that is void is taken itself. So is a newer one that belongs to an ended
-        generation and was not released, because it never will be. Therefore a rank must hear the releases of
-        earlier generations before it forms a new one: they come over one connection, in order, and are
-        repeated after a reconnect."""
+        Slots that are neither READY nor pinned are taken first. If both are READY, the older one is taken if
+        the newer is released. A newer one that is void is taken itself. So is a newer one that belongs to an
+        ended generation and was not released, because it never will be. Therefore a rank must hear the
+        releases of earlier generations before it forms a new one: they come over one connection, in order,
+        and are repeated after a reconnect."""
         with locked(self._descriptor, self.path):
             slot = self._overwritable(generation, released_step, void_step)
             if isinstance(slot, SlotView):

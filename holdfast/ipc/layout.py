@@ -104,18 +104,18 @@ def entry(tensor: Tensor) -> dict[str, Any]:
 def decode(header: bytes, data_bytes: int) -> tuple[tuple[Tensor, ...], Any]:
     """The tensors and the typed state of a header.
 
-    Raises LayoutError if it does not describe a slot of `data_bytes`."""
+    Raises SlotLayoutError if it does not describe a slot of `data_bytes`."""
     content = _parse(header)
     return check(content["tensors"], data_bytes), content["state"]
 
 
 def shard(header: bytes) -> str:
-    """The shard id in a slot's header. Raises LayoutError."""
+    """The shard id in a slot's header. Raises SlotLayoutError."""
     return check_shard(_parse(header).get("shard", WHOLE_STATE))
 
 
 def check_shard(word: Any) -> str:
-    """Return the argument if it is a shard id. Raises LayoutError."""
+    """Return the argument if it is a shard id. Raises SlotLayoutError."""
     if not isinstance(word, str) or not _SHARD.fullmatch(word):
         raise SlotLayoutError(
             f"{word!r:.80} is not a shard id: use letters, digits, '.', '_', '-', at most 64"
@@ -126,7 +126,7 @@ def check_shard(word: Any) -> str:
 def check(entries: list[Any], data_bytes: int) -> tuple[Tensor, ...]:
     """The tensors of parsed JSON, checked to lie within `data_bytes` in order, without overlap.
 
-    Raises LayoutError."""
+    Raises SlotLayoutError."""
     tensors, end = [], 0
     for index, fields in enumerate(entries):
         tensor = _tensor(index, fields)

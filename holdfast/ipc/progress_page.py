@@ -96,7 +96,7 @@ class ProgressPage:
         """Record that an activity begins; the time of the one until now goes into the ring of gaps.
 
         `limit_ns`: how long the script allows it; 0: not declared. The activity `none` breaks off the one
-        before: its time is not recorded, because it does not show how long that activity takes."""
+        before. The time of that one is not recorded, because it does not show how long the activity takes."""
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
         was, since, _, count = _MARK.unpack_from(memory, _MARK_AT)
         if since > 0 and activity:

@@ -1,7 +1,8 @@
 """Decide when and how a launcher ends, and with which exit code.
 
-The launcher of an agent serves for ever. One that is a container's main process (`holdfast exec`) may end
-with a job, and passes SIGTERM on to the agent, so that the node is left in order. Standard library only."""
+Every launcher ends if no agent is attached for too long. One that is a container's main process (`holdfast
+exec`) may also end with its job, and passes SIGTERM on to the agent, so that the node is left in order.
+Standard library only."""
 
 from __future__ import annotations
 

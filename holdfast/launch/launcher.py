@@ -1,7 +1,7 @@
 """Start, signal and reap the processes of one node, as its agent orders.
 
 It outlives a killed agent, and a new agent adopts what runs; its members do not outlive it. It runs in the
-trainer's container, so it uses the standard library and Holdfast's framing and log lines only."""
+trainer's container, so it imports only what `holdfast.launch` may."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
 _OVER_TIMEOUT_S = 30.0
 _CARETAKERS_S = 2.0
-"""So many seconds before the launcher's end is overdue, caretakers of members' semaphores are killed too."""
+"""In the last seconds of the launcher's wait for its children, caretakers of semaphores are killed too."""
 _STRAY_NS = 10_000_000_000
 """An older exit of an unknown process does not belong to a member about to be announced: pids are reused."""
 log = logging.getLogger("holdfast.launcher")

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def run(runtime: Runtime, name: str, function: Callable[[], R]) -> R:
-    """Run the function. An exception that leaves it ends it too: the next function counts its own steps."""
+    """Run the function. If it raises, it is over too, and the next function counts its own steps."""
     state = runtime.state
     known = state.functions
     known.call(name)

@@ -51,7 +51,7 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
 def _is_due(state: RankState, every: int) -> bool:
     """Whether a snapshot is due, by the step's number or because one was put off.
 
-    That of a function's last step is not taken here: it is taken together with the function's result."""
+    The snapshot after a function's last step is not taken here, but together with the function's result."""
     due = bool(every) and (state.owed_snapshots > 0 or state.completed % every == 0)
     return due and bool(state.tracked.objects) and not _ends(state)
 

@@ -32,7 +32,7 @@ class CheckpointHandle:
     - `outcome`: "" while open, then "committed", "skipped" (not made) or "failed".
     - `reason`: why it was skipped or failed, or what was made.
     - `checkpoint`: the id of a committed one, else "".
-    - `generation`: the one that asked. If it ends first, the request fails.
+    - `generation`: the generation in which it was asked for. If that ends first, the request fails.
     - `request`: the id that agents use; "" until the step that asked is complete."""
 
     def __init__(self, agent: AgentClient | None, generation: int) -> None:

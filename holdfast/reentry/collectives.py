@@ -1,8 +1,9 @@
 """Prove that the collectives of the current step have succeeded, even if the script caught an exception.
 
-The proof is the group itself: a broken group carries nothing any more. When a group is found broken, only
-those collectives are known to have succeeded that had ended when it was last seen whole. If the script has
-begun another one since, the step does not count. Neither interrupts nor their order matter to the proof."""
+The proof is the state of the groups: once a group is broken, no collective can succeed on it. So as long as
+all groups are whole, every collective that has ended has succeeded. If a group is found broken, only those
+collectives are known to have succeeded that had ended when the groups were last seen whole. If the script has
+begun another one since, the step does not count. The proof does not depend on when an interrupt arrives."""
 
 from __future__ import annotations
 
@@ -56,9 +57,9 @@ class CollectiveProof:
             )
 
     def _prove(self) -> bool:
-        """Whether no collective is known to have failed.
+        """Whether all collectives have succeeded so far; also true while the newest ones are still running.
 
-        The group is checked last: collectives that had ended before, on a group that is whole now, have
+        Whether the groups are whole is checked last: then collectives that had ended before that have
         succeeded."""
         begun = _begun()
         if begun == self._proven:
@@ -96,7 +97,9 @@ def _unended() -> set[str]:
 
 
 def _left_in_order(state: RankState) -> bool:
-    """Whether the generation ends at a step boundary: then a peer that has completed the step may leave."""
+    """Whether the generation is to end at a step boundary.
+
+    Then a peer that has completed the step may leave the groups, which breaks them without any failure."""
     agent = state.agent
     assert agent is not None
     return agent.halted(state.generation) and not agent.interrupted(state.generation)

@@ -141,7 +141,7 @@ class _Loop:
             self._result = known.value(self._number)
 
     def _join(self, joined: Joined) -> Any:
-        """Return from a function that is over for the others, whose generation waits in a later one."""
+        """Return from a function that the other ranks have finished; they wait in a later one."""
         known = self._state.functions
         known.joined, known.behind = joined, True
         self._agent.say(said.Forming(joined.formation.number, "script"))
@@ -238,7 +238,7 @@ class _Loop:
         state, agent = self._state, self._agent
         state.generation = formation.number
         if formation.world_size != state.world_size:
-            # Sharded state: this rank holds another part now.
+            # If the state is sharded, this rank holds another part now: its shard id is reported again.
             state.announced_shard = ""
         self._runtime.streams.weighting.reset()
         meeting.take_place(state, formation.local_rank)
@@ -324,8 +324,8 @@ class _Loop:
             state.groups.narrow(port, ports)
 
     def _begins(self, resume: Resume) -> bool:
-        """Whether a later function begins with what each script has built. Once some rank has restored a
-        state of it, its own is trained, and the beginning comes from the snapshot taken of it."""
+        """Whether a later function begins with what each script has built. If some rank has begun it already,
+        that rank may have trained since: then the first state comes from the snapshot taken of it."""
         whole = not (resume.sources or self._apart or self._entered_by_some)
         return bool(self._number) and resume.step == self._state.functions.base and whole
 
@@ -357,7 +357,7 @@ class _Loop:
         state = self._state
         if state.phase == "running":
             before, state.clean.step = state.completed, state.guard.settle(state.completed)
-            if state.clean.step > before:  # only its tail was missing: the step counts
+            if state.clean.step > before:  # only the step's tail was cut off: it counts
                 stepping.record(self._runtime, before)
             state.uncommitted.clear()
             state.ended = state.clean.step if state.clean.step >= 0 else before

@@ -100,7 +100,8 @@ class Absent:
     """A hook on tracked modules of a function that this process did not take part in.
 
     Their parameters are not those that the function left, until the state of the running function is
-    restored. Any use of the module before that raises SessionError."""
+    restored. Before that, a forward pass or `state_dict` of the module raises SessionError. Reading a
+    parameter directly goes unnoticed."""
 
     def __init__(self, name: str, function: str) -> None:
         self._name, self._function = name, function

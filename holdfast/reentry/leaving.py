@@ -44,7 +44,7 @@ def stow(state: RankState) -> None:
 def _keep(state: RankState) -> KeptState | None:
     try:
         return state.snapshots.keep(state.clean.step)
-    except StateError as error:  # without the objects, what `state_dict` hides is lost
+    except StateError as error:  # the objects are released, so a state that cannot be read is lost
         log.warning("the state of step %d is lost, it cannot be kept: %r", state.clean.step, error)
         state.clean.step = -1
         return None

@@ -21,7 +21,8 @@ _living: weakref.WeakSet[Runtime] = weakref.WeakSet()
 def begin(runtime: Runtime) -> None:
     """Connect a new session to its agent, if there is one. Raises SessionError."""
     if runtime.state.environment.agent_socket:
-        # Its groups may be those of a former session that no longer exists: a generation waits in them.
+        # The default group may come from an earlier session that no longer exists. Then this session has
+        # taken over that session's groups: they are not the script's.
         misuse.check_no_group((runtime.state.groups, *(other.state.groups for other in list(_living))))
         _make_way()
         _connect(runtime)

@@ -85,10 +85,10 @@ class Functions:
         return max(completed - self.base, 0)
 
     def batch(self, step: int, windows: Sequence[tuple[int, int]]) -> int:
-        """The batch of its function that a step of the job consumes, with these windows of batches left out.
+        """The number, within its function, of the batch that a step of the job consumes.
 
-        `windows` count in the job's batches and ascend; those of earlier functions do not count. A function
-        that is over stays at its last batch."""
+        `windows`: batches that are left out, ascending, as numbers of the job's batches; windows in earlier
+        functions have no effect. A function that is over stays at its last batch."""
         done = self.finished[-1] if self.finished else None
         if done is not None and step <= done.end:
             return batch(done.base, min(step, done.base + done.steps), windows)
@@ -146,7 +146,7 @@ class Functions:
         return end
 
     def leave(self, name: str, completed: int) -> None:
-        """Record that the ranks return from the function; one without a result is over only now."""
+        """Record that the ranks return from the function: it is over now, if `end` has not recorded it."""
         if not self.over(self.called - 1):
             self.finished.append(FinishedFunction(name, self.base, completed, completed - self.base))
 
@@ -166,12 +166,13 @@ class Functions:
 
 
 def batch(base: int, step: int, windows: Sequence[tuple[int, int]]) -> int:
-    """The batch of the function that began at job step `base` which a step of the job consumes."""
+    """The number of the batch that a step of the job consumes: 0 for `base`, the function's first step."""
     return shifted(step, windows) - shifted(base, windows)
 
 
 def shifted(step: int, windows: Sequence[tuple[int, int]]) -> int:
-    """The batch of the endless order that a step consumes if these windows (ascending) are left out."""
+    """The number, over the whole job, of the batch that a step consumes if these windows (ascending) are left
+    out."""
     for first, end in windows:
         if step >= first:
             step += end - first

@@ -32,7 +32,9 @@ def of(tracked: TrackedState) -> str:
 
 
 def older(tracked: TrackedState) -> str:
-    """The id from DTensors alone, which older checkpoints have; "" if it would say too little."""
+    """The shard id as older checkpoints have it, from DTensors alone.
+
+    "" if the script claims that objects differ between ranks: that id does not show it."""
     return "" if claimed(tracked) else _hashed(tracked, [])
 
 

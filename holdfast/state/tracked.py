@@ -119,7 +119,8 @@ class TrackedState:
     def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
         """Restore a state: in place if a tensor of that name, dtype and shape exists, else with a new tensor.
 
-        Raises RestoreError, naming what does not fit, before anything but optimizer state has changed."""
+        Raises RestoreError, naming what does not fit. Other objects, or other tensors of a module, are found
+        before anything has changed; other modes or parameter groups only when tensors are filled already."""
         filling = _Filling(self.flatten(), self._device())
         away = set(plain.get("away", ())) if isinstance(plain, dict) else set()
         final = [
@@ -191,7 +192,7 @@ class _Filling:
         self._mine = dict(zip(mine.names, zip(mine.tensors, mine.given, strict=True), strict=True))
         self._device = device
         self._targets: dict[str, torch.Tensor] = {}
-        # By the id of the tensor that stands for each in the trees.
+        # The values to copy, by the id of the tensor that takes their place in the trees.
         self._sources: dict[int, torch.Tensor] = {}
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.parts: dict[int, torch.Tensor] = {}  # by id: local parts of DTensors that do not exist yet

@@ -35,7 +35,8 @@ class Reports:
     def read(self, strange: Callable[[str, Any, int], None]) -> dict[str, float]:
         """What was added since the last call, as numbers.
 
-        Calls `strange(name, value, step)` for each value that is not a finite number."""
+        Calls `strange(name, value, step)` for each other value: NaN, Inf, NUMBER_MAX or more, or
+        no number."""
         with self._lock:
             values, self._values, step = self._values, {}, self._step
         numbers: dict[str, float] = {}

@@ -2,8 +2,8 @@
 
 A tensor of more than 64 KiB is cut into pieces of the chunk size, each of them a chunk. Smaller tensors are
 packed together. The chunk size is 8 MiB, or a smaller power of two if so many writers share the state that
-each would get fewer than 16 chunks. So no writer has more than 1/16 above its part. All who know the layout
-and the number of writers make the same plan, so it need not be sent."""
+each would get fewer than 16 chunks. So no writer has more than 1/16 above an equal part. All who know the
+layout and the number of writers make the same plan, so it need not be sent."""
 
 from __future__ import annotations
 

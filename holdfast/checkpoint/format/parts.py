@@ -39,7 +39,7 @@ _Placed = tuple[int, Ref]  # start in the tensor, and where the bytes are
 class ManifestPart:
     """One share of one shard of a checkpoint. Only share 0 has `state`.
 
-    `rank`: whose snapshot was read. The other fields are those of Manifest and Shard."""
+    `rank`: whose snapshot was read. The other fields are those of Manifest and ManifestShard."""
 
     job: str
     id: str

@@ -2,8 +2,8 @@
 
 The holder's file is created put-if-absent and says who holds it. A holder whose file is older than LEASE_S,
 by the storage's own clock, has died, and the next process takes the lease over. So it does at once if the
-holder was a process of this machine that no longer exists. The holder renews its lease while it works, and
-checks before each stage that it still has it."""
+holder was a process of this machine that no longer exists. The holder renews its lease before each batch of
+deletions, and stops if another process has taken it over."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class CollectorLease:
         self.check()
         ages = self._ages()
         self.now_s = ages.get(_FILE)
-        # Left by killed processes; one that is comparing ages just now is refused anyway.
+        # Stamps that killed processes have left. If a living one is comparing ages just now, it loses its
+        # stamp, and is refused as it would be anyway.
         for stamp in ages.keys() - {_FILE}:
             if names.is_ours(f"{names.leases(self._job)}/{stamp}"):
                 self._store.delete(f"{names.leases(self._job)}/{stamp}")

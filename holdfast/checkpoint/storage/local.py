@@ -181,7 +181,7 @@ class LocalBackend:
         return removal.old_drafts(self.root / _DRAFTS, time.time() - older_than_s)
 
     def close(self) -> None:
-        """Do nothing: no file is held open."""
+        """Do nothing: files are held open only until the next `flush`."""
 
     def _draft(self, data: Bytes) -> Path:
         draft, descriptor = self._written(data)
