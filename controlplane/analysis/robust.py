@@ -62,5 +62,6 @@ def low_median(values: Floats, axis: int) -> Floats:
 
 
 def often(times: int, of: int) -> float:
-    """Return how sure it is, 0 to 1, that something holds which held in `times` of `of` cases (rule of succession)."""
+    """Return how sure it is that something holds that held in `times` of `of` cases, by the rule of
+    succession: 0 to 1."""
     return (times + 1) / (of + 2)
