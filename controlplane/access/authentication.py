@@ -1,7 +1,7 @@
 """Authenticate the callers of a port: by certificate, by token, or not at all.
 
 An accepted caller may lose its credentials later: a certificate expires, a line leaves the token file, the
-deny list grows. `Asks.lost` judges a caller again; streams.py calls it while a stream is open."""
+deny list grows. `Authenticator.lost` judges a caller again; streams.py calls it while a stream is open."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Authenticator:
     ) -> Credentials:
         """Return who calls, from the call's metadata and grpc's auth context of the connection (`peer`).
 
-        Raises Unknown when the credentials are missing or not accepted."""
+        Raises Unauthenticated when the credentials are missing or not accepted."""
         if not self.certificates and self.tokens is None:
             return UNAUTHENTICATED
         shown = self._shown(_token(metadata), peer)

@@ -70,7 +70,7 @@ ANYONE = Caller(None, "on a port without authentication")
 def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subjects: bool = False) -> Caller:
     """Return the caller that grpc's auth context describes; by the subject only with `subjects`.
 
-    Raises Unknown; the message says how the certificate has to be made."""
+    Raises Unauthenticated; the message says how the certificate has to be made."""
     uris = [uri.decode("ascii", "replace") for uri in peer.get("peer_uri", ())]
     ours = [uri for uri in uris if uri.startswith(f"{SCHEME}://")]
     if len(ours) > 1:
@@ -139,7 +139,7 @@ def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
 
 
 def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
-    """Return a caller made of these words. Raises Unknown when one of them is invalid."""
+    """Return a caller made of these words. Raises Unauthenticated when one of them is invalid."""
     if role not in tuple(CallerRole):
         raise Unauthenticated(f"{role!r:.80} is not a role: the roles are {', '.join(CallerRole)}")
     begins = name.removesuffix(ANY) if role == CallerRole.AGENT and name != ANY else name

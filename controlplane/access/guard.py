@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOLD_PER_S = 5.0
-"""Lines per second that `Sparing` lets through by default."""
+"""Lines per second that `LogLimiter` lets through by default."""
 _calling: ContextVar[Caller] = ContextVar("calling", default=ANYONE)
 
 
@@ -99,7 +99,7 @@ class AccessGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has
         return _guarded(handler, _Door(self, details.method, details.invocation_metadata or ()))
 
     def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Credentials:
-        """Return who calls. Raises Unknown when the credentials are missing or not accepted."""
+        """Return who calls. Raises Unauthenticated when the credentials are missing or not accepted."""
         return self._asks.who(metadata, context.auth_context(), self._clock())
 
     async def deny(self, context: Any, denied: Denied) -> None:

@@ -35,7 +35,7 @@ class Tokens:
         self._file = ReloadedFile(path, _read, "tokens")
 
     def who(self, token: str) -> Caller:
-        """Return the caller with this token. Raises Unknown."""
+        """Return the caller with this token. Raises Unauthenticated."""
         return self.whose(self.digest(token))
 
     @staticmethod
@@ -44,7 +44,7 @@ class Tokens:
         return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
     def whose(self, digest: bytes) -> Caller:
-        """Return the caller whose token has this digest. Raises Unknown."""
+        """Return the caller whose token has this digest. Raises Unauthenticated."""
         found: Caller | None = None
         for known, whose in self._file.refresh().items():
             if hmac.compare_digest(known, digest):

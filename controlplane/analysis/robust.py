@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 NORMAL = 1.4826
-"""Times the median absolute deviation: the standard deviation of normal values."""
+"""For normally distributed values, the median absolute deviation times this is the standard deviation."""
 
 
 def spread(values: Floats) -> float:
@@ -34,7 +34,7 @@ def others_median(values: Floats, axis: int) -> Floats:
     most = rows.shape[-1] - 1
 
     def left(at: NDArray[np.int64]) -> Floats:
-        """The value at this place once the row's own value is gone."""
+        """Return, for each value of a row, the value at this place of the row without that value."""
         at = np.where(valid & (place <= at), at + 1, at)
         return np.take_along_axis(ascending, np.clip(at, 0, most), axis=-1)
 
@@ -55,12 +55,13 @@ def running_median(values: Floats, width: int) -> Floats:
 
 
 def low_median(values: Floats, axis: int) -> Floats:
-    """The median along `axis`, the lower one of two: not moved by one of two values."""
+    """Return the median along `axis`; of an even number of values, the lower of the two in the middle."""
     ascending = np.sort(values, axis=axis)
     found: Floats = np.take(ascending, (values.shape[axis] - 1) // 2, axis=axis)
     return found
 
 
 def often(times: int, of: int) -> float:
-    """How sure it is that something holds that held so many times (rule of succession), 0 to 1."""
+    """Return how sure it is that something holds that held in `times` of `of` cases, by the rule of
+    succession: 0 to 1."""
     return (times + 1) / (of + 2)

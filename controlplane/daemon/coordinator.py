@@ -54,10 +54,10 @@ log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""A port is taken, or what answers as etcd is none or refuses us. The log says what to do."""
+"""Exit code when a port is taken, or when etcd cannot be used. The log says why, and what to do."""
 
 ETCD_TRY_S = 3.0
-"""Seconds for one attempt to reach etcd at the start, and between two."""
+"""Seconds that one attempt to reach etcd may take at the start, and seconds between two attempts."""
 
 
 def serve(settings: CoordinatorSettings) -> int:
@@ -115,7 +115,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
 
 
 async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: ServerContext) -> None:
-    """Wait for a usable etcd, then be candidate and leader for ever."""
+    """Wait for a usable etcd, then stand for election and lead, again and again."""
     await _usable(etcd, settings)
     keys = Keyspace(settings.cluster)
     candidate = Identity.own(front.address, front.page).to_bytes()
@@ -124,8 +124,8 @@ async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: ServerContext
 
 
 async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
-    """Return once etcd answers. Raises what waiting cannot change: it is no etcd, we are
-    refused, a bad version."""
+    """Return once etcd answers. Raises the errors that waiting cannot change: EtcdNotEtcd, EtcdAuth,
+    EtcdVersion."""
     while True:
         try:
             async with asyncio.timeout(ETCD_TRY_S):
@@ -141,7 +141,7 @@ async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
 
 
 async def _until(stop: asyncio.Event, works: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all of these until `stop` is set. Raises what ends one of them before."""
+    """Run all of these until `stop` is set. Raises the error by which one of them ends before."""
     tasks = [asyncio.ensure_future(work) for work in works]
     stopped = asyncio.create_task(stop.wait())
     try:

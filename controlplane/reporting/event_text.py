@@ -18,7 +18,7 @@ Body = dict[str, Any]
 
 
 class EventLevel(IntEnum):
-    """How important a line is; the lower, the more."""
+    """How important a line is; a lower number is more important."""
 
     HEADLINE = 1  # failures, recoveries, checkpoints, the job's end
     DECISION = 2  # what was decided and why

@@ -1,6 +1,7 @@
 """Build incident reports from the lines of the journal, as text for people and as data. Pure.
 
-`Teller` takes the lines in order, one by one: the live page and commands that read a journal both use it."""
+`ReportBuilder` takes the lines in order, one by one. The live page and the commands
+that read a journal use it."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class IncidentReport:
 
     @property
     def begun_s(self) -> float:
-        """Unix time of the injury: the verdict's, less the time until it was detected and judged."""
+        """Unix time of the failure: that of the verdict, less the time until it was detected and judged."""
         spans = self.phases_s
         return self.judged_s - spans.get("detect", 0.0) - spans.get("decide", 0.0)
 

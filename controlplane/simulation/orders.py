@@ -59,7 +59,7 @@ class SimulatedOrders:
         setup = scene.setup
         self.ranks_per_replica = setup.nodes_per_replica * setup.nproc
         self._left: tuple[float, TrainedStretch | None, int, int] = (-1.0, None, 0, NO_STEP)
-        # cache for thousands of nodes that leave together: (when (s), stretch, steps, copied step)
+        # A cache: the same for all nodes that leave together. (when (s), stretch, steps, copied step)
 
     def launch(self, orders: Sequence[fx.Launch]) -> None:
         """Start rank processes."""

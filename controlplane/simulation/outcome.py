@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Formula:
     """What theory says at the failure rate of the run, for failures without memory and no lack of nodes."""
 
-    mtbf_s: float  # mean time between the failures that stopped training
+    mtbf_s: float  # mean time between the failures that hit the job (`World.struck`)
     ettr: float  # share of time that is kept training (`analysis.intervals.ettr_exact`)
     young_s: float  # Young's checkpoint interval
     daly_s: float  # Daly's checkpoint interval
@@ -32,14 +32,14 @@ class SimulationOutcome:
     days: float
     goodput: float  # share of all node-time whose progress was kept
     ceiling: float  # share of all node-time in which nodes were up
-    ettr: float  # share of the time in which training was made that was kept, on however many nodes
+    ettr: float  # share of the simulated time that went into training that was kept, whatever its nodes
     fixed: Fixed  # the best that a job of one size could have made of the same failures
     incidents: int  # closed ones, planned changes left out
     resizes: int  # planned changes of size
     failures: int  # those of nodes that were up
     untouched: int  # failures of nodes that were not in the job
     lost_s: dict[str, float]  # node-seconds by cause
-    formula: Formula | None  # None: no failure stopped training
+    formula: Formula | None  # None: no failure hit the job
     events: int  # that the core took
     cpu_s: float  # processor time of the run
     notes: tuple[str, ...]  # what was odd in the failures' source
@@ -50,7 +50,7 @@ class SimulationOutcome:
 
     @property
     def events_per_s(self) -> float:
-        """Events that the core took per second of processor time; includes the time of the simulation."""
+        """Events that the core took per second of processor time; the time includes the simulation itself."""
         return self.events / self.cpu_s if self.cpu_s > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def of(world: World, cpu_s: float) -> SimulationOutcome:
 
 
 def _formula(world: World) -> Formula | None:
-    """Return the theory at the rate of the failures that stopped training; None when there was none."""
+    """Return the theory at the rate of the failures that hit the job; None when there was none."""
     setup = world.setup
     if world.struck < 1:
         return None

@@ -2,8 +2,8 @@
 
 Heartbeats are not sent one by one: one event says that all nodes that are up have beaten until now
 (`NodesHeard`). It comes before each failure and each return of a node, and before any other event when the
-last one is older than a third of the node timeout. The core's orders go to `Orders`, whose simulated nodes
-report back after the setup's delays."""
+last one is older than a third of the node timeout. The core's orders go to `SimulatedOrders`, whose simulated
+nodes report back after the setup's delays."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class World(Scene):
         self.events = 0  # steps of the core
         self.heard_at = 0.0  # when (s) the core last heard of all nodes that are up
         self._unjudged: dict[str, None] = {}  # nodes that are down and that the core has not given up yet
-        self.struck = 0  # failures that stopped training
-        self.spared = 0  # failures of nodes that were not in the job
+        self.struck = 0  # failures of nodes that trained, or that had ranks while nothing trained
+        self.spared = 0  # failures of all other nodes that were up
         self._heard: tuple[tuple[str, int], ...] | None = None
         self._queue: deque[Event] = deque()
         self._armed = -1.0

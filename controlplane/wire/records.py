@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT_VERSION = 1
-"""Raised by a change that an older reader would misread."""
+"""Increased with each change that an older reader would misread."""
 
 LARGE_BYTES = 32 * 1024
 """A larger record is compressed for etcd: a generation repeats the same fields for each of its ranks."""

@@ -4,8 +4,8 @@ coordinator."""
 from __future__ import annotations
 
 PROTOCOL_VERSION = 3
-"""Raised only by a change that older peers cannot follow. New fields are no such change, because peers ignore
-unknown ones; nor are new message bodies that are sent only to peers that know them."""
+"""Increased only with a change that older peers cannot follow. New fields are no such change, because peers
+ignore unknown ones; nor are new message bodies that are sent only to peers that know them."""
 
 OLDEST_TAKEN = 3
 """The oldest protocol whose agents a coordinator accepts: that of the version before (tests/skew/before.txt),

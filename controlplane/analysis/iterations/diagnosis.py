@@ -28,8 +28,8 @@ class State(StrEnum):
     EVEN = "even"
     STEADILY_SLOWER = "steadily_slower"
     STEADILY_FASTER = "steadily_faster"
-    STRAGGLER = "straggler"  # became slow, and is slow at the end
-    RECOVERED = "recovered"  # was slow for a time
+    STRAGGLER = "straggler"  # slow at the end, and not always slow
+    RECOVERED = "recovered"  # was slow for a time, and is not at the end
     UNJUDGED = "unjudged"  # alone, or with too few iterations
 
 
@@ -37,7 +37,8 @@ class State(StrEnum):
 class Worker:
     """The verdict on one worker. `onset` and `recovery` in the units of `Iterations.time`; None: not seen.
 
-    `ratio`: to the median of the others, while it was slow if it was slow for a time; None: not judged."""
+    `ratio`: of its durations to the median of the others; of a worker that was slow for a time, the ratio in
+    that time. None: not judged."""
 
     worker: int | str
     state: State
@@ -52,7 +53,7 @@ class IterationsDiagnosis:
 
     workers: tuple[Worker, ...]
     findings: tuple[Finding, ...]
-    rows_repeated: int  # counted once
+    rows_repeated: int  # rows that were there twice; each counts once
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class _Episode:
 
 @dataclass(frozen=True, slots=True)
 class _Straggler:
-    """A worker that is slow for a time, by its own usual level (a logarithm) and by that of the others."""
+    """A worker that is slow for a time, compared with itself (`usual`: a logarithm) and with the others."""
 
     pace: Pace
     usual: float
@@ -73,7 +74,7 @@ class _Straggler:
 
     @property
     def chosen(self) -> _Episode:
-        """The one that lasts until the end, else the longest."""
+        """The episode that lasts until the end; if there is none, the longest."""
         last = self.episodes[-1]
         if last.end == len(self.pace.time):
             return last
@@ -85,7 +86,9 @@ class _Straggler:
 
     @property
     def change(self) -> float:
-        """The greatest change. Others' only mirror it: with three workers by half, with more by less."""
+        """How far the worst episode lies above the usual level, by which the true straggler is found.
+
+        When one of few workers changes, the others seem to change too, but by half as much or less."""
         return max(self.above(each) for each in self.episodes)
 
     def mended(self, worker: Iterations) -> Iterations:
@@ -96,10 +99,10 @@ class _Straggler:
 
 
 def diagnose(workers: Sequence[Iterations]) -> IterationsDiagnosis:
-    """Judge each worker. There is one at least, with one iteration at least.
+    """Judge each worker. There is at least one worker, and each has at least one iteration.
 
-    The worst straggler is taken first, and the others are compared with it mended: where workers are few,
-    one that becomes slow makes all others look faster than before."""
+    The worst straggler is taken first, and the others are judged as if it had never been slow: where workers
+    are few, one that becomes slow makes all others look faster than before."""
     distinct = [each.distinct() for each in workers]
     mended, told = list(distinct), dict[int, _Straggler]()
     for _ in range(policy.STRAGGLERS_MAX):
@@ -163,7 +166,7 @@ def _lasts(episode: _Episode, log_ratio: Floats, usual: float, least: int) -> bo
 
 
 def _slow_count(inside: Floats, usual: float) -> int:
-    """How many iterations are nearer to the level of the slow time than to the usual one."""
+    """Return how many of these iterations are nearer to their own median than to the usual level."""
     return int((inside > 0.5 * (float(np.median(inside)) + usual)).sum())
 
 
@@ -177,7 +180,7 @@ def _slow(piece: LevelPiece, usual: float, scatter: float) -> bool:
 
 
 def _usual(found: Sequence[LevelPiece]) -> float:
-    """The lowest level that holds for long enough, lower ones counted in."""
+    """Return the lowest level that, with all lower ones, covers USUAL_RATIO of the iterations."""
     wanted = policy.USUAL_RATIO * sum(piece.count for piece in found)
     for piece in sorted(found, key=lambda each: each.level):
         wanted -= piece.count

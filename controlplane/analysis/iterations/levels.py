@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SMOOTHED = 5
 """Width of the running median: what lasts for two samples is a spike."""
 PENALTY = 6.0
-"""Times variance and ln(n), for each piece. 2 is Schwarz's criterion for independent noise; a running median
-leaves neighbours alike, and levels drift."""
+"""Each piece costs this times the variance times ln(n). Schwarz's criterion for independent noise is 2. More
+is needed, because a running median makes neighbours alike, and because levels drift."""
 BLOCKS = 512
 """A longer series is cut at blocks of samples first, then at the sample within them."""
 LEAST_NOISE = 1e-3
@@ -87,6 +87,6 @@ def _nearby(smooth: Floats, edge: int, width: int) -> int:
         return edge
     window = smooth[begin:end] - smooth[begin:end].mean()
     total, count = np.cumsum(window), np.arange(1.0, len(window) + 1.0)
-    # the greater the squared sums over the counts, the less is left around the two means
+    # the greater this is, the smaller are the squared distances from the means of both sides
     fits = total[:-1] ** 2 / count[:-1] + (total[-1] - total[:-1]) ** 2 / (count[-1] - count[:-1])
     return begin + 1 + int(np.argmax(fits))

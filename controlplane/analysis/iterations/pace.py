@@ -39,7 +39,7 @@ class Iterations:
         return Iterations(self.worker, rows[0], rows[1])
 
     def mended(self, rows: Ints, log_ratio: float) -> Iterations:
-        """As if these iterations had not taken longer by this logarithm of a ratio."""
+        """Return the worker as if these iterations had taken less time, by the factor exp(`log_ratio`)."""
         duration = self.duration.copy()
         duration[rows] /= np.exp(log_ratio)
         return Iterations(self.worker, self.time, duration)
@@ -47,9 +47,9 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The logarithm of a worker's ratio to the median of the others, where there are others.
+    """The logarithms of the ratios of a worker's durations to the median of the others at the same time.
 
-    `rows`: which of its iterations these are."""
+    `rows`: the indices of its iterations for which there are others to compare with."""
 
     rows: Ints
     time: Floats

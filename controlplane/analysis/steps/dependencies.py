@@ -1,4 +1,4 @@
-"""What each operation of a step waits for in its own worker, and what its transfers carry."""
+"""Find what each operation of a step waits for in its own worker, and which compute each transfer serves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.steps.records import Steps
 
 SKEW_S = 0.0005
-"""By so much may clocks of two streams differ when operations are put in order."""
+"""Clocks of two streams may differ by so many seconds; operations are put in order with that tolerance."""
 
 
 class Dependencies:
@@ -47,12 +47,12 @@ class Dependencies:
         self.fed: dict[tuple[str, int, int], int] = {}  # the receive of a compute
 
     def chain(self, found: list[int]) -> None:
-        """Each waits for the one before it."""
+        """Make each of these operations wait for the one before it."""
         for first, second in itertools.pairwise(found):
             self.before[second].append(first)
 
     def computes(self, stage: int) -> list[int]:
-        """In their recorded order. Raises TimelineError when there are none."""
+        """Return the stage's computes in their recorded order. Raises TimelineError when there are none."""
         found = [index for kind in COMPUTES for index in self.by_kind[stage, kind]]
         if not found:
             raise TimelineError(f"stage {stage} has neither {FORWARD} nor {BACKWARD}: record its computes")
@@ -77,7 +77,7 @@ def add_stage(b: Dependencies, stage: int) -> None:
 
 
 def _receives(b: Dependencies, stage: int, kind: str, computes: list[int]) -> None:
-    """A receive waits for the compute before its own, and its own waits for it."""
+    """Make each compute wait for its receive, and the receive for the compute before that."""
     receives = b.by_kind[stage, RECEIVES[kind]]
     b.chain(receives)
     if not receives or not computes:
@@ -98,7 +98,7 @@ def _receives(b: Dependencies, stage: int, kind: str, computes: list[int]) -> No
 
 
 def _sends(b: Dependencies, stage: int, kind: str, computes: list[int]) -> None:
-    """A send waits for its compute."""
+    """Make each send wait for the compute whose result it sends."""
     sends = b.by_kind[stage, SENDS[kind]]
     b.chain(sends)
     if not sends or not computes:
@@ -118,11 +118,11 @@ def _sends(b: Dependencies, stage: int, kind: str, computes: list[int]) -> None:
 def _matched(
     recorded: tuple[list[int], list[int]], needing: list[int], computes: list[int], what: str
 ) -> list[tuple[int, int]]:
-    """Each transfer with its compute, both in order. Raises TimelineError when their numbers do not fit.
+    """Pair each transfer with its compute, both in order. Raises TimelineError when their numbers do not fit.
 
-    `recorded`: all transfers, and those that can have been launched. Profilers may record more than there
-    were: some before or after all computes, or one for each compute, also for those that need none, then
-    perhaps without the first."""
+    `recorded`: all transfers, and only those whose times fit the computes. `needing`: the computes that need
+    a transfer. Profilers may record too many: some before or after all computes, or one for every compute, or
+    one for every compute but the first."""
     skipping = [] if computes[0] in needing else [computes[1:]]
     for transfers in recorded:
         for candidates in (needing, computes, *skipping):
@@ -146,7 +146,7 @@ def _gathers(b: Dependencies, stage: int, computes: list[int]) -> None:
 
 
 def _tail(b: Dependencies, stage: int, computes: list[int]) -> None:
-    """What follows the last compute, one after another; gradients may be scattered while computes go on."""
+    """Make what follows the last compute run in order; gradients may be scattered during computes."""
     last = max(computes, key=lambda index: (b.end_s[index], index))
     scatters = b.by_kind[stage, SCATTER]
     overlaps = bool(b.by_kind[stage, SEPARATE]) or any(

@@ -28,7 +28,7 @@ KINDS = tuple(BEHAVIOURS)
 WHOLE_RATIO = 0.5
 """An operation belongs to a step when it is recorded in more than this part of all steps and replicas."""
 OPERATIONS_MAX = 100_000
-"""Of a step, all stages together: a pipeline of 64 stages has a tenth of it."""
+"""Operations of a step at most, all stages together. A pipeline of 64 stages has a tenth of that."""
 CELLS_MAX = 10_000_000
 """Operations x steps x replicas at most: 80 MB an array. A sparse file could ask for far more."""
 
@@ -73,7 +73,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """For errors."""
+        """The operation's name in errors."""
         return f"{self.kind} {self.seq_id} of stage {self.stage}"
 
 
@@ -147,7 +147,7 @@ def _check_stages(stage: Ints) -> int:
 def _ranks(timeline: Timeline, replica: Ints, stages: int, dp_ranks: Ints) -> Ints:
     """The global rank of each (stage, replica). Raises TimelineError."""
     workers = stages * len(dp_ranks)
-    if workers > len(timeline.rank):  # before so many are made room for
+    if workers > len(timeline.rank):  # checked before memory is taken for so many
         raise TimelineError(f"{workers} workers cannot have {len(timeline.rank)} rows: record every worker")
     ranks = np.full((stages, len(dp_ranks)), -1, dtype=np.int64)
     ranks[timeline.stage, replica] = timeline.rank

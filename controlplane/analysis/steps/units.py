@@ -1,7 +1,8 @@
 """Say what each compute works on, so that stages can be put side by side and transfers be paired.
 
-Recorders number micro-batches and model chunks differently, or not at all. Their numbers are taken where they
-tell computes apart; else computes are counted in their order, and chunks go round the stages."""
+Recorders number micro-batches and model chunks differently, or not at all. The recorded numbers are taken
+if they tell all computes apart. If not, computes are numbered in their order, and chunks are taken to go
+round the stages."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 WORST_RATIO = 0.03
-"""The worst workers, as a part of all, one at least: those of the paper's M_W."""
+"""The part of all workers that counts as the worst, one worker at least: as in the paper's M_W."""
 NO_SLOWDOWN = 1e-6
 """Below it a share would divide by rounding errors."""
 

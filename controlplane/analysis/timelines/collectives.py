@@ -28,7 +28,7 @@ def slow_collectives(what_if: WhatIf) -> Iterator[Part]:
     """Stages whose parameters or gradients travel far longer than those of other stages, once all are there.
 
     A stage that holds more weights, an embedding perhaps, has both travel longer, by the same ratio. So
-    either both are very slow, or one of them is slower than the other."""
+    a stage is reported only when both are very slow, or one is much slower than the other."""
     kinds = np.array([operation.kind for operation in what_if.steps.operations])
     found = [_against_stages(what_if, kinds, kind) for kind in (GATHER, SCATTER)]
     ratios = np.array([ratio for ratio in found if ratio is not None])  # (kind, stage, step)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.steps.records import Floats, Steps
 
 LEAST_S = 1e-9
-"""What takes no time is taken for this long, so that it has a logarithm."""
+"""A compute that took less counts as this long (s), so that it has a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,15 @@ class Computes:
         return self.log_s - others_median(self.log_s, axis=0)
 
     def without(self, stage: int, steps: slice, replica: int, log_ratio: float) -> Computes:
-        """As if a worker had not been slower by this in these steps."""
+        """Return the computes as if this worker had not been slower by `log_ratio` in these steps."""
         log_s = self.log_s.copy()
         log_s[stage, :, steps, replica] -= log_ratio
         return Computes(self.units, log_s)
 
     def of_micro_batch(self) -> dict[Unit, Floats]:
-        """What all stages show for a unit, less what is usual for its kind and chunk: (step, replica)."""
+        """Return how much longer (a logarithm) each unit took than is usual for its kind and chunk.
+
+        The median over all stages, by (step, replica)."""
         found = np.empty_like(self.log_s)
         for kind in sorted({unit[:2] for unit in self.units}):
             ours = [unit[:2] == kind for unit in self.units]

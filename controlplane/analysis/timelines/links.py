@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.steps.what_if import Mask, WhatIf
 
 LEAST_S = 1e-6
-"""What is shorter is taken for this long: clocks of two hosts do not agree to the microsecond."""
+"""A transfer that seems shorter counts as this long (s): clocks of two hosts differ by more than that."""
 _ADVICE = "Look at error counters of the ports, cables and switches between the two, and at the NIC of each."
 
 
@@ -53,7 +53,7 @@ def slow_links(what_if: WhatIf) -> Iterator[Part]:
 def _of_replicas(what_if: WhatIf, links: LinkTimes) -> Iterator[Part]:
     """Links of single replicas, against the same link of the others.
 
-    When all slow links of a replica meet in one worker, its network is named rather than each link."""
+    When a replica has several slow links and all of them end at one worker, the findings name that worker."""
     ratio = links.log_s - others_median(links.log_s, axis=2)
     slow = ratio > math.log(policy.LINK_RATIO)  # nowhere with one replica: NaN
     found = np.argwhere(slow.mean(axis=1) >= policy.STAGE_STEPS_RATIO)

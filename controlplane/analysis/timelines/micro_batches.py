@@ -24,7 +24,7 @@ _ADVICE = (
 
 
 def uneven_micro_batches(what_if: WhatIf, computes: Computes, found: Sequence[Part]) -> Iterator[Part]:
-    """Micro-batches that are long forward are long backward, and fixing all of `found` leaves a slowdown."""
+    """Blame micro-batches if long forward means long backward too, and fixing `found` leaves a slowdown."""
     fixed = np.zeros((1, 1, 1), dtype=bool)
     for part in found:
         fixed = fixed | part.mask

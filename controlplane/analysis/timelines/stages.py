@@ -24,8 +24,8 @@ _OTHER = "Move layers from this stage to the others, or its embedding."
 def overfull_stages(what_if: WhatIf, computes: Computes) -> Iterator[Part]:
     """Stages whose computes take longer than those of other stages, whatever the replica.
 
-    The faster half of the replicas speaks for a stage: a slow worker in it does not. With one replica only
-    the last stage is judged, since a slow stage may as well be a slow worker."""
+    The median of the replicas counts (of two, the faster one), so one slow worker does not. With one replica
+    only the last stage is judged, since any other slow stage may as well be a slow worker."""
     stages, _, steps, replicas = computes.log_s.shape
     if stages == 1:
         return

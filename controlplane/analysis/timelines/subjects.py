@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A text for people, and coordinates for programs: None where it holds for all."""
+    """A text for people, and coordinates for programs; None in a coordinate: the finding holds for all."""
 
     text: str
     place: tuple[tuple[str, int | str | None], ...]
@@ -34,7 +34,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What is held against a subject, before anybody has asked what it costs."""
+    """What a detector says against a subject, before it is known what that costs."""
 
     kind: str
     subject: Subject

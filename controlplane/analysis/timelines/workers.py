@@ -38,10 +38,12 @@ class Slow:
 
 
 def slow_workers(what_if: WhatIf, computes: Computes) -> tuple[list[Part], Computes]:
-    """Each worker that is slower than the same stage of other replicas, and the computes without them.
+    """Find the workers that are slower than the same stage of other replicas. Return what each costs, and the
+    computes as if none had been slow.
 
-    The slowest is taken first, and the others are compared with it mended: it neither hides them nor makes
-    them look slow. A job with one replica compares stages, without the last: that one may hold more."""
+    The slowest is taken first, and the others are judged as if it had not been slow: it neither hides them
+    nor makes them look slow. With one replica, stages are compared with each other, and the last one is not
+    judged: it may hold more."""
     alone = what_if.workers_alone()
     parts: list[Part] = []
     seen: set[tuple[int, int]] = set()
@@ -80,7 +82,7 @@ def slowest(computes: Computes) -> Slow | None:
         enough = (own > max(policy.SLOW, policy.NOISE_SPREADS * unsure * scatter[-1])) & (
             plain > max(policy.SLOW, policy.PLAIN_SPREADS * unsure * scatter[0])
         )
-        # Means tell a run of slow steps from a longer one that it is only the greater part of.
+        # A median does not show whether some steps of a run are fast; a mean does, so the exact run wins.
         means = np.min([each[:, run].mean(axis=1) for each in by_step], axis=0)
         sure = np.where(enough, means, 0.0) * math.sqrt(count)
         if sure.max() > best:
@@ -100,8 +102,10 @@ def _runs(steps: int) -> list[slice]:
 
 
 def _scatter(own: Floats, micro_batches: float) -> float:
-    """By how much single computes of a worker scatter: around its median of all steps, or of each step when
-    its speed changes and a step has enough of them. Few values lie near their own median, hence a factor."""
+    """Return by how much single computes of a worker scatter around its median of all steps.
+
+    If a step has enough of them, and that is less: around the median of each step, as the speed may change.
+    Few values lie nearer to their own median than to the true one; the factor `few` makes up for it."""
     count = micro_batches * own.shape[2]
     few = float(count / max(0.5, count - 1.0))
     scatter = few * spread(own - np.median(own, axis=(1, 2), keepdims=True))

@@ -205,7 +205,7 @@ class Etcd:
 
 
 def _unobserved(operation: str, duration_s: float, failed: bool) -> None:
-    """Ignore a keepalive: nobody counts."""
+    """Ignore a keepalive; stands for `observed` until somebody wants to count."""
 
 
 def _failed_txn(

@@ -70,7 +70,8 @@ class Election:
         try:
             result = await self._etcd.txn([absent(key)], [Put(key, self._candidate, lease.id)])
         except EtcdUnknownOutcome:
-            await self._etcd.revoke(lease.id)  # a late success must not keep a key without a leader
+            # If the write takes effect late, nobody leads by its key: the key must not stay.
+            await self._etcd.revoke(lease.id)
             raise
         if result.succeeded:
             return Leadership(self._etcd, key, lease, result.revision)
@@ -152,7 +153,7 @@ class Leadership:
             self.lost.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """End the term when one of its tasks fails: nobody would notice its end any more."""
+        """End the term when one of its tasks fails: without it, nobody would notice a lost leadership."""
         if not task.cancelled() and task.exception() is not None:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
             self._lose(f"{task.get_name()} failed: {task.exception()!r}")
@@ -180,7 +181,7 @@ class Leadership:
         self._lose(f"etcd answered no keepalive for {self._lease.ttl_s * (1 - MARGIN):.1f} s")
 
     async def _look(self) -> None:
-        """Watch the leader key: an operator may delete it, or an etcd that was frozen."""
+        """Watch the leader key: an operator may delete it, or an etcd that was frozen for too long."""
         try:
             async with self._etcd.watch(self._key, self.term) as updates:
                 async for update in updates:

@@ -81,7 +81,9 @@ class Reply(Generic[Answer]):
 
 
 class Failed(Exception):
-    """One attempt failed; `trouble` says what follows. It never leaves this package's retry loops."""
+    """One attempt failed; `trouble` says why, and whether to try again.
+
+    It never leaves this package's retry loops."""
 
     def __init__(self, trouble: ErrorClass) -> None:
         super().__init__(trouble.text)

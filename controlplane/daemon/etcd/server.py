@@ -168,7 +168,7 @@ class PrivateEtcd:
                     await etcd.get("ready?")
                     return
                 except EtcdAuth:
-                    return  # it has users, so it answers: that is all that counts here
+                    return  # it refuses us because it has users: so it answers, which is all that counts here
                 except EtcdError:  # the caller finds out whether it has ended or time is up
                     await asyncio.sleep(0.05)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 ALWAYS_WHOLE = (StoreJob, older.Store, JobSubmitted)
 KEPT = 4
-"""Values remembered for each job: a generation has no meeting point at first, and members that are launched
-late carry an older one."""
+"""Values remembered for each job. One is not enough: a generation is written first without and then with the
+address where its ranks meet, and members that are launched late carry an older generation."""
 
 
 class Shortener:

@@ -31,9 +31,10 @@ ANSWER_BYTES_MAX = 8 << 20
 THREADS = 4
 PATCH = "application/merge-patch+json"
 NONSENSE = (KeyError, TypeError, AttributeError, ValueError)
-"""What is raised by taking an answer apart that is not what it should be."""
+"""The errors that reading an answer raises when it does not have the expected form."""
 _PASSING = frozenset({401, 408, 425, 429, 500, 502, 503, 504})
-"""Statuses that a later try may not get. 401 is one: the token on disk is replaced before it expires."""
+"""Statuses of refusals that may pass, so that a request is tried again. 401 is one: the token on disk is
+replaced before it expires."""
 log = logging.getLogger(__name__)
 
 

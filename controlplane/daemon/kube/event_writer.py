@@ -134,7 +134,7 @@ class Series:
     name: str
     namespace: str
     count: int
-    said_at: float  # when it occurred last; this and the next in s on the clock of Telling
+    said_at: float  # when it occurred last; this and the next in s on the clock of EventWriter
     sent_at: float  # when the API was updated last
     sent: int = 1
 

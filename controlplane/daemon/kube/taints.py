@@ -146,7 +146,7 @@ class HostReader:
         self.lines: asyncio.Queue[Any] = asyncio.Queue()
         self._api, self._path, self._loop = api, path, asyncio.get_running_loop()
         self._connection: http.client.HTTPSConnection | None = None
-        self._door: socket.socket | None = None  # once it is open: ssl leaks one that fails in the handshake
+        self._door: socket.socket | None = None  # set after the handshake: ssl leaks one that fails in it
         self._over = False
         threading.Thread(target=self._run, name="kube-watch", daemon=True).start()
 

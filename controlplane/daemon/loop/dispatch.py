@@ -74,7 +74,7 @@ class CoordinatorDispatcher:
             **dict.fromkeys(TOLD, self._told),
             effects.Judged: self._judged,
             effects.IncidentChanged: self._incident,
-            # The reign replaces the next four where it can carry them out.
+            # leader_term.py replaces the next four entries where it can carry these effects out.
             effects.Probe: self._told,
             effects.ReplaceNode: self._told,
             effects.StacksKept: self._told,

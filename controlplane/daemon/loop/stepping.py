@@ -2,7 +2,7 @@
 
 No other task steps the core, so it needs no locks. The loop asks before each batch of events whether this
 process still leads: it may have been stopped (SIGSTOP, a suspended machine) and wake up when its term is
-over. Whatever the core raises ends the term; those who wait for an answer get ReignOver."""
+over. Whatever the core raises ends the term; those who wait for an answer get TermOver."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Core(Protocol):
 
 
 class Loop:
-    """The only owner of a Cluster. `run` ends when it is cancelled, with ReignOver, or with what the core
+    """The only owner of a Cluster. `run` ends when it is cancelled, with TermOver, or with what the core
     raises.
 
     `held` returns whether this process may still lead. `heard` is called with every event that the core has
@@ -91,7 +91,7 @@ class Loop:
         self._wake.set()
 
     async def ask(self, event: Event) -> list[Effect]:
-        """Post an event, and return the effects that the core decides on. Raises ReignOver."""
+        """Post an event, and return the effects that the core decides on. Raises TermOver."""
         if self._over:
             raise TermOver
         answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()

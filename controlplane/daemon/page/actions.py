@@ -50,7 +50,7 @@ class _Context:
 
 
 async def act(front: ServerContext, caller: Caller, name: str, document: Any) -> dict[str, Any]:
-    """Carry out an act as this caller, and return the reply. Raises Refused."""
+    """Carry out an act as this caller, and return the reply. Raises HttpRefused."""
     kind = ACTS.get(name)
     if kind is None:
         raise HttpRefused(

@@ -83,7 +83,7 @@ class PageStreams:
         self._open: Counter[str] = Counter()
 
     def check(self, who: str) -> None:
-        """Raise Refused when this caller has as many streams as one may have."""
+        """Raise HttpRefused when this caller has as many streams as one may have."""
         if who and self._open[who] >= STREAMS_OF_ONE_MAX:
             reason = f"{who} has {STREAMS_OF_ONE_MAX} open live streams: close a page that shows this cluster"
             raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason)

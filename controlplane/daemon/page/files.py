@@ -48,7 +48,7 @@ def all_files() -> dict[str, Packed]:
 
 
 def file(request: HttpRequest, name: str) -> HttpAnswer:
-    """Return the answer with a file. Raises Refused when there is no file of this name."""
+    """Return the answer with a file. Raises HttpRefused when there is no file of this name."""
     found = all_files().get(name)
     if found is None:
         raise HttpRefused(HTTPStatus.NOT_FOUND, f"the page has no file {name!r:.80}")

@@ -111,7 +111,7 @@ class Exchange:
             self._wire.start_next_cycle()
 
     async def _read(self, timeout_s: float) -> HttpRequest | None:
-        """Return the next request, whole; None at the end of the connection. Raises Refused,
+        """Return the next request, whole; None at the end of the connection. Raises HttpRefused,
         RemoteProtocolError."""
         async with asyncio.timeout(timeout_s):
             head = await self._event()
@@ -189,7 +189,7 @@ class Exchange:
 
 
 def _request(head: h11.Request, body: bytes, peer: str) -> HttpRequest:
-    """Return a request as plain data. Raises Refused."""
+    """Return a request as plain data. Raises HttpRefused."""
     names = [name.decode("ascii") for name, _ in head.headers]
     values = [value.decode("latin-1") for _, value in head.headers]
     target = head.target.decode("latin-1")

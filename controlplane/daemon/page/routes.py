@@ -113,7 +113,7 @@ class PageRouter:
         return _with(_json({"error": refused.reason}, refused.status), (*HEADERS, *ends))
 
     def _check_host(self, request: HttpRequest) -> None:
-        """Refuse a request by any but loopback's names on a page that listens on loopback.
+        """On a page that listens on loopback only, refuse requests that address it by any other name.
 
         Otherwise another site could point a name of its own at this address, and its scripts would read the
         page (DNS rebinding)."""
@@ -156,7 +156,7 @@ class PageRouter:
         return str(session.caller) if session is not None else ""
 
     def _may_look(self, request: HttpRequest) -> tuple[str, ...]:
-        """Return the jobs that this viewer may see; (): all. Raises Refused."""
+        """Return the jobs that this viewer may see; (): all. Raises HttpRefused."""
         session = self._find(request)
         if session is not None:
             return session.caller.jobs
@@ -284,7 +284,7 @@ class PageRouter:
 
 
 def _document(request: HttpRequest) -> dict[str, Any]:
-    """Return the object in a request's body. Raises Refused."""
+    """Return the object in a request's body. Raises HttpRefused."""
     try:
         document = json.loads(request.body)
     except (ValueError, RecursionError) as error:

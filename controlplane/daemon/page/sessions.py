@@ -35,8 +35,8 @@ SESSIONS_OF_ONE_MAX = 16
 LOGINS_PER_S = 5.0
 """Logins of one caller per second."""
 WRONG_PER_S = 5.0
-"""Wrong tokens from one address per second that are answered at once: guessing is no way in. Wrong tokens
-never keep out a right one, wherever they come from."""
+"""Wrong tokens per second from one address that are answered at once. Further ones are answered late, so that
+guessing takes too long. A right token is accepted even from an address that sent wrong ones."""
 MAY_LOG_IN = (CallerRole.OPERATOR, CallerRole.VIEWER)
 
 
@@ -62,7 +62,7 @@ class Sessions:
     def log_in(self, token: str, address: str) -> tuple[str, PageSession]:
         """Return the cookie's word and the session of the caller with this token.
 
-        Raises Refused; one with the status 429 has to be answered late."""
+        Raises HttpRefused; one with the status 429 has to be answered late."""
         tokens = self._asks.tokens
         if tokens is None:
             reason = "nobody can log in here: start the coordinator with --tokens"
@@ -125,7 +125,7 @@ class Sessions:
 
 
 def check_own(request: HttpRequest) -> None:
-    """Raise Refused on a request that another site made a browser send."""
+    """Raise HttpRefused on a request that another site made a browser send."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin", "")
     host = request.headers.get("host", "")
@@ -136,7 +136,7 @@ def check_own(request: HttpRequest) -> None:
 
 
 def check_csrf(request: HttpRequest, session: PageSession) -> None:
-    """Raise Refused on an act that does not bring its session's second word."""
+    """Raise HttpRefused on an act that does not bring its session's second word."""
     shown = request.headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(shown.encode("latin-1", "replace"), session.csrf.encode()):
         raise HttpRefused(

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 ALERTMANAGER_PATH = "/api/v2/alerts"
 REPEAT_S = 60.0
-"""Seconds after which an alert that stands is repeated. Alertmanager takes an alert that is not repeated for
-over, after its resolve_timeout of 5 min."""
+"""Seconds after which an alert that stands is repeated. Alertmanager regards an alert as resolved when it is
+not repeated within resolve_timeout (5 min)."""
 POST_TIMEOUT_S = 4.0
 BACKOFF_S = (0.5, 60.0)
 """The first and the longest pause between two tries."""
 CONFIRM_S = 150.0
 """Seconds in which a new leader term has to find an alert again; otherwise it counts as over."""
 STANDING_MAX = 1000
-"""Alerts that are held at once. More say nothing more: the oldest are dropped."""
+"""Alerts that are held at once. Of more, the oldest are dropped: so many tell people nothing new."""
 log = logging.getLogger(__name__)
 
 
@@ -153,7 +153,7 @@ class Alerts:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Wait for news. Alertmanager itself gets again what still stands, every REPEAT_S."""
+        """Wait for news. If none comes for REPEAT_S, post all standing alerts to an Alertmanager again."""
         self._wake.clear()
         if any(not each.told for each in self._standing.values()):
             return

@@ -31,7 +31,7 @@ counts as nothing."""
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds spent since they were taken last."""
+    """Seconds of a job: productive ones, and those that were lost."""
 
     productive_s: float = 0.0
     lost_s: dict[str, float] = field(default_factory=dict)  # by cause

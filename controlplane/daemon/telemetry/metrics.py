@@ -279,7 +279,7 @@ class Metrics:
         self.show_health("")
 
     def show_members(self, counts: dict[tuple[str, str], int]) -> None:
-        """Set the members' gauge to these counts, by level and state, and to 0 where there are none now."""
+        """Set the members' gauge to these counts by (node or process, state), and to 0 elsewhere."""
         for row in self._member_rows - counts.keys():
             self.members.labels(*row).set(0)
         for row, count in counts.items():

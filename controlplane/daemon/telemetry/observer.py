@@ -31,8 +31,8 @@ _TIMERS_KEPT = 256
 LOOK_SHARE = 200.0
 """After a look that took a second, the next comes this many seconds later."""
 _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
-"""What ends a stage of a checkpoint: the stage, and what began it. The stage `publish` begins
-with the commit."""
+"""The moment that ends a stage of a checkpoint -> the stage, and the moment that began it. The stage
+`publish` begins when the checkpoint is committed."""
 
 
 class _Seen:
