@@ -1,4 +1,4 @@
-"""A training that swallows what its collectives raise. `HOW`: sync, async or hooks (DDP's).
+"""Train, and swallow the exceptions that collectives raise. `HOW`: sync, async or hooks (DDP's).
 
 `KILL` is JSON: {"rank", "step"}; that rank dies in that step, between what it gives to the others."""
 

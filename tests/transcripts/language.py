@@ -90,7 +90,7 @@ class Host:
 
 
 class Play:
-    """One transcript, running."""
+    """One transcript, while it is played."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -366,7 +366,7 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
 
 
 def play(text: str) -> str:
-    """The transcript with the effects that the core has now."""
+    """The transcript, with the effects that today's core has."""
     stage, out = Play(), []
     for block in text.strip().split("\n\n"):
         given = block.split("\n----")[0].splitlines()

@@ -42,7 +42,7 @@ assert all(map(os.path.isfile, _RESTORING)), f"where a state is put in place: {_
 
 
 class Struck:
-    """The kills that this process may have to take, and where it is."""
+    """The kills that this process may have to carry out on itself, and where in training it is."""
 
     def __init__(self, folder: Path, blows: tuple[Blow, ...]) -> None:
         self._folder, self._blows = folder, blows
