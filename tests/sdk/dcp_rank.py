@@ -163,7 +163,7 @@ def fail(how: str, mode: str = "sync") -> str:
 
 
 def recover() -> Any:
-    """Load the newest checkpoint that can be read. Returns its id, and what happened on this rank."""
+    """Load the newest checkpoint that can be read. Returns its id, and one of the loaded values."""
     state = {"weight": torch.zeros(400_000)}
     found = load(state, URL, job=JOB, fallback=True)
     return [found, float(state["weight"][0])]

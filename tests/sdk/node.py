@@ -315,8 +315,8 @@ class Node:
         return self.members[self.seats[rank]]
 
     def bury(self, member: Member) -> None:
-        """Give a silent rank up: interrupt the others first and kill it afterwards, as when its network is
-        cut."""
+        """Give a silent rank up: count it as gone and interrupt the others. It may live on, as behind a cut
+        network, until `discard`."""
         member.gone = True
         self.interrupt(f"{member.name} is silent")
 

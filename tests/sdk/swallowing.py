@@ -53,7 +53,8 @@ escaped: list[int] = []
 
 @contextmanager
 def swallowing(step: int) -> Iterator[None]:
-    """Swallow what a collective raises. What the session ends a wait with is not swallowed, but counted."""
+    """Swallow what a collective raises. The exception with which the session ends a wait is counted and
+    raised again."""
     try:
         yield
     except RuntimeError:
@@ -64,7 +65,7 @@ def swallowing(step: int) -> Iterator[None]:
 
 
 def average(step: int) -> None:
-    """The mean of the gradients, by hand; what breaks is swallowed."""
+    """Average the gradients by hand, and swallow what the collectives raise."""
     works = []
     for index, parameter in enumerate(model.parameters()):
         if index == 1:

@@ -29,7 +29,7 @@ live SECONDS [NODE ...]                             the same, while every node b
 probed NODE=yes|REASON ...                          answers to the newest probes
 sees NODE PEER=FAILED ...                           what a node found when it dialled its peers, of 3 tries
 dcs away REASON | dcs back                          etcd answers the leader's keepalives, or not
-release NODE                                        a person gives a node its good name back
+release NODE                                        a person releases a node from quarantine
 stop REASON                                         a user ends the job
 drain NODE [deadline=s] [force=1] | cordon NODE | uncordon NODE   a person marks a node
 leaving NODE [deadline=s]                           its agent received SIGTERM

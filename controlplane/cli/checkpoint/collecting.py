@@ -2,7 +2,7 @@
 
 What to keep is decided by the same function as in a coordinator (`retention.removable`), and deleted by the
 same one as in an agent (`collect`). Use it on jobs that have ended: of a running job, only their age
-(--grace-s) protects files that no manifest names yet."""
+(--grace-s) protects files that its next checkpoint will name."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ _JUDGED: dict[Any, Callable[[Any], None]] = {
 
 
 def peer(rng: Random) -> bool:
-    """The messages of the peer service, as an agent reads them."""
+    """The messages PutMessage and GetMessage of another agent, as this agent reads them."""
     kind = rng.choice((peer_pb2.PutMessage, peer_pb2.GetMessage))
     data = damage(fill(kind(), rng).SerializeToString(), rng)
     message: Any
