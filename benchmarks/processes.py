@@ -1,4 +1,4 @@
-"""Start the processes of one measurement together, and end all of them with it, whatever happens."""
+"""Start the processes of one measurement, and end all of them when it is over, whatever happens."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def _rows(field: Field, event: str) -> list[log.Row]:
 
 
 def _all_on(field: Field, before: dict[int, log.Row]) -> bool:
-    """Whether every rank took a step in a later entry of its function than before, in a whole world."""
+    """Whether every rank has entered its elastic function again since `before`, and taken a step in a full
+    world."""
     old = {row["pid"]: row["entry"] for row in before.values()}
     last = log.newest(field.rows())
     return len(last) == RANKS and all(

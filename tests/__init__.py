@@ -1,1 +1,1 @@
-"""The proof: real parts, real failures."""
+"""The tests: they run the real parts and cause real failures."""

@@ -1,4 +1,5 @@
-"""Processes that end when the test run does, however: a `timeout` that kills pytest runs no finalizer."""
+"""Start processes that end when the test run ends, in whatever way: when `timeout` kills pytest, no finalizer
+runs."""
 
 from __future__ import annotations
 
@@ -8,5 +9,5 @@ from controlplane import parent_death
 
 
 def leashed(argv: list[str]) -> list[str]:
-    """The same program, asked to end when the thread that started it is no more."""
+    """The same command; the kernel sends it SIGTERM when the thread that started it is gone."""
     return parent_death.with_parent_death_signal(argv, signal.SIGTERM)

@@ -1,6 +1,6 @@
 """Print import circles and the number of files per folder: `python -m tests.rooms`.
 
-An import counts wherever it is: at the top, in a function, or under TYPE_CHECKING, because whoever reads a
+An import counts wherever it is: at the top, in a function, or under TYPE_CHECKING, because a reader of a
 module must know the types that it names. Exit code 1 for a circle or a crowded folder."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small script that trains under a session, for tests that need one which can be broken and goes on."""
+"""Make a small training script, for tests that break it and check that it continues."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def _standing(
         since_s = max(0.0, time.monotonic() - page.marked_ns / 1e9)
         if activity in ("first", "step") and 0 <= page.phase < len(PHASES):
             activity = PHASES[page.phase]
-    stalled = 0 < status.stalled_s <= since_s  # otherwise it has moved on since it was found late
+    stalled = 0 < status.stalled_s <= since_s  # otherwise the rank has made a mark since it was found stalled
     return Standing(
         member.name, status.rank, step, activity, since_s, stalled, groups, dump.frames, dump.text, silent_s
     )

@@ -74,7 +74,7 @@ class ArenaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Stood:
-    """The answer to Testify: the stack report of a silent member, with what could be had of it."""
+    """The answer to TakeStacks: the stack report of a silent member, as far as its stacks could be taken."""
 
     member: str
     age_s: float

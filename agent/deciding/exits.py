@@ -148,7 +148,8 @@ class Exits:
 def failure_at_exit(
     member: LocalMember, step: int, code: int | None, number: int | None, why: str
 ) -> Failure | None:
-    """The failure that the end of a process shows, with what was known before; None when it ended well.
+    """The failure that the end of a process means, given what was known of it before; None when it ended
+    well.
 
     `code`: the exit code; `number`: the signal that killed it; both None when nobody saw its end."""
     before = member.status.failure

@@ -41,7 +41,7 @@ class OrderHandlers:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._incident = ""  # that the order in hand is part of
+        self._incident = ""  # the incident that the order in hand is part of
 
     def carry_out(self, event: Ordered) -> None:
         """Carry out one order. Raises KeyError for a kind that is not in TABLE."""

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 FLOORS: dict[str, float] = {
-    "first": 1.0,  # from when the usual time of a first step is known; before that see Limits.first_s
+    "first": 1.0,  # from when the usual time of a first step is known; before that see HangLimits.first_s
     "step": 1.0,
     "data": 10.0,
     "checkpoint": 30.0,
@@ -22,10 +22,10 @@ FLOORS: dict[str, float] = {
     "after": 60.0,  # the loop over steps is over, the elastic function is not
     "fault": 60.0,  # reported a numeric anomaly, waits for the leader's decision
 }
-"""The activities that are judged, and their floors as multiples of `Limits.floor_s`."""
+"""The activities that are judged, and their floors as multiples of `HangLimits.floor_s`."""
 
 QUANTILE = 0.95
-"""Of the gaps in the history: the usual time of an activity."""
+"""This quantile of the gaps in the history is the usual time of an activity."""
 HISTORY_LOOKS = 512
 """How many looks back the history of an activity reaches."""
 

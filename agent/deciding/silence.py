@@ -104,5 +104,5 @@ def unheard_s(member: LocalMember, now: float, beat_interval_s: float) -> float:
 
 
 def _is_free(member: LocalMember) -> bool:
-    """Whether it has finished and may go on: what its script does then is not watched."""
+    """Whether the member has finished and its script may go on. From then on its silence is not watched."""
     return member.behind or (member.complete is not None and member.status.phase is MemberPhase.FINISHED)

@@ -179,7 +179,7 @@ def channel(address: str, access: ClientCredentials | None = None) -> Any:
 
 
 async def reason(call: Any, error: BaseException) -> str:
-    """Why a stream ended, as the side that ended it put it."""
+    """Why a stream ended, in the words of the side that ended it."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     if call is not None and call.done() and not call.cancelled():

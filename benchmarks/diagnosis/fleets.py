@@ -1,4 +1,6 @@
-"""Iteration times of made-up fleets with a known truth, one per seed. It knows nothing of the detectors."""
+"""Make up the iteration times of a group of workers, some of them slow on purpose: one group per seed.
+
+This module knows nothing of the detectors."""
 
 from __future__ import annotations
 
@@ -11,26 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Sample = tuple[int, float, float]
-"""Worker, time, seconds."""
+"""(worker, time of the iteration, duration in s)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A worker that takes `times` as long from `onset` until `recovery` (None: always, or for good)."""
+    """A worker that takes `times` as long as usual, from `onset` (None: from the start) until `recovery`
+    (None: for good)."""
 
     times: float
     onset: float | None = None
     recovery: float | None = None
 
     def at(self, time: float) -> float:
-        """The factor at this time."""
+        """The factor of its durations at this time."""
         begun = self.onset is None or time >= self.onset
         return self.times if begun and (self.recovery is None or time < self.recovery) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Samples and who is slow in them, nobody else."""
+    """The samples of all workers, and which workers are slow in them: `slow` names all of these."""
 
     plant: str
     seed: int
@@ -46,7 +49,7 @@ class _Plan:
     interval: float
     noise: float
     spikes: float
-    steady: float  # sigma of the workers' lasting differences
+    steady: float  # sigma of the lasting differences between the workers' speeds
     slow: dict[int, Slow]
     everybody: Callable[[float], float] = lambda time: 1.0
     drift: float = 0.0  # a slow wave through the whole fleet
@@ -118,7 +121,8 @@ PLANTS: dict[str, Callable[[Random], _Plan]] = {
 
 
 def fleet(plant: str, seed: int) -> Fleet:
-    """The fleet of this seed: the same one every time. Workers begin and end at different times."""
+    """The fleet of this seed. The same seed always gives the same fleet. Workers begin and end at different
+    times."""
     random = Random(f"{plant} {seed}")
     plan = PLANTS[plant](random)
     samples: list[Sample] = []

@@ -1,8 +1,9 @@
-"""Make up the recording of a pipeline-parallel job, event by event. It knows nothing of the detectors.
+"""Make up the recording of a pipeline-parallel job, event by event. This module knows nothing of the
+detectors.
 
 Each worker (replica, stage) runs its schedule: one forward, one backward, or the interleaved form of it. A
-receive is posted when the operation before it is over and blocks; a send does not. What is recorded of a
-transfer includes its waiting, as profilers record it."""
+receive is posted when the operation before it is over, and blocks its worker; a send does not block. The
+recorded time of a transfer includes the time spent waiting, as in a profiler's recording."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ class Job:
     overlap: bool = False  # gradients are scattered per chunk, while computes go on
     noise: float = 0.02  # sigma of the lognormal factor of every operation
     worker_noise: float = 0.01  # the same, once per worker
-    spikes: float = 0.002  # the part of the operations that take three times as long
+    spikes: float = 0.002  # the share of the operations that take three times as long
 
 
 @dataclass(slots=True)
 class Faults:
-    """Factors of durations; what is not named is 1. Each is a function of where and when."""
+    """Functions from place and time to a factor of the duration there. By default every factor is 1."""
 
     compute: Callable[[int, int, int], float] = lambda replica, stage, step: 1.0
     length: Callable[[int, int, int], float] = lambda replica, step, micro_batch: 1.0
@@ -48,7 +49,7 @@ class Faults:
 
 
 Unit = tuple[str, int, int]
-"""forward or backward, chunk, micro-batch."""
+"""("forward" or "backward", chunk, micro-batch)"""
 
 
 def schedule(job: Job, stage: int) -> list[Unit]:
@@ -73,7 +74,7 @@ def schedule(job: Job, stage: int) -> list[Unit]:
 
 @dataclass(slots=True)
 class _Step:
-    """One step of all workers, in the making."""
+    """One step of all workers, while it is being computed."""
 
     job: Job
     faults: Faults
@@ -86,10 +87,10 @@ class _Step:
     chunk_over: dict[tuple[int, int, int], float] = field(
         default_factory=dict
     )  # the last backward of a chunk
-    sent: dict[tuple[int, str, int, int], tuple[float, int]] = field(default_factory=dict)  # when, row
+    sent: dict[tuple[int, str, int, int], tuple[float, int]] = field(default_factory=dict)  # time, row
 
     def noisy(self, base_s: float) -> float:
-        """A duration: now and then one takes three times as long."""
+        """This duration with noise. Now and then it is three times as long."""
         spike = 3.0 if self.random.random() < self.job.spikes else 1.0
         return base_s * spike * math.exp(self.random.gauss(0.0, self.job.noise))
 
@@ -123,7 +124,8 @@ class _Step:
         return len(self.rows) - 1
 
     def computes(self) -> None:
-        """All computes with their transfers: whoever can go on, goes on."""
+        """Record all computes and their transfers: each worker goes on as soon as its next compute has its
+        input."""
         left = {worker: schedule(self.job, worker[1]) for worker in self.now}
         while any(left.values()):
             before = sum(map(len, left.values()))
@@ -133,7 +135,8 @@ class _Step:
             assert sum(map(len, left.values())) < before, "the schedule blocks itself"
 
     def _neighbours(self, stage: int, unit: Unit) -> tuple[int, int, int]:
-        """The unit's place in the whole model, and those before and behind it in the flow of its kind."""
+        """The chunk's place in the whole model, the place its input comes from, and the place its output goes
+        to."""
         place = unit[1] * self.job.stages + stage
         ahead = 1 if unit[0] == "forward" else -1
         return place, place - ahead, place + ahead
@@ -171,7 +174,7 @@ class _Step:
             self.sent[replica, kind, place, micro_batch] = end_s, row
 
     def together(self, kind: str, workers: list[tuple[int, int]], took_s: float) -> None:
-        """A collective: begins when the last is there."""
+        """Record a collective, which begins when the last of its workers has arrived."""
         begun_s = max(self.now[worker] for worker in workers)
         over_s = begun_s + self.noisy(took_s)
         for worker in workers:
@@ -179,14 +182,15 @@ class _Step:
             self.now[worker] = over_s
 
     def alone(self, kind: str, took_s: float) -> None:
-        """The same for every worker by itself."""
+        """Record an operation that every worker does by itself."""
         for worker, at_s in self.now.items():
             slow = self.faults.compute(*worker, self.step) * self.speeds[worker]
             self.now[worker] = at_s + self.noisy(took_s) * slow
             self.record(worker, kind, at_s, self.now[worker])
 
     def replicas(self, kind: str, took_s: float) -> None:
-        """A collective of each stage; the first one holds the embedding, too."""
+        """Record a collective in each stage. It takes twice as long in the first one, which also holds the
+        embedding."""
         for stage in range(self.job.stages):
             workers = [worker for worker in self.now if worker[1] == stage]
             self.together(

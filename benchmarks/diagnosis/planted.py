@@ -1,4 +1,4 @@
-"""Recordings with a known truth, one per seed: what was planted, and where."""
+"""Make recordings with planted faults, one per seed; each case states which faults, and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Culprit = tuple[str, int | None, int | None]
-"""(kind, dp_rank, stage): None where it holds for all, or for nobody."""
+"""(kind, dp_rank, stage): None where the fault is not limited to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _two_slow_workers(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     def compute(replica: int, stage: int, _: int) -> float:
         return times if (replica, stage) in places else 1.0
 
-    # one on every replica of a stage would be a slow stage: two of four or more are not
+    # a slow worker on every replica would be a slow stage; here at most half of them are slow
     culprits: set[Culprit] = {("slow_worker", *place) for place in places}
     return job, Faults(compute=compute), culprits
 
@@ -158,7 +158,7 @@ def _slow_collective(random: Random) -> tuple[Job, Faults, set[Culprit]]:
     computes_s = 2.9 * job.forward_s * job.micro_batches * job.chunks
     times = (
         8.0 + random.uniform(0.15, 0.5) * computes_s / job.collective_s
-    )  # part of it hides behind computes
+    )  # part of the collective overlaps with computes, and delays nothing
     slow = random.choice((("params-all-gather", "grads-reduce-scatter"), ("grads-reduce-scatter",)))
 
     def collective(at_stage: int, kind: str) -> float:
@@ -185,7 +185,7 @@ PLANTS: dict[str, Callable[[Random], tuple[Job, Faults, set[Culprit]]]] = {
 
 
 def planted(plant: str, seed: int) -> Case:
-    """The case of this seed: the same one every time."""
+    """The case of this seed. The same seed always gives the same case."""
     random = Random(f"{plant} {seed}")
     job, faults, culprits = PLANTS[plant](random)
     return Case(plant, seed, job, record(job, faults, random), frozenset(culprits))

@@ -1,4 +1,5 @@
-"""Count what `holdfast doctor` names in planted recordings: precision and recall, plant by plant."""
+"""Count whom the detectors of `holdfast doctor` name in recordings with planted faults: precision and recall
+for each kind of fault."""
 
 from __future__ import annotations
 
@@ -45,12 +46,12 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """Of those named, how many were to blame; 1 when nobody was named."""
+        """The share of those named that were to blame; 1 when nobody was named."""
         return self.right / (self.right + self.wrong) if self.right + self.wrong else 1.0
 
     @property
     def recall(self) -> float:
-        """Of those to blame, how many were named; 1 when nobody was to blame."""
+        """The share of those to blame that were named; 1 when nobody was to blame."""
         return self.right / (self.right + self.missed) if self.right + self.missed else 1.0
 
 
@@ -72,13 +73,13 @@ def iterations(samples: Iterable[Sample]) -> list[Iterations]:
 
 
 def accused(findings: Iterable[Finding]) -> set[Culprit]:
-    """Who is named, in the form of the truth."""
+    """Who is named by the findings, in the form of `Case.culprits`."""
     places = [(each.kind, dict(each.place)) for each in findings if each.kind != NOBODY]
     return {(kind, place["dp_rank"], place["stage"]) for kind, place in places}  # type: ignore[misc]
 
 
 def jobs(plant: str, seeds: Iterable[int]) -> Score:
-    """Timelines of one plant."""
+    """The score over the timelines of one kind of planted fault."""
     score = Score()
     for seed in seeds:
         case = planted(plant, seed)
@@ -87,7 +88,7 @@ def jobs(plant: str, seeds: Iterable[int]) -> Score:
 
 
 def fleets(plant: str, seeds: Iterable[int]) -> Score:
-    """Iteration times of one plant."""
+    """The score over the iteration times of one kind of planted fault."""
     score = Score()
     for seed in seeds:
         case = fleet(plant, seed)
@@ -99,7 +100,9 @@ def fleets(plant: str, seeds: Iterable[int]) -> Score:
 
 
 def late(case: Fleet, found: of_iterations.IterationsDiagnosis) -> list[float]:
-    """How far each onset and recovery that was seen is off, in intervals; infinite where one was not seen."""
+    """By how many intervals the onsets and recoveries of the slow workers that were named are off.
+
+    Infinite where one was planted and not seen, or seen and not planted."""
     off = []
     for worker in found.workers:
         truth = case.slow.get(int(worker.worker))
@@ -114,7 +117,7 @@ def late(case: Fleet, found: of_iterations.IterationsDiagnosis) -> list[float]:
 
 
 def table(seeds: Sequence[int]) -> str:
-    """Every plant, as a table in Markdown."""
+    """The scores of every kind of planted fault, as a table in Markdown."""
     lines = [
         "| data | planted | recordings | right | wrong | missed | precision | recall | onset off by |",
         "|---|---|---|---|---|---|---|---|---|",

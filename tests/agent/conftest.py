@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def leader() -> AsyncIterator[Leader]:
-    """A coordinator's side of the wire, that says what the test wants."""
+    """A coordinator's side of the wire, which sends what the test tells it to."""
     async with Leader() as leader:
         yield leader
 
 
 @pytest.fixture
 async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
-    """An agent under that leader, patient with ranks that do not beat; it leaves no memory behind."""
+    """An agent under that leader, with a long timeout for silent ranks. Checks that it leaves no shared
+    memory behind."""
     with folder() as base:
         process = AgentProcess(base, f"127.0.0.1:{leader.port}", process_timeout_s=30.0)
         yield process
@@ -33,14 +34,14 @@ async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """A folder for several nodes, gone afterwards whatever is left in it."""
+    """A folder for several nodes, removed after the test with all that is in it."""
     with folder() as path:
         yield path
 
 
 @pytest.fixture
 def paths(base: Path) -> Paths:
-    """The folders of a node n0, of which its memory is there."""
+    """The folders of a node n0. Only its folder of shared memory exists."""
     settings = AgentSettings(cluster="c", node="n0", run_dir=str(base / "run"), shm_dir=str(base))
     paths = Paths.of(settings, "n0")
     paths.memory.mkdir()

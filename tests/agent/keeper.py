@@ -2,9 +2,10 @@
 
     python keeper.py <shard> <MiB> <step>... [waits]
 
-`waits`: then it comes to the barrier.
+`waits`: after its snapshots it waits at the barrier.
 
-Numbers come from a generator seeded with the shard's word and the step: a test can make them again."""
+The numbers come from a generator that is seeded with the shard id and the step, so a test can make them
+again."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SMALL = 1000
 
 
 def content(shard: str, mib: int, step: int) -> dict[str, bytes]:
-    """The tensors that a keeper holds after so many steps. The last MiB alone depends on the step."""
+    """The tensors that a keeper holds after this many steps. Only the last MiB depends on the step."""
     same = np.random.default_rng(zlib.crc32(shard.encode())).bytes((mib << 20) - (1 << 20))
     new = np.random.default_rng(zlib.crc32(f"{shard} {step}".encode())).bytes(1 << 20)
     return {"big": same + new, "small": new[:SMALL]}
@@ -38,7 +39,7 @@ def room(mib: int) -> int:
 
 
 def fill(arena: Arena, shard: str, mib: int, step: int, generation: int = 1) -> int:
-    """Write one snapshot; the slot's number."""
+    """Write one snapshot, and return the number of its slot."""
     tensors = content(shard, mib, step)
     placed, data_bytes = layout.place(
         (name, "uint8", (len(data),), len(data)) for name, data in tensors.items()

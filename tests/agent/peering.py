@@ -1,7 +1,7 @@
 """Real peers for tests: each side has its own shared memory and serves on a real socket.
 
 `python -m tests.agent.peering FOLDER NAME JSON` is one side as a process: it takes orders as lines of JSON,
-and says what it keeps after each."""
+and prints after each order which copies it keeps."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Values = dict[str, bytes]
 
 
 def values(seed: int, frozen: int = 0, nbytes: int = LARGE) -> Values:
-    """A state of three tensors: `w` changes with the seed, `frozen` does not."""
+    """The values of a state of three tensors: `w` changes with the seed, `frozen` does not."""
     return {"w": noise(seed, nbytes), "frozen": noise(~frozen, nbytes), "b": noise(seed + 1, 256)}
 
 
 def noise(seed: int, nbytes: int) -> bytes:
-    """Bytes that no two megabytes share."""
+    """Random bytes, in which no two megabytes are equal."""
     source = random.Random(seed)
     parts = [source.randbytes(64) * (1 << 14) for _ in range(-(-nbytes // (1 << 20)))]
     return b"".join(parts)[:nbytes]
@@ -107,7 +107,7 @@ class Side:
         await self.peers.stop()
 
     async def restart(self) -> None:
-        """Another agent in the same folders."""
+        """Replace the agent by another one in the same folders."""
         await self.peers.stop()
         self.peers = self._peers()
         await self.peers.start()
@@ -115,7 +115,7 @@ class Side:
     def snapshot(
         self, member: str, state: Values, step: int, *, rank: int = 0, generation: int = 1, shard: str = "all"
     ) -> None:
-        """A member of this node takes a snapshot, and all ranks have it."""
+        """Have a member of this node take a snapshot, and release it as if all ranks had theirs."""
         self.members[member] = MemberStatus(
             member, JOB, MemberPhase.RUNNING, rank=rank, generation=generation, shard=shard
         )
@@ -138,7 +138,7 @@ class Side:
         return copy
 
     def copy(self, member: str, step: int) -> tuple[int, bytes, bytes]:
-        """What this side keeps of a member's snapshot."""
+        """The copy of a member's snapshot that this side keeps."""
         return read(self.paths.copies / f"{member}.arena", step)
 
     def steps(self, member: str) -> list[int]:
@@ -146,13 +146,13 @@ class Side:
         return sorted(copy.step for copy in self.peers.copies() if copy.member == member)
 
     async def fetch(self, member: str, source: str, step: int, address: str, generation: int = 1) -> str:
-        """Order a fetch; why it failed, "" when it did not."""
+        """Order a fetch. Returns why it failed, "" when it did not."""
         return (await self.fetched(member, source, step, address, generation)).reason
 
     async def fetched(
         self, member: str, source: str, step: int, address: str, generation: int = 1, digest: str = ""
     ) -> events.Fetched:
-        """Order a fetch, of what must have this digest where one is named; its answer."""
+        """Order a fetch, and return its answer. `digest`: the one that the snapshot must have; "" for any."""
         before = len(self.told)
         order = effects.Fetch(self.name, member, JOB, source, step, generation, address, digest)
         self.peers.fetch(order)
@@ -163,7 +163,7 @@ class Side:
         return answer
 
     def vouched(self, member: str, step: int) -> str:
-        """What this side has told the leader that a snapshot of its member hashes to."""
+        """The digest of a member's snapshot that this side has reported to the leader."""
         said = [event for event in self.told if isinstance(event, events.SnapshotVouched)]
         (digest,) = {each.digest for each in said if (each.member, each.step) == (member, step)}
         return digest
@@ -183,7 +183,7 @@ class Process:
         return line
 
     def say(self, **order: Any) -> dict[str, Any]:
-        """Give an order; what the side keeps then."""
+        """Give an order, and return which copies the side keeps after it."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
@@ -195,7 +195,7 @@ class Process:
         self.end()
 
     def end(self) -> None:
-        """The end of its orders ends it."""
+        """Close its standard input, which ends it."""
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()

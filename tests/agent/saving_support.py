@@ -1,4 +1,4 @@
-"""What the tests of saving and loading share: a real agent with keepers, and the orders in short."""
+"""Support the tests of saving and loading: a real agent with keepers, and short ways to give the orders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Site:
     async def keep(
         self, member: str, mib: int, *steps: int, shard: str = "all", rank: int = 0, waits: bool = False
     ) -> None:
-        """Have a member with these snapshots, which trains, or waits at the barrier."""
+        """Start a keeper with these snapshots. It trains; with `waits` it stays at the barrier."""
         job = spec(SCRIPT, shard, str(mib), *map(str, steps), *(["waits"] if waits else []))
         await self.leader.order(launch(member, job, rank))
 
@@ -49,7 +49,7 @@ class Site:
     def persist(
         self, member: str, step: int, *, share: int = 0, shares: int = 1, base: str = "", **more: Any
     ) -> effects.Persist:
-        """The order for one part."""
+        """The order to save one writer's part of a checkpoint."""
         name = f"{step}-1"
         return effects.Persist(
             "n0", member, self.job, name, step, 1, "incremental" if base else "full", base or name,
@@ -57,7 +57,7 @@ class Site:
         )  # fmt: skip
 
     def seal(self, parts: Sequence[model.CheckpointPart], base: str = "") -> effects.Seal:
-        """The order for the whole of these parts."""
+        """The order to seal the checkpoint that these parts make up."""
         one = parts[0]
         kind = "incremental" if base else "full"
         return effects.Seal(
@@ -70,7 +70,7 @@ class Site:
         return tuple((rank, step) for rank in range(self.ranks))
 
     async def answer(self, order: Any, kind: type[Any]) -> Any:
-        """Give an order; its answer."""
+        """Give an order, and return its answer."""
         before = len(self.leader.of(kind))
         await self.leader.order(order)
         failures = len(self.leader.of(events.PersistFailed))

@@ -1,4 +1,5 @@
-"""What the agent's tests share: a leader that says what it is told to over the real wire, and processes."""
+"""Support the agent's tests: a leader that sends what the test tells it to over the real wire, and real
+processes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 add_to_server: Any = add_ControlServicer_to_server  # generated code has no annotations
 PATIENCE_S = 60.0
-"""How long a test waits for what must happen. Never a measure: the machine may be busy."""
+"""How long a test waits for what must happen. No test measures time by it: the machine may be busy."""
 
 
 @contextlib.contextmanager
@@ -45,7 +46,7 @@ def folder() -> Iterator[Path]:
 
 
 async def until(met: Callable[[], Any], what: str = "it") -> Any:
-    """Poll until `met` is truthy; its value."""
+    """Poll until the value of `met` is true, and return that value."""
     deadline = time.monotonic() + PATIENCE_S
     while not (value := met()):
         assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE_S} s"
@@ -54,7 +55,7 @@ async def until(met: Callable[[], Any], what: str = "it") -> Any:
 
 
 def until_sync(met: Callable[[], Any], what: str = "it") -> Any:
-    """The same without a loop."""
+    """The same as `until`, outside an event loop."""
     deadline = time.monotonic() + PATIENCE_S
     while not (value := met()):
         assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE_S} s"
@@ -178,7 +179,7 @@ class Leader(ControlServicer):
     def __init__(self, term: int = 1) -> None:
         self.term = term
         self.port = 0
-        self.deaf = False  # takes streams, and nothing on them after the hello
+        self.deaf = False  # takes streams, but reads nothing on them after the hello
         self.hellos: list[codec.Greeting] = []
         self.events: list[events.Event] = []
         self.at: list[float] = []
@@ -197,12 +198,12 @@ class Leader(ControlServicer):
         await self._server.stop(None)
 
     def leave(self) -> None:
-        """Break every stream, and take no other until `lead`."""
+        """Break every stream, and take no new one until `lead` is called."""
         self._left.set()
         self._calls.clear()
 
     def lead(self, term: int) -> None:
-        """Take streams again, in this term."""
+        """Take streams again, as the leader of this term."""
         self.term = term
         self._left.clear()
 
@@ -245,7 +246,7 @@ class Leader(ControlServicer):
         await self._calls[-1].write(codec.to_agent(order, self.term if term is None else term))
 
     def reports(self, member: str) -> list[model.MemberStatus]:
-        """Every status of a member that was reported on change."""
+        """Every status of a member that was reported because it had changed."""
         statuses = [event.status for event in self.events if isinstance(event, events.MemberReport)]
         return [status for status in statuses if status.member == member]
 
@@ -322,7 +323,7 @@ class AgentProcess:
         return (self.base / "err").read_text()
 
     def addresses(self) -> dict[str, Any]:
-        """What the agent wrote of itself; waits until it is there."""
+        """The content of the agent's address file; waits until it exists."""
         path = self.base / "agent.json"
         until_sync(path.exists, "the address file")
         content: dict[str, Any] = json.loads(path.read_text())
@@ -345,7 +346,7 @@ def spec(script: Path | str, *arguments: str, job: str = "job", **more: Any) -> 
 
 
 def generation(number: int, *members: str, node: str = "n0", **more: Any) -> model.Generation:
-    """A generation whose ranks sit in this order on one node."""
+    """A generation on one node whose ranks are these members, in this order."""
     seats = tuple(model.Placement(rank, name, node, rank) for rank, name in enumerate(members))
     values: dict[str, Any] = {
         "store": "127.0.0.1:1",

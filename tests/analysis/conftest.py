@@ -1,4 +1,4 @@
-"""A timeline, iteration times, and what `holdfast doctor` says of them."""
+"""Provide a timeline and iteration times, and run `holdfast doctor` on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def times(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command prints that succeeds."""
+    """Run a command that must succeed, and return its output."""
 
     def run(*words: object) -> str:
         assert main(["doctor", *map(str, words)]) == 0
@@ -40,7 +40,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The line that a command is refused with: it names the file, and ends with exit code 2."""
+    """Run a command that must be refused with exit code 2, and return its one line, which names the file."""
 
     def run(*words: object) -> str:
         assert main(["doctor", *map(str, words)]) == 2

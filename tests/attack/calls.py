@@ -44,7 +44,7 @@ OTHERS: dict[str, str] = {
     "Peer.Have": "denied",
     "Peer.Drop": "denied",
 }
-"""What a caller of another job gets, by method. A method without a row fails the attack."""
+"""How a call by a caller of another job must end, by method. A method without a row fails the attack."""
 
 
 class Answer:

@@ -88,7 +88,7 @@ def _field(spot: Spot) -> str:
 
 
 NAMES = {"protocol_version": "protocol"}
-"""Numbers that the refusal calls by another name."""
+"""Numbers that the error message calls by another name."""
 
 ALIASES = {"Admin.Adopt": "AdoptRequest"}
 """Where a number has narrower bounds than its record has elsewhere."""

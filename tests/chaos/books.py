@@ -74,7 +74,7 @@ class Journals:
         self.term = 0
 
     def news(self) -> list[dict[str, Any]]:
-        """The lines that are new since the last look."""
+        """The lines since the last look."""
         found = [
             json.loads(text) | {"journal": number}
             for number, tail in enumerate(self._tails)

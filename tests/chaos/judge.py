@@ -1,4 +1,5 @@
-"""Judge a disturbed job at its end: no sample, bit or checkpoint is lost, and everything has a reason."""
+"""Judge a disturbed job at its end: no sample, bit or checkpoint may be lost, and every incident must have a
+reason."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ class Exchange:
         return ""
 
     async def body(self, nbytes: int | None = None) -> bytes:
-        """The request's body, `nbytes` of it or all."""
+        """Read the request's body: the first `nbytes`, or all of it."""
         if self.header("Expect"):
             self.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         length = int(self.header("Content-Length") or 0)
         return await self.reader.readexactly(length if nbytes is None else min(nbytes, length))
 
     async def asked(self) -> bytes:
-        """The server's whole answer to the whole request."""
+        """Pass the whole request on to the server, and return its whole answer."""
         head = b"".join(
             line + b"\r\n"
             for line in self.head.split(b"\r\n")[:-2]
@@ -69,7 +69,7 @@ Fault = Callable[[Exchange], Awaitable[None]]
 
 
 def answer(status: int, code: str) -> Fault:
-    """The service says an error."""
+    """Make a fault: the service answers with an error."""
 
     async def fault(exchange: Exchange) -> None:
         await exchange.body()
@@ -85,19 +85,19 @@ def answer(status: int, code: str) -> Fault:
 
 
 async def half_open(exchange: Exchange) -> None:
-    """The request is taken, and nothing ever comes back."""
+    """Fault: the request is taken, and no answer ever comes."""
     await exchange.body()
     await asyncio.sleep(3600)
 
 
 async def reset_in_request(exchange: Exchange) -> None:
-    """The connection breaks in the middle of the upload."""
+    """Fault: the connection breaks in the middle of the upload."""
     await exchange.body(int(exchange.header("Content-Length") or 0) // 2)
     exchange.reset()
 
 
 async def reset_in_answer(exchange: Exchange) -> None:
-    """The connection breaks in the middle of the download."""
+    """Fault: the connection breaks in the middle of the download."""
     whole = await exchange.asked()
     exchange.writer.write(whole[: len(whole) - 100])
     await exchange.writer.drain()
@@ -105,19 +105,19 @@ async def reset_in_answer(exchange: Exchange) -> None:
 
 
 async def cut_answer(exchange: Exchange) -> None:
-    """The connection is closed in good order before the download is complete."""
+    """Fault: the connection is closed in good order before the download is complete."""
     whole = await exchange.asked()
     exchange.writer.write(whole[: len(whole) // 2])
 
 
 async def lose_answer(exchange: Exchange) -> None:
-    """The request is carried out, and nobody hears of it."""
+    """Fault: the server carries the request out, and the client gets no answer."""
     await exchange.asked()
     exchange.reset()
 
 
 async def slow(exchange: Exchange) -> None:
-    """The answer comes in a trickle."""
+    """Fault: the answer arrives slowly, a little at a time."""
     whole = await exchange.asked()
     for start in range(0, len(whole), max(1, len(whole) // 8)):
         exchange.writer.write(whole[start : start + max(1, len(whole) // 8)])
@@ -143,12 +143,13 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def fail(self, method: str, fault: Fault, times: int = 1) -> None:
-        """The next `times` requests of this method meet this fault, after those asked for before."""
+        """Give the next `times` requests of this method this fault, behind the faults that are pending
+        already."""
         self._faults.extend([(method, fault)] * times)
 
     @property
     def pending(self) -> int:
-        """Faults that no request has met yet."""
+        """How many faults no request has had yet."""
         return len(self._faults)
 
     def close(self) -> None:

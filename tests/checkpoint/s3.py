@@ -19,9 +19,9 @@ from tests.e2e.cli_running import until
 from tests.leashed import leashed
 
 QUICK = Patience(deadline_s=20.0, pause_first_s=0.01, pause_max_s=0.05)
-"""Short pauses."""
+"""Options with short pauses between tries."""
 HASTY = Patience(deadline_s=20.0, silence_s=0.4, pause_first_s=0.01, pause_max_s=0.05)
-"""For connections on which nothing comes."""
+"""Options with a short timeout for silent connections."""
 KEY, SECRET = "testing", "testing-secret"
 Opened = Callable[..., Store]
 _RUNNING = re.compile(r"Running on (\S+)\s")
@@ -78,7 +78,7 @@ def s3(s3_server: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def proxy(s3: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """What lies between the storage and its server from here on."""
+    """A proxy, through which the storage reaches its server from now on."""
     parts = urlsplit(s3_server)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -92,7 +92,7 @@ def proxy(s3: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Opens storages with little patience, and closes them at the end."""
+    """Opens storages with short timeouts, and closes them at the end."""
     stores: list[Store] = []
 
     def open_(url: str, patience: Patience = QUICK) -> Store:

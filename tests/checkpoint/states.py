@@ -40,7 +40,7 @@ ITEM_BYTES = {
 }
 Shapes = list[tuple[str, str, tuple[int, ...]]]
 SMALL: Shapes = [("w", "float32", (40_000,)), ("b", "float32", (16,)), ("step", "int64", ())]
-"""Two chunks: one large tensor, one pack."""
+"""A state that makes two chunks: a large tensor, and a pack of small ones."""
 
 
 def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
@@ -91,7 +91,7 @@ def save(
     codec: str = "none",
     stop: threading.Event | None = None,
 ) -> PersistResult:
-    """One writer's save, sealed, and published when it is to `show`."""
+    """Save as the only writer, and seal; with `show` also publish."""
     order = Order.of(slot, base, job)
     part = save_part(store, slot, order, codec=codec, stop=stop)
     result = seal(store, parts=[part], **order.words)
@@ -102,7 +102,7 @@ def save(
 
 @dataclass(frozen=True)
 class Order:
-    """What the coordinator orders of every writer of a checkpoint."""
+    """What the coordinator's orders to all writers of one checkpoint have in common."""
 
     job: str
     checkpoint: str

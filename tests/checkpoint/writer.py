@@ -1,7 +1,7 @@
 """A process that saves, commits, publishes and collects one checkpoint after the other until it is killed.
 
 `python -m tests.checkpoint.writer URL ARENA FIRST_STEP`. It prints "committed <id> <digest>" before it
-publishes: from there on the checkpoint exists, as if its record were in etcd."""
+publishes: from then on the checkpoint counts as committed, as if its record were in etcd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ FULL_EVERY, KEEP, SHARES = 4, 3, 2
 
 
 def values(step: int) -> dict[str, bytes]:
-    """The state after `step` steps: all of it new with each base, between them some rows of `v`."""
+    """The state after `step` steps. All of it changes with each new base, and only some rows of `v` in
+    between."""
     opened = step - step % FULL_EVERY
     state = content(SHAPES, opened)
     rows = bytearray(state["v"])
@@ -63,7 +64,7 @@ def tidy(store: Store, base: str) -> None:
         return
     try:
         collect.run(store, JOB, old, [], [base], now_s=time.time(), grace_s=-60)
-    except LeaseHeldError:  # by the one before, who was killed: here ten minutes pass at once
+    except LeaseHeldError:  # held by a killed writer: end it, as if it had expired
         store.delete(f"{names.leases(JOB)}/collector.json")
 
 

@@ -1,4 +1,4 @@
-"""Small records for the tests of the core."""
+"""Make small records for the tests of the core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def spec(**changes: object) -> JobSpec:
 
 
 def seats(*per_node: int) -> list[Placement]:
-    """As many seats per node as named: nodes a, b, c ..."""
+    """Places on the nodes a, b, c, ...: each number says how many the next node has."""
     made: list[Placement] = []
     for index, count in enumerate(per_node):
         for local in range(count):

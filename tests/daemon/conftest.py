@@ -24,7 +24,7 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def shared_etcd(etcd_server: PrivateEtcd) -> str:
-    """host:port of the session's etcd; each test has a cluster of its own."""
+    """host:port of the session's etcd; each test uses a cluster name of its own."""
     return etcd_server.endpoint
 
 
@@ -36,7 +36,7 @@ def cluster() -> str:
 
 @pytest.fixture
 def make(shared_etcd: str, cluster: str, folder: Path) -> Iterator[Callable[..., Coordinator]]:
-    """Makes coordinators of the test's cluster; they are ended after it."""
+    """A function that starts coordinators of the test's cluster. They are ended after the test."""
     made: list[Coordinator] = []
 
     def one(name: str = "a", **settings: Any) -> Coordinator:
@@ -57,7 +57,7 @@ def shared_cluster() -> str:
 
 @pytest.fixture(scope="module")
 def shared_coordinator(shared_etcd: str, shared_cluster: str) -> Iterator[Coordinator]:
-    """One leading coordinator for the tests of a module that leave it as it was."""
+    """One leading coordinator, shared by the tests of a module that change nothing in it."""
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     coordinator = Coordinator(path, shared_etcd, shared_cluster)
 

@@ -1,4 +1,5 @@
-"""Real etcd for tests: one server for the session, a keyspace per test, and what breaks it on purpose."""
+"""Provide real etcd for tests: one server for the session, keys of its own for each test, and a proxy that
+breaks connections."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Got = TypeVar("Got")
 
 @pytest.fixture(scope="session")
 def etcd_server() -> Iterator[PrivateEtcd]:
-    """One etcd for all tests that do it no harm."""
+    """One etcd for all tests that do not stop or damage it."""
     folder = tempfile.mkdtemp(dir="/dev/shm", prefix="hf-")
     server = PrivateEtcd(folder)
     asyncio.run(server.start())
@@ -60,13 +61,13 @@ def keys() -> Keyspace:
 
 
 def client_of(*endpoints: str, timeout_s: float = 10.0, try_timeout_s: float = 1.5) -> Etcd:
-    """A client that begins with the first endpoint and retries without chance."""
+    """A client that tries the first endpoint first, and retries without random pauses."""
     target = EtcdTarget(endpoints, private=True)
     return Etcd(target, timeout_s=timeout_s, try_timeout_s=try_timeout_s, jitter=lambda: 0.0)
 
 
 async def until(holds: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-    """Wait until `holds`; the test fails with `what` when it does not."""
+    """Wait until `holds` returns true. Fails the test with the message `what` when it does not in time."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not holds():
         assert asyncio.get_running_loop().time() < deadline, f"in vain: {what}"
@@ -74,7 +75,7 @@ async def until(holds: Callable[[], bool], what: str, timeout_s: float = 20.0) -
 
 
 async def gateway(endpoint: str, path: str, **body: Any) -> Any:
-    """A call through etcd's own JSON gateway, beside our client: /v3/<path>."""
+    """Call etcd without our client, by its own JSON gateway: /v3/<path>."""
     return await asyncio.to_thread(_post, f"http://{endpoint}/v3/{path}", body)
 
 
@@ -86,12 +87,12 @@ def _post(url: str, body: dict[str, Any]) -> Any:
 
 
 def b64(text: str) -> str:
-    """As the JSON gateway wants keys and values."""
+    """Encode a key or value in base64, as the JSON gateway requires."""
     return base64.b64encode(text.encode()).decode()
 
 
 class Proxy:
-    """Stands between a client and etcd. `deaf`: requests go through, answers are lost."""
+    """Stands between a client and etcd. While `deaf`, requests go through and answers are lost."""
 
     def __init__(self, endpoint: str) -> None:
         host, port = endpoint.split(":")
@@ -150,6 +151,6 @@ async def folder() -> AsyncIterator[Path]:
 
 
 async def first(awaitable: Awaitable[Got], timeout_s: float = 20.0) -> Got:
-    """Its result, or the test fails instead of hanging."""
+    """Await something and return its result. Fails the test when that takes too long."""
     async with asyncio.timeout(timeout_s):
         return await awaitable

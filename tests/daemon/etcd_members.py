@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports free a moment ago, all different."""
+    """Different ports that were free a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(sock.getsockname()[1]) for sock in sockets]
     for sock in sockets:
@@ -74,7 +74,7 @@ class Member:
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and gone when this returns."""
+        """Kill it (SIGKILL). When this returns, the process is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -87,7 +87,7 @@ def _listens(port: int) -> bool:
 
 @asynccontextmanager
 async def three_members() -> AsyncIterator[list[Member]]:
-    """A cluster of three on loopback, that has a leader."""
+    """A cluster of three members on loopback, all of which listen. A leader may not be elected yet."""
     async with folder() as path, AsyncExitStack() as stack:
         members = [Member(path, name=f"m{n}", flags=[]) for n in range(3)]
         for member in members:
@@ -101,7 +101,7 @@ async def three_members() -> AsyncIterator[list[Member]]:
 
 
 async def leader_of(members: list[Member]) -> Member:
-    """Which of them leads, by etcd's own word; one that is starting has none yet."""
+    """Which member leads, as etcd itself reports. A cluster that is starting has no leader yet."""
     async with asyncio.timeout(30):
         while True:
             for member in members:

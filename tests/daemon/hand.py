@@ -1,4 +1,5 @@
-"""An agent spoken by hand that does what it is told: enough of one to take a job through its life."""
+"""A simulated agent that obeys its orders: it sends just the messages that take a job from submission to its
+end."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Hand(Agent):
-    """Its members live in `members`; `orders` is everything it was told, with the time it came."""
+    """Its members live in `members`; `orders` has every order that it received, with the time of arrival."""
 
     def __init__(
         self, address: str, node: str = "n1", incarnation: int = 1, channel: grpc.aio.Channel | None = None
@@ -63,7 +64,7 @@ class Hand(Agent):
         await self.tell(MemberReport(self.node, self.incarnation, self.seq, self.members[member]))
 
     async def die(self, member: str) -> None:
-        """The process was killed."""
+        """Report that a member's process was killed."""
         failure = Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
         if member in self.members and self.members[member].phase is not MemberPhase.EXITED:
             await self.report(member, phase=MemberPhase.EXITED, failure=failure)

@@ -1,4 +1,5 @@
-"""What the daemon's tests stand on: a real etcd, real coordinator processes, an agent that speaks by hand."""
+"""Support the daemon's tests: real coordinator processes, and an agent whose messages the test writes
+itself."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ sys.exit(serve(CoordinatorSettings(**json.loads(sys.argv[1]))))
 
 
 async def until(look: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """The first value that is true, polled; fails after `timeout_s`."""
+    """Poll until a value is true, and return it. Fails the test after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (value := look()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -115,7 +116,7 @@ class Coordinator:
 
 
 class Agent:
-    """An agent's side of one stream, spoken by hand."""
+    """An agent's side of one stream. The test itself writes and reads its messages."""
 
     def __init__(
         self, address: str, node: str = "n1", incarnation: int = 1, channel: grpc.aio.Channel | None = None
@@ -160,7 +161,8 @@ class Agent:
         return await self.read()
 
     async def send(self, data: bytes) -> None:
-        """Write to the stream; grpc breaks one that two write to at once."""
+        """Write to the stream, one message at a time: grpc breaks a stream that two tasks write to at
+        once."""
         async with self._writing:
             await self.call.write(data)
 
@@ -180,14 +182,14 @@ class Agent:
         return answer
 
     async def order(self, kind: type[T], timeout_s: float = 20.0) -> T:
-        """The next order of this kind; others are passed over."""
+        """Read until an order of this kind arrives, and return it."""
         while True:
             order = codec.order_from(await self.read(timeout_s), self.node)
             if isinstance(order, kind):
                 return order
 
     async def ended(self) -> tuple[grpc.StatusCode, str]:
-        """Read to the end of the stream: status and its details."""
+        """Read to the end of the stream, and return its status and details."""
         async with asyncio.timeout(20):
             try:
                 while await self.call.read() is not grpc.aio.EOF:

@@ -1,4 +1,5 @@
-"""A job of the soak's script under test: what it wrote down, what the journal says, what lies on storage."""
+"""Run a job with the training script of the soak test, and check what it recorded, the journal and the
+storage."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ SCRIPT = Path(__file__).parents[1] / "soak" / "train.py"
 
 
 class Trained:
-    """One job through any number of runs, each with flags of its own; HERE in a flag is its folder."""
+    """One job that may be started many times, each time with other flags. HERE in a flag stands for its
+    folder."""
 
     def __init__(
         self, folder: Path, kind: str, *flags: str, pace_s: float = 0.02, ask_every: int = 0
@@ -52,7 +54,7 @@ class Trained:
         return self._steps.look().highest
 
     def judge(self) -> None:
-        """No step came out in two ways."""
+        """Fail the test when a repeated step gave another state than the first time."""
         assert self._steps.look().problems == []
 
     def committed(self) -> list[str]:
@@ -70,27 +72,28 @@ class Trained:
         return [line["body"] for line in self.look() if line["type"] == kind]
 
     def changes(self, outcome: str) -> list[dict[str, Any]]:
-        """What the journal says of checkpoints that came to this."""
+        """The journal's lines about checkpoints that ended in this way."""
         return [body for body in self.bodies("CheckpointChanged") if body["outcome"] == outcome]
 
     def wait(self, what: Callable[[], Any], about: str, timeout_s: float = DEADLINE_S) -> Any:
-        """The first true answer; fails the test with what the run has said."""
+        """Wait for a true answer, and return it. Fails the test with the run's output when none comes in
+        time."""
         return until(what, lambda: f"{about}; {self.run.output[-6000:]}", timeout_s)
 
     def more(self, count: int = 1) -> str:
-        """Wait until so many more checkpoints are committed; the newest one's id."""
+        """Wait until this many more checkpoints are committed, and return the id of the newest."""
         before = len(self.committed())
         self.wait(lambda: len(self.committed()) >= before + count, f"{count} more checkpoints")
         return self.committed()[-1]
 
     def finish(self, ahead: int = 25) -> None:
-        """Have the job end a few steps from now, and see it end well."""
+        """Have the job end a few steps from now, and check that it ends well."""
         (self.folder / "last.part").write_text(str(self.step + ahead))
         (self.folder / "last.part").rename(self.folder / "last")
         assert self.run.end() == 0, self.run.output
 
     def interrupt(self) -> None:
-        """Ctrl-C; the same command goes on later."""
+        """Press Ctrl-C. The same command can continue the job later."""
         assert self.run.process is not None
         self.run.process.send_signal(signal.SIGINT)
         assert self.run.end() == 130, self.run.output
@@ -99,7 +102,8 @@ class Trained:
         kill([int((self.folder / f"{rank}.pid").read_text())])
 
     def kill_all(self) -> None:
-        """The whole run at once, as when the machine stops; its children have ended on return."""
+        """Kill the whole run at once, as when the machine stops. When this returns, all of its processes have
+        ended."""
         everyone = self.run.everything_below()
         assert self.run.process is not None
         self.run.process.kill()
@@ -107,7 +111,7 @@ class Trained:
         self.wait(lambda: not [pid for pid in everyone if is_running(pid)], "its children end with it")
 
     def lose(self, node: str) -> None:
-        """A node is gone with all its processes and all its memory, and comes back empty."""
+        """Kill all processes of a node and remove its memory. The node comes back empty."""
         agent = self.run.pid_of(node)
         assert agent, self.run.layout.read_card()
         os.kill(agent, signal.SIGSTOP)
@@ -117,7 +121,7 @@ class Trained:
         kill([agent])
 
     def recovered(self, count: int) -> dict[str, Any]:
-        """Incident number `count` of this leader, once it is over."""
+        """Wait until incident number `count` of this leader has recovered, and return it."""
 
         def over() -> list[dict[str, Any]]:
             told = [body["incident"] for body in self.bodies("IncidentChanged")]
@@ -127,16 +131,17 @@ class Trained:
         return found
 
     def resumes(self) -> list[dict[str, Any]]:
-        """Where the state of each formed generation came from."""
+        """The restore point of each generation that was ordered to form."""
         return [body["generation"]["resume"] for body in self.bodies("Form")]
 
     def resumed(self) -> dict[str, Any]:
-        """Where the state came from when the job was started once more."""
+        """The restore point with which the job continued when it was last started."""
         self.wait(lambda: len(self.resumes()) > self._forms, "it goes on")
         return self.resumes()[self._forms]
 
     def written(self, name: str) -> list[list[str]]:
-        """The words of all lines that ranks have written into their books of this name."""
+        """All lines, split at the first three spaces, that the ranks have written to their files of this
+        name."""
         found = []
         for path in sorted(self.folder.glob(f"*.{name}"), key=lambda path: path.stat().st_mtime_ns):
             found += [line.split(" ", 3) for line in path.read_text().splitlines()]
@@ -165,7 +170,7 @@ def checkpoint(verb: str, *words: str) -> tuple[int, Any]:
 
 
 def verified(url: object) -> list[int]:
-    """The steps of all checkpoints at a storage, newest first, every one of which is valid."""
+    """The steps of all checkpoints on a storage, newest first. Fails the test when one is not valid."""
     code, told = checkpoint("verify", str(url))
     assert code == 0 and all(each["valid"] and not each["errors"] for each in told["checkpoints"]), told
     return [each["step"] for each in told["checkpoints"]]
@@ -180,7 +185,7 @@ def spoil(path: Path) -> None:
 
 @contextmanager
 def trained(kind: str, *flags: str, pace_s: float = 0.02, ask_every: int = 0) -> Iterator[Trained]:
-    """A started job in a folder of its own, with its storage in it; ended and removed afterwards."""
+    """Start a job in a folder of its own that also holds its storage. Both are removed afterwards."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     job = Trained(folder, kind, *flags, pace_s=pace_s, ask_every=ask_every)
     try:

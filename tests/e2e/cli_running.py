@@ -36,8 +36,8 @@ while not (folder / "done").exists():
 
 
 def until(what: Callable[[], Any], about: str | Callable[[], str], timeout_s: float = DEADLINE_S) -> Any:
-    """The first true answer. Fails the test when none comes in time; `about` is asked then, so that it can
-    show what there was to see at the end."""
+    """Wait for a true answer, and return it. Fails the test when none comes in time; `about` is called only
+    then, so that its message shows the latest state."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         found = what()
@@ -74,7 +74,7 @@ class Run:
         return (self.folder / "output").read_text()
 
     def end(self, timeout_s: float = DEADLINE_S) -> int:
-        """Its exit code; fails the test when it does not end."""
+        """Wait for its end, and return the exit code. Fails the test when it does not end."""
         assert self.process is not None
         try:
             return self.process.wait(timeout_s)
@@ -82,11 +82,11 @@ class Run:
             raise AssertionError(f"it does not end; it said:\n{self.output}") from error
 
     def pid_of(self, name: str) -> int:
-        """The process of a daemon, 0 when it is not there."""
+        """The process id of a daemon; 0 when it does not run."""
         return int(self.layout.read_card().get("processes", {}).get(name, [0])[0])
 
     def rank_pid(self, rank: int, restart: int = 0) -> int:
-        """The process of the obedient script at this rank and try, once it runs."""
+        """The process id of the script at this rank and attempt, once it runs."""
         path = self.folder / f"{rank}-{restart}.pid"
         return int(until(lambda: path.exists() and path.read_text(), lambda: f"{path.name}; {self.output}"))
 
@@ -98,7 +98,7 @@ class Run:
         return [entry["body"] for entry in entries if entry["type"] == kind]
 
     def traces(self) -> list[str]:
-        """What is left of it on this machine: sockets, shared memory."""
+        """The sockets and shared memory that it has left on this machine."""
         left = [self.layout.run_dir, *self.layout.shm_dir.glob(self.layout.shm("").name + "*")]
         return [str(path) for path in left if path.exists()]
 
@@ -123,7 +123,7 @@ class Run:
 
 @contextmanager
 def running(*words: str, script: str = OBEDIENT, storage: bool = False) -> Iterator[Run]:
-    """A started run in a folder of its own; ended and removed afterwards, whatever happened."""
+    """Start a run in a folder of its own. Both are ended and removed afterwards, whatever happened."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     if storage:
         (folder / "ledger").mkdir()

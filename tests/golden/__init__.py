@@ -1,1 +1,1 @@
-"""What an earlier commit wrote, kept as files: every later version has to read it."""
+"""Keep files that earlier commits wrote: every later version must be able to read them."""

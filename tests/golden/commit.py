@@ -1,6 +1,6 @@
-"""The modules of the commit that writes samples, and records with a value in every field.
+"""Import the modules of the commit that writes samples, and make records with a value in every field.
 
-Runs on an earlier commit's module names as well as on today's."""
+It finds the modules under the names of earlier commits as well as under today's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODULES = {
     "store": ("holdfast.checkpoint.storage.store", "holdfast.checkpoint.store"),
     "arena": ("holdfast.ipc.arena", "holdfast.checkpoint.arena"),
 }
-"""Where a commit has what is used here: the first that exists."""
+"""The names under which commits have had each module that is used here. The first that exists is taken."""
 
 Sample = dict[str, Any]
 
@@ -56,7 +56,7 @@ def module(name: str) -> Any:
 
 
 def taken_apart(value: Any) -> Any:
-    """A record as JSON, by its fields alone: no code of the commit has a say in it."""
+    """A record as JSON, made from its fields alone, without the commit's own codec."""
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):
@@ -75,7 +75,8 @@ class Samples:
         self._numbers = itertools.count(1)
 
     def of(self, kind: Any, *, full: bool = True, wire: bool = True) -> Any:
-        """A record; not `full`: what is optional is left out. `wire`: with the fields that travel only."""
+        """A record of this kind. Without `full`, optional fields are left out; with `wire`, fields that do
+        not travel are."""
         shapes = [each for each in module("shape").shapes_of(kind) if each.on_wire or not wire]
         return kind(**{each.name: self._value(each, full, wire) for each in shapes})
 

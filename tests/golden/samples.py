@@ -1,4 +1,4 @@
-"""The golden samples of earlier commits, and what they are held against.
+"""Read the golden samples of earlier commits, and compare records with them.
 
 Each folder holds what one commit wrote (`write.py` says how). All are decoded for ever; those of NEWEST are
 also what today's code writes, byte for byte. When a format gains a field, the commit that has it gets a
@@ -27,7 +27,7 @@ def folder(commit: str) -> Path:
 
 
 def digest(commit: str) -> str:
-    """Of all files of a commit's folder."""
+    """The digest over all files in a commit's folder."""
     found = hashlib.sha256()
     for path in sorted(each for each in folder(commit).rglob("*") if each.is_file()):
         found.update(f"{path.relative_to(folder(commit))}\0{path.stat().st_size}\0".encode())
@@ -49,8 +49,8 @@ def raw(value: Any) -> bytes:
 
 
 def differs(record: Any, values: Sample) -> list[str]:
-    """Where a record is not what the sample states, field by field. A field that the sample does not have is
-    newer than the sample: it has to have its default."""
+    """The fields in which a record differs from what the sample states. A field that the sample does not have
+    is newer than the sample: it has to have its default."""
     found = taken_apart(record)
     return _differs(type(record).__name__, record, found, values)
 

@@ -1,4 +1,4 @@
-"""Samples of what lies on storage and in shared memory."""
+"""Make samples of the formats on storage and in shared memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ SLOT_FIELDS = ("index", "step", "generation", "header_bytes", "data_bytes", "pin
 
 
 def checkpoints(folder: Path) -> Iterator[Sample]:
-    """Of one job a full checkpoint and an incremental one, each of two parts; parts that nobody has sealed;
-    and a sealed one that is not published. Of another job the first two, with compressed chunks, shared."""
+    """Save the checkpoints of two jobs. The first job has a full and an incremental one, each of two parts;
+    the parts of one that was never sealed; and one that was sealed, not published. The second job has a full
+    and an incremental one with compressed chunks, which they share."""
     plain = Saved(folder, "job", SHAPES, "none")
     yield plain.save(10, "published")
     yield plain.save(20, "published")
@@ -42,7 +43,7 @@ class Saved:
         self._job, self._shapes, self._codec, self._base = job, shapes, codec, ""
 
     def save(self, step: int, until: str) -> Sample:
-        """One checkpoint, up to this stage; what it was made of."""
+        """Save one checkpoint up to this stage, and return what it was made of."""
         states, values = module("states"), contents(step, self._shapes)
         with (
             tempfile.TemporaryDirectory() as place,

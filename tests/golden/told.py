@@ -1,4 +1,4 @@
-"""Samples of what is sent, kept in etcd and journaled."""
+"""Make samples of what is sent between processes, kept in etcd and written to the journal."""
 
 from __future__ import annotations
 

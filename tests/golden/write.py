@@ -4,9 +4,10 @@
     python tests/golden/write.py ../then tests/golden/fbad7ff
     git worktree remove ../then
 
-So fbad7ff was written. The first argument is a checkout of the commit, whose packages are imported; the
-second is a folder that does not exist yet. A sample is never written again: it proves that bytes which lie
-on somebody's disk are still read. A commit whose formats gained a field gets a folder (`samples.py`)."""
+The folder fbad7ff was written in this way. The first argument is a checkout of the commit, whose packages are
+imported; the second is a folder that does not exist yet. A sample is never written again: it proves that
+bytes which lie on somebody's disk are still read. A commit whose formats gained a field gets a folder
+(`samples.py`)."""
 
 from __future__ import annotations
 

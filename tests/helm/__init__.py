@@ -1,1 +1,2 @@
-"""The chart, the images and the trainer's side of a pod, as far as they can be met without a cluster."""
+"""Test the chart, the images and the trainer's side of a pod, as far as that is possible without a Kubernetes
+cluster."""

@@ -1,4 +1,4 @@
-"""The values that the chart is rendered with: what people set, and what they get wrong."""
+"""List the values with which the tests render the chart: possible ones, and mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm's own engine; what comes out as objects."""
+"""Render the chart by Helm's own engine, and return the result as objects."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def one(objects: list[Object], kind: str, name: str = "") -> Object:
 
 
 def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
-    """(name, pod spec) of whatever makes pods."""
+    """(name, pod spec) of every object that makes pods."""
     for each in objects:
         name = f"{each['kind']}/{each['metadata']['name']}"
         if each["kind"] == "Pod":
@@ -76,5 +76,5 @@ def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
 
 
 def containers(pod: Object) -> list[Object]:
-    """All of them, those that begin first included."""
+    """All containers of a pod, init containers included."""
     return [*pod.get("initContainers", []), *pod["containers"]]

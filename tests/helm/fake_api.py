@@ -1,4 +1,5 @@
-"""A small Kubernetes API: TLS, a token, bodies held against Kubernetes' own schemas, troubles to order."""
+"""Simulate a small Kubernetes API: TLS, a token, bodies checked by Kubernetes' own schemas, and failures on
+demand."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Refused(Exception):
 
 
 class FakeApi:
-    """What the API holds, what it was asked, and what troubles it makes next."""
+    """What the API holds, the requests that it got, and the failures that come next."""
 
     def __init__(self, folder: Path, authority: Authority) -> None:
         self.account = folder / "account"
@@ -94,7 +95,7 @@ class FakeApi:
         return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}}
 
     def mark(self, name: str, **spec: Any) -> None:
-        """A host's spec changes: those who watch hear of it."""
+        """Change a host's spec, and tell those who watch it."""
         with self.changed:
             self.version += 1
             host = self.hosts.setdefault(name, self._host(name))
@@ -120,11 +121,11 @@ class FakeApi:
         self.troubles.append(lambda: time.sleep(s))
 
     def expire(self, successor: str) -> None:
-        """The token is good no more; the file has the next one a while later (see `renew`)."""
+        """Let the token expire. The file gets the next one later, by `renew`."""
         self.tokens = {successor}
 
     def renew(self, token: str) -> None:
-        """As the kubelet does: a new file in the place of the old."""
+        """Replace the file of the token by a new one, as the kubelet does."""
         fresh = self.account / "token.new"
         fresh.write_text(token)
         fresh.replace(self.account / "token")
@@ -184,7 +185,7 @@ class FakeApi:
     def create_event(self, words: list[str], body: Any) -> Object:
         check(body, NEWEST)
         for name in ("reportingController", "reportingInstance", "action", "reason", "eventTime"):
-            if not body.get(name):  # the API's own validation asks more than the schema
+            if not body.get(name):  # the API's own validation requires more than the schema
                 raise Refused(422, f"{name}: Required value")
         if len(body["note"].encode()) > 1024 or len(body["reason"]) > 128 or len(body["action"]) > 128:
             raise Refused(422, "note can have at most 1024 bytes, reason and action 128 characters")
@@ -227,7 +228,7 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up, or believes another authority, is no news here."""
+        """Print nothing: a client may hang up, or not trust the certificate."""
 
 
 def _handler(api: FakeApi) -> type[http.server.BaseHTTPRequestHandler]:
@@ -262,7 +263,7 @@ def _handler(api: FakeApi) -> type[http.server.BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def _watch(self) -> None:
-            """Changes after the version that was asked for, until the test is over."""
+            """Send the changes after the version that was asked for, until the test is over."""
             asked = int(parse_qs(urlsplit(self.path).query)["resourceVersion"][0])
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
@@ -302,7 +303,7 @@ def _status(refused: Refused) -> Object:
 
 @contextmanager
 def fake_api(folder: Path, authority: Authority) -> Iterator[FakeApi]:
-    """It serves until the end of the block."""
+    """A FakeApi that serves until the end of the block."""
     api = FakeApi(folder, authority)
     thread = threading.Thread(target=api.server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

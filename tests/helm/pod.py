@@ -1,4 +1,5 @@
-"""One pod as processes: an agent, and beside it `holdfast exec` copied into an image without our packages."""
+"""Run one pod as processes: an agent, and beside it `holdfast exec`, copied into an image without our
+packages."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ HOLDFAST = (sys.executable, "-P", "-m", "controlplane")
 
 
 def image(folder: Path, packages: Path | None = None) -> Path:
-    """A bare Python as a user's image has it; with `packages` those of that folder too. Its interpreter."""
+    """Make a bare Python like that of a user's image, with the packages in the folder `packages`. Returns its
+    interpreter."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     if packages is not None:
         (next((folder / "lib").glob("python3*")) / "site-packages" / "image.pth").write_text(f"{packages}\n")
@@ -33,7 +35,7 @@ def image(folder: Path, packages: Path | None = None) -> Path:
 
 
 def ended(words: list[str], timeout: float = DEADLINE_S, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run this to its end, whatever that is, within `timeout` s."""
+    """Run a program to its end, good or bad, within `timeout` s."""
     return subprocess.run(words, check=False, text=True, capture_output=True, timeout=timeout, **options)
 
 
@@ -89,7 +91,7 @@ class Pod:
         return int(self.trainer.returncode)
 
     def end(self) -> None:
-        """Kill what is left."""
+        """Kill the processes that are left."""
         for process in (self.trainer, self.agent):
             if process is not None and process.poll() is None:
                 process.terminate()

@@ -1,4 +1,5 @@
-"""Kubernetes' own schemas, strict: an unknown field is an error. Each is read once."""
+"""Check objects by Kubernetes' own schemas, strictly: an unknown field is an error. Each schema is read
+once."""
 
 from __future__ import annotations
 

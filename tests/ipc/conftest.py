@@ -1,4 +1,4 @@
-"""Folders in memory, as the tests of checkpoints have them."""
+"""Provide the same folders in memory as in the tests of checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builders of docs/monitoring as modules, and the rules of Prometheus tried with promtool."""
+"""Load the builders of docs/monitoring as modules, and try the rules of Prometheus with promtool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load(name: str) -> ModuleType:
 
 
 def promtool(*words: str) -> str:
-    """What it says; fails the test when it finds fault."""
+    """Run promtool, and return its output. Fails the test when promtool finds an error."""
     run = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout

@@ -1,4 +1,4 @@
-"""The whole chain once, live: a job whose ranks are killed, Prometheus, a rule, Alertmanager, a webhook.
+"""Run the whole chain of an alert: a job whose ranks are killed, Prometheus, a rule, Alertmanager, a webhook.
 
 `python -m tests.monitoring.live` (or `make alerts`) runs it and tells what it sees; about a minute."""
 
@@ -147,7 +147,8 @@ def targets_of(run: Run) -> dict[str, str]:
 
 
 def chain(tell: Callable[[str], None]) -> dict[str, Any]:
-    """Run it to the alert at the webhook, which is returned. Fails with what was seen."""
+    """Run the chain until the alert arrives at the webhook, and return it. When none comes, fails with what
+    was seen."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     receiver = Receiver()
     try:
@@ -209,7 +210,7 @@ def _seen(url: str, receiver: Receiver) -> str:
 
 
 def main() -> int:
-    """Run the chain and tell it."""
+    """Run the chain and print what happens."""
     if MISSING:
         print(f"not here: {', '.join(MISSING)}; apt-get install prometheus prometheus-alertmanager")
         return 1

@@ -76,13 +76,13 @@ class Tab:
         await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     async def run(self, script: str) -> Any:
-        """The value of an expression in the page; a promise is waited for."""
+        """Evaluate an expression in the page, and return its value. A promise is waited for."""
         reply = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in reply, reply["exceptionDetails"]
         return reply["result"].get("value")
 
     async def until(self, script: str, timeout_s: float = 20.0) -> float:
-        """Wait until an expression is true in the page: for how long it was not, s."""
+        """Wait until an expression is true in the page. Returns how long that took, in s."""
         begun = time.monotonic()
         while not await self.run(f"Boolean({script})"):
             assert time.monotonic() < begun + timeout_s, f"waited in vain for {script}: {await self.text()}"
@@ -106,7 +106,7 @@ class Tab:
         await self.call("Input.insertText", text=text)
 
     async def sized(self, size: tuple[int, int], *, dark: bool = False) -> None:
-        """So wide and high, in light or dark."""
+        """Set the size of the window, and the colour scheme (light or dark)."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             **{"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE},

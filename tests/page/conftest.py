@@ -41,6 +41,6 @@ def known(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def tokens(folder: Path, known: dict[str, str]) -> Tokens:
-    """The coordinator's side of `known`."""
+    """The tokens of `known`, as a coordinator reads them from that file."""
     assert known
     return Tokens(str(folder / "tokens"))

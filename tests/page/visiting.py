@@ -1,4 +1,4 @@
-"""A page in this process on a real socket, and visitors that speak HTTP to it by hand."""
+"""Serve the status page in this process on a real socket, and visit it with hand-written HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NODES, RANKS = 2, 2
 
 @dataclasses.dataclass
 class Reply:
-    """An answer as it came."""
+    """An answer, as it was received."""
 
     status: int
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class Reply:
 
 
 class Visitor:
-    """A browser of few words: it keeps its cookie and its second word."""
+    """A minimal browser: it keeps its cookie and its CSRF token."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self.port, self.context = port, context
@@ -86,14 +86,14 @@ class Visitor:
         return reply
 
     async def log_in(self, token: str) -> Reply:
-        """Show a token, and keep what comes of it."""
+        """Log in with a token, and keep the CSRF token that comes back."""
         reply = await self.post("/api/login", {"token": token})
         self.csrf = (await self.get("/api/session")).json()["csrf"]
         return reply
 
     @contextlib.asynccontextmanager
     async def live(self, last: str = "") -> AsyncIterator[Stream]:
-        """The stream of news, from the moment `last` on."""
+        """The stream of server-sent events, behind the one with the id `last`."""
         reader, writer = await self.dial()
         lines = [f"GET /api/live HTTP/1.1\r\nhost: localhost:{self.port}", f"cookie: {self.cookie}"]
         lines += [f"last-event-id: {last}"] if last else []
@@ -109,7 +109,7 @@ class Visitor:
 
 
 class Stream:
-    """Server-sent events as they come."""
+    """Reads server-sent events as they arrive."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -137,7 +137,7 @@ class Stream:
                     return document[table][key]
 
     async def _block(self) -> dict[str, str]:
-        """One chunk is one event: that is how the page sends them."""
+        """Read one event: the page sends each event as one chunk."""
         size = int(await self._reader.readuntil(b"\r\n"), 16)
         assert size, "the stream has ended"
         data = (await self._reader.readexactly(size + 2))[:-2].decode()
@@ -203,7 +203,7 @@ async def job(reign: LeaderTerm, name: str = "j", nodes: int = NODES) -> None:
 
 
 async def die(reign: LeaderTerm) -> str:
-    """The first rank of the job `j` is killed; its node."""
+    """Report that the first rank of the job `j` was killed. Returns its node."""
     member = min(reign.core.machine.jobs["j"].members.values(), key=lambda each: each.rank)
     status = MemberStatus(member.name, "j", MemberPhase.STARTING, elastic=True, pid=7)
     failure = Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)

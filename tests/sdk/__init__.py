@@ -1,1 +1,2 @@
-"""The session on real ranks, against a small peer that speaks the gate's protocol."""
+"""Test the session in real ranks, with a small node of the tests' own that speaks the rank server's
+protocol."""

@@ -1,4 +1,4 @@
-"""Break a collective of bare torch in one way, and print what rank 0's exception is taken for.
+"""Break a collective of bare torch in one way, and print how the SDK classifies rank 0's exception.
 
 Arguments: the way, the rank, the port of the store."""
 
@@ -68,7 +68,7 @@ def patience(tensor: torch.Tensor) -> None:
 def main() -> None:
     timeout = LONG if WAY == "patience" else TRY
     store = TCPStore("127.0.0.1", PORT, 2, RANK == 0, timeout=TRY)
-    if WAY == "absent" and RANK == 1:  # it has been at the store, and comes no further
+    if WAY == "absent" and RANK == 1:  # it has met the store, and does not take part in the collective
         time.sleep(60)
     dist.init_process_group("gloo", store=store, rank=RANK, world_size=2, timeout=timeout)
     globals()[WAY](torch.ones(64))

@@ -1,4 +1,4 @@
-"""One rank of a test of holdfast.dcp: builds a state, saves it or loads it, and tells what it holds."""
+"""One rank of a test of holdfast.dcp: it builds a state, saves or loads it, and returns its digests."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def digests(state: Any, path: str = "") -> dict[str, str]:
 
 
 def save(kind: str, mode: str = "sync", step: int = 7) -> Any:
-    """Save what `build` makes; what it was."""
+    """Save the state that `build` makes, and return its digests."""
     model, optimizer = build(kind, seed=0)
     state = state_of(model, optimizer)
     told = digests(state)
@@ -118,7 +118,7 @@ def save(kind: str, mode: str = "sync", step: int = 7) -> Any:
 
 
 def read(kind: str) -> Any:
-    """Load into a model of another seed; what it is then."""
+    """Load into a model of another seed, and return the digests afterwards."""
     model, optimizer = build(kind, seed=1)
     state = state_of(model, optimizer)
     state["note"] = None
@@ -129,7 +129,7 @@ def read(kind: str) -> Any:
 
 
 class Failing(DefaultSavePlanner):
-    """A planner whose data cannot be had on one rank."""
+    """A planner that fails to provide its data on one rank."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Failing(DefaultSavePlanner):
 
 
 def fail(how: str, mode: str = "sync") -> str:
-    """A save that one rank cannot do its part of; what this rank is told."""
+    """Save while one rank fails. Returns the error that this rank gets."""
     model, optimizer = build("fsdp", seed=0)
     writer, planner = HoldfastWriter(URL, job=JOB), Failing(how)
     try:
@@ -163,7 +163,7 @@ def fail(how: str, mode: str = "sync") -> str:
 
 
 def recover() -> Any:
-    """Load the newest that can be read; its id and what this rank met."""
+    """Load the newest checkpoint that can be read. Returns its id, and one of the loaded values."""
     state = {"weight": torch.zeros(400_000)}
     found = load(state, URL, job=JOB, fallback=True)
     return [found, float(state["weight"][0])]

@@ -25,7 +25,8 @@ class Ranks:
         self._runs = 0
 
     def run(self, case: str, ranks: int, *, codes: dict[int, int] | None = None, **options: Any) -> list[Any]:
-        """What each rank's case returns; None of one whose exit code is another (`codes`, by rank)."""
+        """Run a case, and return each rank's result; None for a rank without one. `codes`: the exit codes
+        that must not be 0, by rank."""
         self._runs += 1
         out = self.folder / f"run{self._runs}"
         out.mkdir()

@@ -1,4 +1,4 @@
-"""Wait in DDP's backward for a peer that never takes part, until another thread gives it up.
+"""Wait in DDP's backward for a peer that never takes part, until another thread breaks the wait off.
 
 Arguments: the rank, the port of the store. Rank 0 prints what its backward has raised."""
 

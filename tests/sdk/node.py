@@ -206,7 +206,7 @@ class Node:
 
     def reap(self) -> None:
         for member in self.members.values():
-            if member.gone or member.connection is not None:  # what it said last is heard first
+            if member.gone or member.connection is not None:  # its last messages are read first
                 continue
             if self.zygote.poll(member.pid) is not None:
                 member.gone = True
@@ -214,7 +214,7 @@ class Node:
                     self.interrupt(f"{member.name} ended with {self.zygote.poll(member.pid)}")
 
     def interrupt(self, reason: str) -> None:
-        """The generation is broken; everyone comes back to the barrier."""
+        """Break the generation: order every rank back to the barrier."""
         if self.interrupted >= self.generation:
             return
         self.interrupted = self.generation
@@ -250,13 +250,14 @@ class Node:
         self.form(seats)
 
     def _finish(self) -> None:
-        """All ranks have finished a function: they return from it, or the job is over."""
+        """Act on all ranks having finished a function: let them return from it, or end the job after the last
+        one."""
         if self.functions == 1:
             self.complete = True
             self.everyone({"op": "complete", "ok": True, "reason": "all ranks finished"})
             return
         self.functions -= 1
-        self.interrupted = self.generation  # nobody is told: its end is no break
+        self.interrupted = self.generation  # sends no interrupt: this generation has ended, it was not broken
         for name in self.seats:
             self.members[name].finished = -1
         self.everyone({"op": "return", "generation": self.generation})
@@ -266,12 +267,13 @@ class Node:
         return resuming.nearest(self, seats)
 
     def worn(self, name: str) -> bool:
-        """Whether a member was in a generation. The core's rule: it has no longer what its script built, for
-        it has trained since, or a state has begun to come in."""
+        """Whether a member was in a generation. By the core's rule such a member does not have what its
+        script built any more: it has trained since, or has begun to receive a state."""
         return self.members[name].rank >= 0
 
     def _begin_again(self, seats: list[str]) -> bool:
-        """No state is left, and nobody who could give what the script builds: all begin in new processes."""
+        """When no state is left, and no member still has what its script built: have all begin in new
+        processes. Returns whether."""
         if any(not self.worn(name) for name in seats) or self.resume(seats)["tier"] != "fresh":
             return False
         for name in seats:
@@ -313,19 +315,20 @@ class Node:
         return self.members[self.seats[rank]]
 
     def bury(self, member: Member) -> None:
-        """The verdict on a silent rank: interrupted first, killed after, as over a network that is cut."""
+        """Give a silent rank up: count it as gone and interrupt the others. It may live on, as behind a cut
+        network, until `discard`."""
         member.gone = True
         self.interrupt(f"{member.name} is silent")
 
     def deafen(self) -> None:
-        """The agent is away: no socket, no connection."""
+        """Take the agent away: no socket, no connection."""
         for key in list(self._selector.get_map().values()):
             connection: Any = key.fileobj
             self.drop(connection)
         (self.folder / "gate.sock").unlink()
 
     def listen_again(self) -> None:
-        """The agent is back."""
+        """Bring the agent back."""
         self._listener = self._listen()
 
     def discard(self, member: Member) -> None:
@@ -377,7 +380,7 @@ class Node:
 
 
 def samples(ledger: Path) -> dict[int, list[int]]:
-    """Per step, the samples of the generation in which it was first committed."""
+    """For each step, the samples of the generation that committed it first."""
     attempts: dict[tuple[int, int], dict[int, list[int]]] = {}
     first: dict[int, tuple[int, int]] = {}
     for path in sorted(ledger.glob("*.jsonl")):

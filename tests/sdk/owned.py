@@ -1,6 +1,8 @@
-"""A training of whose state a part is the rank's own, or is said to be. `KIND`: which; `KILL`: see train.py.
+"""Train with state of which a part belongs to one rank alone, or is declared so. `KIND`: which; `KILL`: see
+train.py.
 
-Every rank's result is a digest of all its tracked state, so that what was lost or given away is seen."""
+Every rank's result is a digest of all its tracked state, so that state that was lost, or taken from another
+rank, shows in it."""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ data = torch.randn(N, 6, generator=torch.Generator().manual_seed(7))
 
 
 def have_room() -> None:
-    """Wait for the arena: the snapshot that a kill goes back to has room then, however slow the node is."""
+    """Wait for the arena, so that the snapshot that a recovery needs has room, however slow the node is."""
     agent, deadline = session.runtime.state.agent, time.monotonic() + 20
     while agent is not None and agent.orders.arena is None and time.monotonic() < deadline:
         if agent.interrupted(session.generation):
@@ -60,7 +62,7 @@ def net(seed: int = 1) -> torch.nn.Module:
 
 
 def mine(step: int) -> torch.Tensor:
-    """Samples of this rank's own."""
+    """Samples that this rank alone gets."""
     return data[torch.arange(step * 11 + session.rank * 5, step * 11 + session.rank * 5 + 8) % N]
 
 
@@ -82,7 +84,7 @@ def fit(model: torch.nn.Module, optimizer: Any) -> None:
 
 
 class Seeded:
-    """Builds what ranks are said to hold alike, or not."""
+    """Builds state that is declared equal on all ranks; with some KINDs it is not."""
 
     def __init__(self) -> None:
         self.model: Any = net(os.getpid() if KIND in ("differ", "from_rank_0") else 1)
@@ -96,7 +98,7 @@ class Seeded:
 
 
 class Hidden:
-    """Of rank 1 it gives a state that cannot be kept."""
+    """On rank 1 its state is of a kind that no snapshot can hold."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"at": object() if session.runtime.state.rank == 1 else 1}
@@ -106,7 +108,7 @@ class Hidden:
 
 
 def fit_noisily(own: Seeded) -> None:
-    """Draws random numbers of its own in each step, and keeps what it drew."""
+    """Draw random numbers in each step, and keep them in the state."""
     for step in session.steps(STEPS):
         with (OUT / f"noise.{session.rank}").open("a") as drawn:
             drawn.write(f"{step} {float(torch.rand(()))}\n")
@@ -122,13 +124,14 @@ def fit_once(model: torch.nn.Module, optimizer: Any, step: int) -> None:
 
 
 def drift(model: Any) -> None:
-    """One bit of one weight, on one rank, once."""
+    """Flip one bit of one weight, on one rank, once."""
     if session.rank == 2 and session.step == 5:
         model[2].weight.data.view(torch.int32)[1, 1] ^= 1
 
 
 def unfreeze(own: Seeded) -> None:
-    """The last layer joins the training at step 4, in a group of its own; the first goes to eval mode."""
+    """Train; at step 4 unfreeze the last layer, in a parameter group of its own, and put the first into eval
+    mode."""
     for step in session.steps(STEPS):
         if step == 4:
             own.model[2].requires_grad_(True)
@@ -158,7 +161,7 @@ def train_early(own: Seeded) -> str:
 
 
 def train_experts() -> str:
-    """A trunk that all hold, and an expert for each pair of ranks: ranks 0 and 2, 1 and 3."""
+    """Train a trunk that all ranks hold, and one expert for each pair of ranks: 0 and 2, 1 and 3."""
     trunk, expert = net(), net(10 + session.rank % 2)
     pairs = [dist.new_group([r for r in range(session.world_size) if r % 2 == half]) for half in (0, 1)]
     optimizer = torch.optim.SGD(trunk.parameters(), lr=1e-2, momentum=0.9)
@@ -180,7 +183,8 @@ def train_experts() -> str:
 
 
 def push(tensor: torch.Tensor, peer: int) -> None:
-    """Send, for ten seconds at most: gloo does not always wake a send whose connection is shut."""
+    """Send, for ten seconds at most: gloo does not always wake a thread that sends on a connection that was
+    shut."""
     sending = dist.isend(tensor, peer)
     assert sending is not None
     sending.wait(timedelta(seconds=10))

@@ -1,4 +1,4 @@
-"""A training whose script raises, after a few steps, what reads like a broken connection."""
+"""Train a few steps, then raise an exception whose message reads like that of a broken connection."""
 
 from __future__ import annotations
 

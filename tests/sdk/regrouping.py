@@ -1,6 +1,6 @@
 """Trains until the step that the file `end` in $OUT names; `MIB` of state move at a restore.
 
-Each step sums over all ranks, so that nobody passes the end without having seen it."""
+Each step sums over all ranks, so that no rank passes the last step without having read the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a generation's state comes from, as the tests' node decides it."""
+"""Decide for the tests' node where a generation's state comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def nearest(node: Node, seats: list[str]) -> Message:
-    """The nearest state: a donor, else the newest snapshot of anyone, else as the script built it."""
+    """The nearest state: of a donor, else the newest snapshot of any member, else the state that the script
+    built."""
     held: list[int] = []
     limit = _limit(node, seats)
     for name in seats:
@@ -39,7 +40,7 @@ def nearest(node: Node, seats: list[str]) -> Message:
 
 
 def _fresh(node: Node, seats: list[str]) -> Message:
-    """As the script built it, from the first rank that has it still; -1: none has."""
+    """The state that the script built, from the first rank that still has it; rank -1 when none has."""
     rank = next((rank for rank, name in enumerate(seats) if not node.worn(name)), -1)
     return {"tier": "fresh", "step": 0, "rank": rank, "member": "", "checkpoint": ""}
 
@@ -52,8 +53,8 @@ def _limit(node: Node, seats: list[str]) -> int:
 
 
 def _sharded(node: Node, seats: list[str], held: list[int]) -> Message:
-    """The newest step at which every shard is held by a living rank or lies in somebody's arena; each
-    shard from its nearest copy."""
+    """The newest step at which every shard is held by a living rank or is in a member's arena. Each shard
+    comes from its nearest copy."""
     steps: dict[int, dict[str, tuple[int, str]]] = {}
     for rank, step in enumerate(held):
         if step >= 0 and node.members[seats[rank]].shard:

@@ -1,4 +1,4 @@
-"""The smallest training; `MODE` says what goes wrong in it."""
+"""Train the smallest model; `MODE` selects what goes wrong."""
 
 from __future__ import annotations
 

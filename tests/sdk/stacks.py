@@ -1,4 +1,4 @@
-"""Say where a rank stands that a test has waited for in vain."""
+"""Show where a rank is stuck that a test waits for in vain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that swallows what its collectives raise. `HOW`: sync, async or hooks (DDP's).
+"""Train, and swallow the exceptions that collectives raise. `HOW`: sync, async or hooks (DDP's).
 
 `KILL` is JSON: {"rank", "step"}; that rank dies in that step, between what it gives to the others."""
 
@@ -53,7 +53,8 @@ escaped: list[int] = []
 
 @contextmanager
 def swallowing(step: int) -> Iterator[None]:
-    """Swallow what a collective raises. What the session ends a wait with is not swallowed, but counted."""
+    """Swallow what a collective raises. The exception with which the session ends a wait is counted and
+    raised again."""
     try:
         yield
     except RuntimeError:
@@ -64,7 +65,7 @@ def swallowing(step: int) -> Iterator[None]:
 
 
 def average(step: int) -> None:
-    """The mean of the gradients, by hand; what breaks is swallowed."""
+    """Average the gradients by hand, and swallow what the collectives raise."""
     works = []
     for index, parameter in enumerate(model.parameters()):
         if index == 1:

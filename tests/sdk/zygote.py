@@ -45,7 +45,7 @@ class Zygote:
             message = self._line()
             if "pid" in message:
                 pid = int(message["pid"])
-                self.codes.pop(pid, None)  # of a process that had the same number before
+                self.codes.pop(pid, None)  # the exit code of an earlier process with the same pid
                 return pid
             self._note(message)
 

@@ -1,1 +1,1 @@
-"""Nobody in who does not belong: transport, callers, roles, limits, secrets, sockets, fuzz."""
+"""Test that strangers stay out: transport, callers, roles, limits, secrets, sockets, fuzzing."""

@@ -1,4 +1,4 @@
-"""A coordinator's real server in this process, with or without a reign, on a real socket."""
+"""A coordinator's real server in this process, leading or not, on a real socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
 class Kept:
-    """A store that takes everything, in memory."""
+    """A store in memory that accepts every write."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -69,7 +69,7 @@ async def serving(
     subjects: bool = False,
     deny: DenyList | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve; with `reigns` as a leader whose store is this process's memory."""
+    """Serve; with `reigns` as a leader whose store is in memory."""
     front, tls = ServerContext(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
     asks = Authenticator(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
@@ -88,7 +88,7 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def reigning(front: ServerContext, elected: Elected | None = None) -> AsyncIterator[LeaderTerm]:
-    """Lead, from what `elected` says, or from nothing; the store is this process's memory."""
+    """Begin a leader term, from the state in `elected` or from an empty one. The store is in memory."""
     records = RecordMapping(Keyspace(CLUSTER))
     reign = LeaderTerm(
         CLUSTER,
@@ -113,7 +113,7 @@ async def reigning(front: ServerContext, elected: Elected | None = None) -> Asyn
 async def asked(
     address: str, method: str, request: Any, access: ClientCredentials | None = None, **more: Any
 ) -> tuple[grpc.StatusCode, str]:
-    """Call a method of Admin once: how it ended, and what was said."""
+    """Call a method of Admin once. Returns the status, and the answer or error."""
     access = access or plain()
     async with access.channel(address, OPTIONS) as channel:
         call = getattr(AdminStub(channel), method)  # type: ignore[no-untyped-call]
@@ -130,7 +130,7 @@ async def asked(
 async def greeted(
     address: str, hello: pb.AgentMessage, access: ClientCredentials | None = None
 ) -> tuple[Any, str]:
-    """Say this hello on a stream: the answer's kind, or the status, and what was said."""
+    """Send this hello on a stream. Returns the kind of the answer, or the status, and its text."""
     access = access or plain()
     async with access.channel(address, OPTIONS) as channel:
         call = channel.stream_stream(

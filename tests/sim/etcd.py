@@ -24,7 +24,7 @@ EPOCH_S = 1_700_000_000.0
 class Etcd:
     """Keys and values, the term that may write, and every generation that was ever written.
 
-    What tests ask about is also kept as records."""
+    Facts that tests ask about are also kept as records."""
 
     term: int = 0
     fences: bool = True  # compares the term in every write

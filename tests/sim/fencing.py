@@ -53,11 +53,12 @@ class Astray:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        # Generations that no order reached when their places were reassigned
+        # Numbers of the generations that no order reached when their places were reassigned
         self._beyond: dict[int, None] = {}
 
     def formed(self, newest: int) -> None:
-        """A group has met: every older one that still trains must be out of reach, or just found again."""
+        """A group has met. Note the older groups whose agents were all out of the leader's reach until just
+        now: only these may train on."""
         now = self._world.clock.now
         for number, group in self._world.groups.items():
             agents = list({id(rank.agent): rank.agent for rank in group.members.values()}.values())
@@ -65,7 +66,8 @@ class Astray:
                 self._beyond[number] = None
 
     def met(self, group: Group, newest: int) -> None:
-        """A group has met whose generation is over.
+        """A group has met although its generation is over. Check that its agents were out of reach until just
+        now, and note that it may train.
 
         Its order to form was unread at a stopped agent, or in the buffers of a cut network, and arrives
         before the order that ends it. No agent can tell such an order from a current one; it may be followed

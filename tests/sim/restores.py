@@ -157,9 +157,9 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
 
 
 def robbed(group: Group) -> Rank | None:
-    """A rank that must read what its agent let go when the job's former life ended.
-
-    A leader may not have heard of that yet. The SDK reports it, and another source is chosen."""
+    """A rank that must read an arena that its agent removed when the job ended before; None when there is
+    none.  The leader may not know of the removal yet. The SDK reports the failure, and another source is
+    chosen."""
     for source in _sources(group):
         reader = group.members[source.rank]
         gone = source.member in reader.agent.let_go and source.member not in reader.agent.ranks

@@ -35,7 +35,7 @@ class Safety:
         self.committed: dict[str, int] = {}  # checkpoint -> step
         self.bad: set[str] = set()
         self.collected: set[str] = set()
-        self.past_help: set[str] = set()  # found bad after the ranks had returned
+        self.past_help: set[str] = set()  # checkpoints found bad after the ranks had returned
         self.forgotten: dict[str, int] = {}  # checkpoints whose records etcd was asked to delete
         self.heard: dict[tuple[str, str], None] = {}  # checkpoint requests that this leader has not answered
         self.words: dict[int, str] = {}  # rank -> the shard id that this leader knows of it
@@ -65,7 +65,8 @@ class Safety:
                 self.words[status.rank] = status.shard
 
     def _submitted(self, event: ev.JobSubmitted) -> None:
-        """A job that is over begins its next life from storage: its ranks' states ended with them."""
+        """Note a job that was over and is submitted again: it continues from storage, because its ranks'
+        memory is gone."""
         job = self.world.cluster.machine.jobs.get(event.spec.job) if self.world.cluster else None
         self.memory_lost = self.memory_lost or (
             job is not None and job.phase in (JobPhase.FAILED, JobPhase.STOPPED)
@@ -132,7 +133,7 @@ class Safety:
             assert not late, f"{node.name} is {node.state} after {silent_s:.1f} s of silence"
 
     def crashed(self) -> None:
-        """The leader is gone, and all that it had heard."""
+        """Forget what the leader that is gone had heard."""
         self.heard, self.words = {}, {}
 
     def told(self, effect: fx.CheckpointTold) -> None:
@@ -142,8 +143,8 @@ class Safety:
     def release(self, effect: fx.Release) -> None:
         """Older slots may go: this step must have been READY on every rank.
 
-        Exceptions: a rank that has finished holds that state itself, and of a step that the generation began
-        with a rank may have no snapshot."""
+        Exceptions: a rank that has finished holds that state itself, and no snapshot is needed of the step
+        from which the generation began, or of an earlier one."""
         generation, whole = self.world.etcd.generations[effect.job], True
         ranks = {name: rank for agent in self.world.agents for name, rank in agent.ranks.items()}
         for rank in [ranks[seat.member] for seat in generation.seats if seat.member in ranks]:
@@ -181,7 +182,7 @@ class Safety:
             assert whole, f"committed checkpoint {name} has lost a chunk, or its manifest"
 
     def note(self, effect: fx.Note) -> None:
-        """A node that is given up takes its memory with it."""
+        """Note nodes that are given up: their memory is lost."""
         self.memory_lost = self.memory_lost or effect.kind in GIVEN_UP
         if effect.kind == "node_lost":
             self._justly(effect.subject)
@@ -244,9 +245,8 @@ class Safety:
         self.committed[effect.checkpoint] = effect.record.step
 
     def _past_help(self, effect: fx.CheckpointChanged) -> None:
-        """A checkpoint that rots after the ranks have returned is reported as bad, and no other is made.
-
-        Their processes end at any moment, and the job with them; at the job's end nobody would notice."""
+        """Note a checkpoint that was found bad after the ranks had returned: it is reported, and no other one
+        is made, because the ranks may end at any moment."""
         job = self.world.cluster.machine.jobs.get(effect.job) if self.world.cluster else None
         if job is not None and job.phase is JobPhase.LEAVING:
             self.past_help.add(effect.checkpoint)

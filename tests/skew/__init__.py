@@ -1,1 +1,2 @@
-"""One version beside the next: what a rolling upgrade needs, with the agents of the version before."""
+"""Test one version beside the next, as in a rolling upgrade: with coordinators and agents of the version
+before."""

@@ -1,4 +1,4 @@
-"""The version before this one: its commit, its tree from git where the history is at hand."""
+"""Get the version before this one: its commit, and its files from git, where the history is there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commit() -> str:
 
 
 def at_hand() -> bool:
-    """Whether git can give that version here. Not in a shallow clone, nor in mere sources."""
+    """Whether git can give that version here. It cannot in a shallow clone, or in sources without git."""
     try:
         return _git("cat-file", "-e", f"{commit()}^{{commit}}").returncode == 0
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def at_hand() -> bool:
 
 
 def unpack(folder: Path) -> Path:
-    """Put that version's packages into this folder; the folder."""
+    """Put that version's packages into this folder, and return the folder."""
     done = _git("archive", "--format=tar", commit(), "--", *PACKAGES)
     if done.returncode != 0:
         raise RuntimeError(f"git archive {commit()}: {done.stderr.decode()}")

@@ -1,4 +1,4 @@
-"""What stands between two processes that speak gRPC: each message goes through the test's hands as bytes."""
+"""Stand between two processes that speak gRPC: the test gets each message as bytes, and may change it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ UP, DOWN = "up", "down"
 
 
 class Between(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Serves all methods by calling them at `target`. `pass_on(method, UP or DOWN, data)` is what goes on."""
+    """Serves all methods by calling them at `target`. `pass_on(method, UP or DOWN, data)` returns the bytes
+    that are sent on."""
 
     def __init__(self, target: str, pass_on: Callable[[str, str, bytes], bytes]) -> None:
         self._target, self._pass_on = target, pass_on

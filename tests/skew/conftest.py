@@ -31,7 +31,8 @@ def old() -> Iterator[Path]:
 
 @pytest.fixture
 def released(old: Path, folder: Path) -> Path:
-    """The same as a release has it, under a version of its own: commits between releases share one."""
+    """The same packages with a version number of their own, as a release has: commits between releases share
+    one."""
     tree = folder / "released"
     shutil.copytree(old, tree)
     path = tree / "holdfast" / "version.py"

@@ -1,4 +1,4 @@
-"""Messages as a newer version would send them: with fields and words that nobody knows here."""
+"""Make messages as a newer version would send them: with fields and words that this version does not know."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNKNOWN = bytes([0xFA, 0xFF, 0x07, 0x04]) + b"new!" + bytes([0xF0, 0xFF, 0x07, 0x2A])
-"""Field 16383 as text, and field 16382 as a number: of no message of ours."""
+"""Field 16383 as text, and field 16382 as a number. None of our messages has such fields."""
 WORD = "dancing"
 
 
@@ -46,8 +46,8 @@ def swollen(message: Any, name: str = "") -> bytes:
 
 
 def worded(message: Any) -> Iterator[tuple[str, Any]]:
-    """This message again, once for each field in it that holds one word of a fixed set, that word an unknown
-    one; and where."""
+    """Copies of this message, one for each field that holds a word of a fixed set; there the copy has an
+    unknown word. With the name of the field."""
     for path in _words(message):
         copy = type(message).FromString(message.SerializeToString())
         target = copy

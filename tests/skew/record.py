@@ -1,7 +1,7 @@
 """`python -m tests.skew.record`: record the streams of the version before, for clones without its history.
 
 Its coordinator and two of its agents run a job through snapshots, checkpoints, the death of a rank, and the
-end. What they say to each other goes through our hands, and into streams.json.gz."""
+end. Their messages pass through this process, which stores them in streams.json.gz."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def main() -> None:
 
 
 async def _train(world: Rolling, tree: Path, heard: dict[str, streams.Said]) -> None:
-    """One job from its first group to its end, with a death in it."""
+    """Run one job from its first group to its end. One of its ranks is killed."""
     world.coordinator(tree)
     wires = {node: Between(world.places[0], Hearing(said)) for node, said in heard.items()}
     for node, wire in wires.items():
@@ -56,7 +56,7 @@ async def _train(world: Rolling, tree: Path, heard: dict[str, streams.Said]) -> 
 
 
 class Hearing:
-    """Writes down what passes, less most beats."""
+    """Records the messages that pass, without most of the beats."""
 
     def __init__(self, said: streams.Said) -> None:
         self._said, self._beats = said, 0

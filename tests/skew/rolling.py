@@ -1,4 +1,4 @@
-"""A cluster whose daemons are each of a version of their own: coordinators, and agents with their ranks."""
+"""Run a cluster in which each coordinator, and each agent with its ranks, has a version of its own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Daemon:
             )
 
     def kill(self) -> None:
-        """SIGKILL, as a node's end or an OOM would; what it started stays."""
+        """SIGKILL, as when memory is short. The processes that it started live on."""
         self.process.kill()
         self.process.wait()
 
@@ -60,7 +60,7 @@ class Daemon:
 
 
 def holdfast() -> list[str]:
-    """The command line of whichever version the environment names."""
+    """The command line of Holdfast, in the version that the environment selects."""
     return [sys.executable, "-P", "-m", "controlplane"]
 
 
@@ -70,7 +70,7 @@ def of_version(tree: Path) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports on which nobody listens now."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -81,7 +81,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Rolling:
-    """Coordinators and agents of two versions, one job on two nodes, and what it wrote down."""
+    """Coordinators and agents of two versions, and one job on two nodes with the files that it wrote."""
 
     def __init__(self, folder: Path, etcd: str, cluster: str) -> None:
         self.folder, self.etcd, self.cluster = folder, etcd, cluster
@@ -136,7 +136,7 @@ class Rolling:
         return self.agents[node]
 
     def submit(self, tree: Path, *flags: str, script: str = "") -> None:
-        """Give the job to whoever leads, by this version's command line."""
+        """Submit the job to the leader, by this version's command line."""
         words = [
             "submit",
             "--coordinator",
@@ -155,7 +155,7 @@ class Rolling:
         assert done.returncode == 0, done.stderr + self.said()
 
     def status(self, tree: Path) -> dict[str, Any]:
-        """What this version's `holdfast status` makes of whoever leads."""
+        """What this version's `holdfast status` prints about the cluster, as the leader reports it."""
         done = self._ask(tree, "status", "--coordinator", ",".join(self.places), "-o", "json")
         assert done.returncode == 0, done.stderr + self.said()
         return dict(json.loads(done.stdout))
@@ -171,7 +171,7 @@ class Rolling:
         )
 
     def wait(self, what: Callable[[], Any], about: str) -> Any:
-        """The first true answer; fails the test with all that was said."""
+        """Wait for a true answer, and return it. Fails the test with all logs when none comes in time."""
         return until(what, lambda: f"{about}\n{self.said()}", WAIT_S)
 
     def lines(self) -> list[dict[str, Any]]:
@@ -190,14 +190,14 @@ class Rolling:
         return sum(len(journal.committed) for journal in self._journals)
 
     def goes_on(self, about: str) -> None:
-        """Wait for steps, snapshots of theirs, and a checkpoint that is committed, all made from now on."""
+        """Wait until new steps are completed, new snapshots are taken, and a new checkpoint is committed."""
         at, before = self.steps.look().highest, self.committed()
         self.wait(lambda: self.steps.look().highest > at + 12, f"{about}: steps after {at}")
         self.wait(lambda: self.committed() > before, f"{about}: a checkpoint")
         assert self.steps.problems == []
 
     def kill_rank(self, rank: int) -> None:
-        """SIGKILL to a rank, and wait until it trains again, as another process."""
+        """SIGKILL a rank, and wait until another process trains in its place."""
         pid, before = self.pid_of(rank), len(self.recovered())
         os.kill(int(pid), signal.SIGKILL)
         self.wait(lambda: len(self.recovered()) > before, f"rank {rank} recovers")
@@ -212,7 +212,7 @@ class Rolling:
         return [one for one in told if one["outcome"] == "recovered"]
 
     def finish(self) -> None:
-        """Have the job end soon, and see it end well."""
+        """Have the job end soon, and check that it ends well."""
         (self.folder / "last.part").write_text(str(self.steps.look().highest + 25))
         (self.folder / "last.part").rename(self.folder / "last")
         ended = self.wait(self.ended, "the job ends")
@@ -225,21 +225,21 @@ class Rolling:
         return [state for state in states if state["phase"] in ("finished", "failed")]
 
     def peer(self, node: str) -> str:
-        """Where this node's agent takes copies, as it told the newest leader that it joined."""
+        """The address of this node's peer service, as its agent told the leader that it joined last."""
         met = [body for body in self.bodies("NodeJoined") if body["node"] == node]
         return str(met[-1]["peer"])
 
     def dropped(self) -> list[dict[str, Any]]:
-        """What coordinators have not taken from agents, but for what a standby turns away."""
+        """The messages of agents that coordinators dropped, except those that a standby refused."""
         return [body for body in self.bodies("Dropped") if body["kind"] != "not_leader"]
 
     def said(self) -> str:
-        """The last of all logs, for a test that fails."""
+        """The ends of all logs, for a test that fails."""
         logs = [*sorted(self.folder.glob("*.log")), *sorted(self.folder.glob("run/*/*/logs/**/*"))]
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in logs if path.is_file())
 
     def end(self) -> None:
-        """End what is left, ranks and launchers too."""
+        """End all processes that are left, ranks and launchers too."""
         for daemon in (*self.leaders, *self.agents.values()):
             if daemon.process.poll() is None:
                 daemon.end()
@@ -250,7 +250,7 @@ class Rolling:
 
 
 def with_none_left(pid: int) -> None:
-    """SIGKILL to a process, if it is there."""
+    """SIGKILL a process, if it is there."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -259,7 +259,7 @@ def with_none_left(pid: int) -> None:
 
 @contextmanager
 def rolling(etcd: str, cluster: str) -> Iterator[Rolling]:
-    """A cluster of nobody yet; ended and removed afterwards, whatever happened."""
+    """A cluster without any daemon yet. It is ended and removed afterwards, whatever happened."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     (folder / "shm").mkdir()
     world = Rolling(folder, etcd, cluster)

@@ -1,4 +1,5 @@
-"""What agents and coordinators of the version before said to each other: for where git cannot give it."""
+"""Keep the messages that agents and coordinators of the version before exchanged, for clones where git cannot
+give that version."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.skew.between import DOWN, UP
 
 RECORDED = Path(__file__).with_name("streams.json.gz")
 Said = list[tuple[str, bytes]]
-"""UP or DOWN, and the message."""
+"""(UP or DOWN, the message)"""
 
 
 def write(commit: str, streams: dict[str, Said]) -> None:
@@ -24,7 +25,7 @@ def write(commit: str, streams: dict[str, Said]) -> None:
 
 
 def commit() -> str:
-    """Which version was recorded."""
+    """The commit of the version that was recorded."""
     return str(_document()["commit"])
 
 

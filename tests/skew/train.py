@@ -1,4 +1,4 @@
-"""The job of a rolling upgrade: each rank has a state of its own, and writes down its digest at every step.
+"""Train during a rolling upgrade: each rank has a state of its own, and records its digest at every step.
 
 It imports no more than it needs: two versions start it many times."""
 
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
                 optimizer.zero_grad()
                 model(torch.full((4, 64), float(session.rank + step % 7))).square().mean().backward()
                 time.sleep(PACE_S)
-                torch.distributed.all_reduce(total)  # nobody is ahead of a rank that died
+                torch.distributed.all_reduce(total)  # so no rank gets ahead of one that died
                 optimizer.step()
                 book = os.open(folder / f"{os.getpid()}.steps", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 os.write(book, f"{step + 1} {session.rank} {digest(model)}\n".encode())

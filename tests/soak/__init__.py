@@ -1,1 +1,1 @@
-"""Kills at random instants in one long job, and a watcher that trusts no checkpoint."""
+"""Kill processes of one long job at random moments, and verify every checkpoint that it makes."""

@@ -1,4 +1,4 @@
-"""What is read while it grows: the journal of the coordinators, the digests that the ranks write down."""
+"""Read files while they grow: the coordinators' journal, and the digests that the ranks write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FIGURES = re.compile(r"/tmp/\S+|[0-9a-f]{16,}|\d+")
-"""What differs between two failures of one kind."""
+"""The parts of a reason that differ between two failures of one kind."""
 
 
 class Tail:
@@ -54,19 +54,19 @@ class Rotated:
 
 
 class Journal:
-    """The journal, and what of it the soak wants to know."""
+    """The journal, and the facts in it that the soak test needs."""
 
     def __init__(self, path: Path) -> None:
         self._tail = Rotated(path)
         self.named: set[str] = set()  # ids of all checkpoints that a coordinator spoke of
         self.committed: list[str] = []
-        self.forgotten: set[str] = set()  # ids that left etcd, having left the storage
+        self.forgotten: set[str] = set()  # ids removed from the storage, then from etcd
         self.outcomes: dict[str, int] = {}
         self.reasons: dict[str, int] = {}  # why checkpoints failed or were skipped
         self.tiers: dict[str, int] = {}
 
     def news(self) -> list[dict[str, Any]]:
-        """Lines that came since the last look. A line that a kill has torn is passed over."""
+        """The lines that came since the last look. A line that a kill has cut off is left out."""
         found = []
         for text in self._tail.lines():
             try:
@@ -96,7 +96,7 @@ class Journal:
 
 
 class Steps:
-    """What every rank's state was after each step. `problems`: a step that came out in two ways."""
+    """What every rank's state was after each step. `problems`: the steps that gave two different states."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

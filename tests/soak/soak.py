@@ -1,4 +1,5 @@
-"""One soak: a job that is struck N times, watched all the while, and compared with one that was not."""
+"""Run one soak test: kill processes of a job N times, check its checkpoints all the while, and compare the
+result with that of an undisturbed job."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ SAVING = f"--checkpoint-every 6 --full-every 60 --keep-last {KEPT} --spares 1 --
 
 
 class SoakError(AssertionError):
-    """Something that must not be. The message says what, `soak` prints seed and folder."""
+    """A promise that did not hold. The message says which; `soak` adds the seed and the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is asked for. `kind`: plain, sharded, or "" for what the seed says."""
+    """The options. `kind`: plain, sharded, or "" for the one that the seed selects."""
 
     kills: int
     seed: int
@@ -54,7 +55,7 @@ class Wish:
 
 @dataclass(slots=True)
 class Told:
-    """What came of it."""
+    """The result."""
 
     seed: int
     kind: str
@@ -75,7 +76,7 @@ class Told:
 
 @dataclass(slots=True)
 class Job:
-    """The job that is struck."""
+    """The job whose processes are killed."""
 
     run: Run
     journal: Journal
@@ -83,12 +84,12 @@ class Job:
     watchers: list[Watcher]
 
     def problems(self) -> list[str]:
-        """What must not be, so far."""
+        """The promises that did not hold so far."""
         return [*self.steps.problems, *(each for one in self.watchers for each in one.problems)]
 
 
 def soak(wish: Wish) -> Told:
-    """Raises SoakError with the seed and the folder, which is then kept."""
+    """Run the test. Raises SoakError with the seed and the folder, which is then kept."""
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-soak-"))
     try:
@@ -138,7 +139,7 @@ def _moments(flags: list[str], ask_every: int) -> list[str]:
 
 @contextmanager
 def _running(folder: Path, flags: list[str], arguments: list[Any], last: int = 0) -> Iterator[Run]:
-    """A started run of the job; ended afterwards, its folder left to who made it."""
+    """Start a run of the job, and end it afterwards. Its folder stays: the caller made it."""
     (folder / "ledger").mkdir(parents=True)
     if last:
         (folder / "last").write_text(str(last))
@@ -179,7 +180,7 @@ def _one(wish: Wish, job: Job, told: Told, number: int, blow: Strike) -> None:
 
 
 def _settled(job: Job, step: int, known: int, after: str = "the start") -> None:
-    """Until every rank trains beyond `step`, and a checkpoint of a later step is committed."""
+    """Wait until every rank trains beyond `step`, and a checkpoint of a later step is committed."""
     deadline = time.monotonic() + RECOVERY_S
     asked = time.monotonic() + SLOW_S
     while time.monotonic() < deadline:
@@ -200,7 +201,7 @@ def _settled(job: Job, step: int, known: int, after: str = "the start") -> None:
 
 
 def _ask_where_they_are(job: Job) -> None:
-    """Every rank writes the stacks of its threads into the folder."""
+    """Have every rank write the stacks of its threads into the folder."""
     for path in job.run.folder.glob("*.stacks"):
         if is_running(int(path.stem)):
             os.kill(int(path.stem), signal.SIGUSR1)
@@ -216,8 +217,8 @@ def _finish(job: Job, told: Told) -> None:
 
 
 def _retained(job: Job) -> None:
-    """While training is held, retention leaves the newest, the base that they need and one on its way,
-    whoever was killed meanwhile."""
+    """Hold training, and check that retention then leaves only the newest checkpoints, the base that they
+    need, and one that is being made, whatever was killed meanwhile."""
     hold = job.run.folder / "hold"
     hold.touch()
 

@@ -1,4 +1,4 @@
-"""Who is killed, and when: at random instants, most of them while a checkpoint is on its way."""
+"""Choose what is killed, and when: at random moments, most of them while a checkpoint is being made."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ MOMENTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "collect": _of("Collect"),
     "asked": _of("CheckpointAsked"),
 }
-"""What the journal shows just before the blow."""
+"""The journal's line for which each kill waits, by the name of the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One blow: whom, and when."""
+    """One kill, or two at once: of what, and when."""
 
     targets: tuple[str, ...]
     moment: str  # "": any
@@ -66,7 +66,7 @@ class Strike:
 
 
 def draw(chance: random.Random, moments: list[str], ranks: int) -> Strike:
-    """The next blow."""
+    """Draw the next kill."""
     targets = [_target(chance, ranks)]
     if chance.random() < 0.12:
         targets.append(_target(chance, ranks))
@@ -82,7 +82,8 @@ def _target(chance: random.Random, ranks: int) -> str:
 
 
 def strike(blow: Strike, run: Run, journal: Journal) -> None:
-    """Wait for the moment, and kill. A moment that does not come in time is any moment."""
+    """Wait for the moment, and kill. Does not wait for ever: when the moment does not come in time, it kills
+    all the same."""
     pids = [find(run, target) for target in blow.targets]
     journal.news()
     deadline = time.monotonic() + (MOMENT_TIMEOUT_S if blow.moment else 0)
@@ -93,11 +94,11 @@ def strike(blow: Strike, run: Run, journal: Journal) -> None:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            continue  # it fell with the one before
+            continue  # it ended with the process that was killed before it
 
 
 def find(run: Run, target: str) -> int:
-    """The process that is meant now."""
+    """The process id of a target now."""
 
     def looked() -> int:
         if target.startswith("rank "):

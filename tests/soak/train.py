@@ -1,7 +1,7 @@
-"""The job of a soak: a small model that writes down, after every step, the digest of its whole state.
+"""Train a small model, and record the digest of its whole state after every step.
 
 Arguments: folder, kind, pace in s, steps between checkpoints that are asked for (0: none). Kinds: plain,
-sharded, and gathered: sharded, and the digest of the whole state is written down too."""
+sharded, and gathered: sharded, and the digest of the gathered state is recorded too."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def build(mesh: Any = None) -> dict[str, Any]:
 
 
 def digest(things: dict[str, Any]) -> str:
-    """Of the content of every tensor that this rank holds, whatever their order and names."""
+    """The digest of the content of all tensors that this rank holds, whatever their order and names."""
     return content(each.to_local() if isinstance(each, DTensor) else each for each in tensors(things))
 
 
@@ -83,7 +83,7 @@ def combined(digests: Any) -> str:
 
 
 class Book:
-    """Lines that outlive a SIGKILL."""
+    """A file whose lines survive a SIGKILL."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""Trusts no checkpoint: all that is listed is read, the newest is loaded and compared, again and again."""
+"""Verify checkpoints again and again: read all that are listed, load the newest and compare its digests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAUSE_S = 0.05
 
 
 class Watcher(threading.Thread):
-    """Reads one storage of a job until it is told to end. `problems`: what must not be."""
+    """Reads one storage of a job until it is told to end. `problems`: the promises that did not hold."""
 
     def __init__(self, url: str, job: str, folder: Path) -> None:
         super().__init__(name="watcher", daemon=True)
@@ -48,7 +48,7 @@ class Watcher(threading.Thread):
             raise
 
     def end(self) -> None:
-        """A last look, then nothing more."""
+        """Look one last time, then end."""
         self._told.set()
         self.join()
         if not self.problems:
@@ -78,7 +78,8 @@ class Watcher(threading.Thread):
             self._excuse(each, f"checkpoint {each.id} is listed and does not verify: {error}")
 
     def _excuse(self, each: Found, problem: str) -> None:
-        """Retention may have taken it away meanwhile: then it is listed no more."""
+        """Add a problem, unless retention has removed the checkpoint meanwhile: then it is not listed any
+        more."""
         if each.id in [other.id for other in load.listing(self._store, self._job)]:
             self.problems.append(problem)
         else:
@@ -107,7 +108,7 @@ class Watcher(threading.Thread):
 
 
 def _digest(view: SlotView) -> str:
-    """As the script makes it of the live tensors."""
+    """The digest, made as the script makes it of the live tensors."""
     tensors, _ = layout.decode(view.header, view.data_bytes)
     memory = view.memory
     return combined(

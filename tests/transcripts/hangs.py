@@ -1,4 +1,4 @@
-"""The transcripts' words for ranks that get no further, and for numbers gone wrong."""
+"""Add the transcripts' commands about ranks that hang, and about numeric anomalies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def stalled(play: Play, plain: list[str], named: dict[str, str]) -> None:
-    """These ranks (or all) are past their deadlines, as their agents say."""
+    """Agents report that these ranks (or all) are past their deadlines."""
     for seat in play.etcd.generations["j"].seats:
         status = play.hosts[seat.node].members[seat.member]
         if status.phase is MemberPhase.RUNNING and (not plain or str(seat.rank) in plain):
@@ -50,7 +50,7 @@ def _groups(entered: str | None) -> tuple[Collective, ...]:
 
 
 def fault(play: Play, plain: list[str], named: dict[str, str]) -> None:
-    """`fault STEP REASON [on=MEMBER] [kind=user] [rollback=no]`: a script finds its numbers wrong."""
+    """`fault STEP REASON [on=MEMBER] [kind=user] [rollback=no]`: a script reports a numeric anomaly."""
     generation = play.etcd.generations["j"]
     seat = next(seat for seat in generation.seats if seat.member == named.get("on", seat.member))
     play.feed(

@@ -29,7 +29,7 @@ live SECONDS [NODE ...]                             the same, while every node b
 probed NODE=yes|REASON ...                          answers to the newest probes
 sees NODE PEER=FAILED ...                           what a node found when it dialled its peers, of 3 tries
 dcs away REASON | dcs back                          etcd answers the leader's keepalives, or not
-release NODE                                        a person gives a node its good name back
+release NODE                                        a person releases a node from quarantine
 stop REASON                                         a user ends the job
 drain NODE [deadline=s] [force=1] | cordon NODE | uncordon NODE   a person marks a node
 leaving NODE [deadline=s]                           its agent received SIGTERM
@@ -90,7 +90,7 @@ class Host:
 
 
 class Play:
-    """One transcript, running."""
+    """One transcript, while it is played."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -366,7 +366,7 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
 
 
 def play(text: str) -> str:
-    """The transcript with the effects that the core has now."""
+    """The transcript, with the effects that today's core has."""
     stage, out = Play(), []
     for block in text.strip().split("\n\n"):
         given = block.split("\n----")[0].splitlines()

@@ -1,4 +1,4 @@
-"""What the transcripts say of bringing state in place: loads, copies at peers, fetches."""
+"""Add the transcripts' commands about restoring: loads, copies at peers, fetches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the transcripts say of saving: parts, seals, mirrors, collections, scrubs, askings, adoption."""
+"""Add the transcripts' commands about checkpoints: parts, seals, mirrors, collections, scrubs, requests,
+adoption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects as one readable line each."""
+"""Show effects, each as one readable line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show(effect: Any) -> str:
-    """One effect, without what is the same in all of them."""
+    """One effect as a line, without the fields that are the same in every transcript."""
     name = "Store" if isinstance(effect, fx.STORES) else type(effect).__name__
     return f"{name} {SHOW[type(effect)](effect)}"
 

@@ -36,7 +36,7 @@ def dcs(play: Play, plain: list[str], named: dict[str, str]) -> None:
 
 
 def release(play: Play, plain: list[str], named: dict[str, str]) -> None:
-    """A person gives a node its good name back."""
+    """A person releases a node from quarantine."""
     play.feed(ev.QuarantineReleased(plain[0], "by hand"))
 
 
@@ -48,7 +48,8 @@ def others_beat(play: Play, plain: list[str], named: dict[str, str]) -> None:
 
 
 def live(play: Play, plain: list[str], named: dict[str, str]) -> None:
-    """Seconds pass, in which every node beats every second but those named. Repeated orders show once."""
+    """Let seconds pass, in which every node except those named beats every second. A repeated order is shown
+    once."""
     seconds, *silent = plain
     for _ in range(int(seconds)):
         play.wait(["1"], {})

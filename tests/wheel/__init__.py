@@ -1,1 +1,1 @@
-"""What is installed elsewhere: the wheel, its contents, its dependencies, and the demo without a checkout."""
+"""Test what users install: the wheel, its contents, its dependencies, and the demo without a checkout."""

@@ -1,7 +1,7 @@
-"""Builds the wheel from a clean copy of the tree, and installs it where nothing of the checkout is seen.
+"""Builds the wheel from a clean copy of the tree, and install it where the checkout cannot be imported.
 
 Nothing is downloaded. What the wheel needs is linked, distribution by distribution, from the environment that
-runs the tests: exactly the closure of what the wheel's metadata asks for, and no more."""
+runs the tests: exactly what the wheel's metadata requires, directly and indirectly, and no more."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def build(folder: Path) -> Path:
 
 
 def installed(need: Requirement, why: str) -> metadata.Distribution:
-    """The distribution here that meets this. Fails the test by name when there is none."""
+    """The installed distribution that meets this requirement. Fails the test, naming the requirement, when
+    there is none."""
     try:
         found = metadata.distribution(need.name)
     except metadata.PackageNotFoundError:
@@ -82,7 +83,7 @@ def described(wheel: Path) -> metadata.Distribution:
 
 
 def needs(of: metadata.Distribution, extras: Iterable[str]) -> list[Requirement]:
-    """What it asks for on this machine, with these extras."""
+    """The requirements of a distribution on this machine, with these extras."""
     found = map(Requirement, of.requires or ())
     names = ("", *extras)
     return [
@@ -111,7 +112,8 @@ def closure(wheel: metadata.Distribution, extras: Iterable[str]) -> list[metadat
 
 
 def entries(of: metadata.Distribution) -> set[str]:
-    """What it puts into site-packages, as paths below it: modules, packages, parts of namespaces."""
+    """The paths below site-packages that a distribution fills: modules, packages, parts of namespace
+    packages."""
     names = {row[0] for row in csv.reader((of.read_text("RECORD") or "").splitlines())}
     found = set()
     for parts in (name.split("/") for name in names):

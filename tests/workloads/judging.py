@@ -1,4 +1,4 @@
-"""Compare what a killed run ended with against the plain loop: every bit, every sample. Pure.
+"""Compare the results of a run with kills with those of the plain loop: every bit, every sample. Pure.
 
 Repeated steps count: each time a step was completed, its samples must be the plain loop's."""
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHOWN = 4
-"""How many differences of a kind are reported."""
+"""The most differences of one kind that are reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def calls(plain: set[tuple[int, int]], struck: set[tuple[int, int]]) -> list[str]:
-    """The (rank, step) that never heard of the step's end, or heard it of a step that does not exist."""
+    """Each (rank, step) whose callback after the step was not called, or was called for a step that does not
+    exist."""
     never = [f"rank {rank}: nothing was called after step {step}" for rank, step in sorted(plain - struck)]
     return [*never, *[f"rank {rank}: was called after step {step}" for rank, step in sorted(struck - plain)]]
 

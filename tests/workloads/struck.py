@@ -42,7 +42,7 @@ assert all(map(os.path.isfile, _RESTORING)), f"where a state is put in place: {_
 
 
 class Struck:
-    """The kills that this process may have to take, and where it is."""
+    """The kills that this process may have to carry out on itself, and where in training it is."""
 
     def __init__(self, folder: Path, blows: tuple[Blow, ...]) -> None:
         self._folder, self._blows = folder, blows
@@ -141,7 +141,8 @@ class Struck:
         return self._folder / f"{number}.blow"
 
     def _reached(self, phase: str, *, last: bool = False) -> None:
-        """Note a place of this phase. `last`: it is the last one of the phase in this step."""
+        """Count a place of this phase, and carry the kill out when it is due there. `last`: it is the last
+        one of the phase in this step."""
         blow = self._pending()
         if blow is None or blow.phase != phase or os.environ.get("RANK") != str(blow.rank):
             return
@@ -213,7 +214,7 @@ def run(script: Path, mark: Callable[[str, int, int], None]) -> None:
 
 
 def load(path: Path) -> tuple[Blow, ...]:
-    """The blows of a plan that a harness wrote."""
+    """Read the kills from the file of a plan."""
     return tuple(Blow(**fields) for fields in json.loads(path.read_text()))
 
 

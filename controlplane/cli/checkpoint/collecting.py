@@ -1,8 +1,8 @@
 """`holdfast checkpoint gc`: delete what need not be kept. Without --apply it only shows what would go.
 
 What to keep is decided by the same function as in a coordinator (`retention.removable`), and deleted by the
-same one as in an agent (`collect`). It is for jobs that have ended: files that a running job is about to
-refer to are protected only by their age (--grace-s)."""
+same one as in an agent (`collect`). Use it on jobs that have ended: of a running job, only their age
+(--grace-s) protects files that its next checkpoint will name."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class RecordedLedger:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The judgement, as counts of samples. `problems` names what is wrong, for people, most important
+    """The verdict, as counts of samples. `problems` names what is wrong, for people, most important
     first."""
 
     consumed: int
@@ -120,8 +120,8 @@ def judge(ledger: RecordedLedger, steps: int, reference: RecordedLedger | None =
 
 
 def _windows(ledger: RecordedLedger, generation: int | None) -> list[tuple[int, int]]:
-    """The windows of batches left out, as that generation knew them (None: the newest), widest ones,
-    ascending."""
+    """The windows of batches left out, ascending, as that generation knew them (None: as known in the end). A
+    window inside another one is dropped."""
     known = [w for w, since in ledger.left_out.items() if generation is None or since <= generation]
     return sorted(w for w in known if not any(o != w and o[0] <= w[0] and w[1] <= o[1] for o in known))
 

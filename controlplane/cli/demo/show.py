@@ -147,7 +147,7 @@ async def _tell(training: DemoTraining, screen: Screen) -> None:
                         after = line.sequence
                         screen.event(json.loads(line.json))
                 except CliError:
-                    pass  # the coordinator is away; the card will have its next address
+                    pass  # the coordinator is away; the card will name the address of the next one
         await asyncio.sleep(REDRAW_S)
 
 

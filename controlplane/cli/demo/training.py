@@ -125,7 +125,7 @@ class DemoTraining:
                 self.seats = seats_of(status)
                 await asyncio.sleep(STATUS_PAUSE_S)
         except CliError:
-            return  # the coordinator is away; the card will have its next address
+            return  # the coordinator is away; the card will name the address of the next one
 
     def board(self, seat: DemoRank) -> ProgressPage | None:
         """The progress page of a rank; None while there is none."""

@@ -1,4 +1,6 @@
-"""Tables of strangers, column by column, checked and bounded. Every error names file, row, column and cure.
+"""Read tables that others wrote, column by column, and check every value against its bounds.
+
+Every error names the file, the row, the column and what to do.
 
 Rows are counted from 1, without the header."""
 
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 ROWS_MAX = 5_000_000
-"""A recording of more is cut: 88 bytes a row, and replays hold several copies."""
+"""A file with more rows is refused: a row takes 88 bytes, and replays hold several copies."""
 FILE_BYTES_MAX = 1 << 30
 CHUNK = 65_536
-"""Rows of a CSV file that are texts at a time."""
+"""How many rows of a CSV file are held as text at a time."""
 PARQUET = b"PAR1"
 """What a Parquet file begins with."""
 
@@ -53,7 +55,7 @@ class Column:
 
     @property
     def fitting(self) -> str:
-        """What to give."""
+        """The end of an error: which values are possible."""
         kind = "a whole number" if self.whole else "a finite number"
         return f"give {kind} from {self.low:.15g} to {self.high:.15g}"
 
@@ -84,7 +86,7 @@ class Column:
 
 
 def check_file(path: Path) -> bytes:
-    """The first bytes of a file that may be read. Raises UsageError."""
+    """The first bytes of a file, which is checked to be readable and not too large. Raises UsageError."""
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a folder: give the file in it")
@@ -103,7 +105,7 @@ def check_file(path: Path) -> bytes:
 
 
 def csv_columns(path: Path, wanted: Mapping[str, Column]) -> dict[str, Array]:
-    """These columns of a CSV file with a header; others are passed over. Raises UsageError."""
+    """The wanted columns of a CSV file with a header; other columns are ignored. Raises UsageError."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file)
@@ -146,7 +148,7 @@ def _chunks(
 
 
 def check_rows(path: Path, count: int) -> None:
-    """Raise UsageError for more rows than are read."""
+    """Raise UsageError when a file has more than ROWS_MAX rows."""
     if count > ROWS_MAX:
         raise UsageError(f"{path} has more than {ROWS_MAX} rows: give fewer steps, or fewer workers")
 

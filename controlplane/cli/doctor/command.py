@@ -51,7 +51,7 @@ EXAMINATIONS = {
         also=("column",),
     ),
 }
-"""By the option that takes the file."""
+"""Every kind of recorded data, by the option that takes its file."""
 
 ABOUT = (
     "Say what slows a job, who is to blame, what it costs and what to do, from a file that the job (any job) "

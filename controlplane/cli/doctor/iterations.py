@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 HEADINGS = ("WORKER", "STATE", "RATIO", "ONSET", "RECOVERY")
 ROWS_SHOWN = 40
-"""Workers that people are shown at most; programs get all."""
+"""The most workers that are shown to people; programs get all."""
 
 
 def diagnose(_: Path, workers: Sequence[Iterations]) -> diagnosis.IterationsDiagnosis:
-    """The diagnosis; whatever can be read can be judged."""
+    """The diagnosis. It cannot fail: every file that could be read can be judged."""
     return diagnosis.diagnose(workers)
 
 

@@ -20,7 +20,7 @@ DURATIONS = ("seconds", "batch_time_norm")
 """The columns that hold durations, when --column names none."""
 WORKERS_MAX = 20_000
 LEAST = 1e-9
-"""A duration, at least: ratios of nothing are none."""
+"""The shortest duration that is taken: durations are divided by each other, so none may be 0."""
 
 
 def read(path: Path, values: argparse.Namespace) -> list[Iterations]:
@@ -68,7 +68,7 @@ def _duration(path: Path) -> str:
 
 
 def _names(labels: list[str]) -> list[int | str]:
-    """Numbers where all workers are numbered without leading zeros."""
+    """The workers' names: as numbers when every name is a number without leading zeros."""
     if all(label.isdecimal() and str(int(label[:18])) == label for label in labels):
         return [int(label) for label in labels]
     return list(labels)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from controlplane.cli.doctor.columns import Array, Column
 
 UNPACKED_BYTES_MAX = 4 << 30
-"""Of a whole file: a small one may unpack to far more than fits."""
+"""The most bytes that a whole file may unpack to: a small file may unpack to more than memory holds."""
 
 
 def parquet_columns(path: Path, wanted: Mapping[str, Column]) -> dict[str, Array]:
-    """These columns of a Parquet file. Raises UsageError, also when pyarrow is not installed."""
+    """The wanted columns of a Parquet file. Raises UsageError, also when pyarrow is not installed."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet

@@ -56,7 +56,7 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_layout(path: Path, timeline: Timeline) -> None:
-    """Raise UsageError when the file says other sizes than the records."""
+    """Raise UsageError when the layout file states other sizes than the records have."""
     computes = np.isin(timeline.kind, [KINDS.index(kind) for kind in COMPUTES])
     recorded = {
         "dp_size": len(np.unique(timeline.dp_rank)),

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from controlplane.analysis.steps.records import Timeline
 
 NOTEWORTHY = 1.02
-"""Below this slowdown shares of it mean nothing to people."""
+"""Shares of a slowdown below this one mean nothing to people, and are not shown."""
 
 
 def diagnose(path: Path, timeline: Timeline) -> diagnosis.TimelineDiagnosis:
-    """Raises UsageError that names the file, and the row and column to blame."""
+    """The diagnosis. Raises UsageError that names the file, and the row and column that are wrong."""
     try:
         return diagnosis.diagnose(timeline)
     except TimelineError as error:

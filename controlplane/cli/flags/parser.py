@@ -130,7 +130,8 @@ class Parser(argparse.ArgumentParser):
         return flags, []
 
     def _width(self, word: str) -> int:
-        """How many words this flag takes, its value included. Raises UsageError for an unknown flag."""
+        """How many words of the command line this flag takes, with its value. Raises UsageError for an
+        unknown flag."""
         name, equals, _ = _hyphened(word).partition("=")
         action = self._option_string_actions.get(name)
         if action is None:

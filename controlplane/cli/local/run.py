@@ -114,7 +114,7 @@ async def _run(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, *, adopt: b
 
 
 def _promise(spec: JobSpec) -> str:
-    """What the same command will find, for people. Promise nothing that is not kept."""
+    """The message that tells people what the same command will find. It promises only what is certain."""
     if not spec.storage:
         return "without --storage no state is kept: the same command starts again from step 0"
     return "the same command continues from the newest checkpoint, if one was committed"

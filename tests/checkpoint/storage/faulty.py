@@ -1,5 +1,5 @@
-"""A file system of fsspec over a folder that fails on demand. It stands for failing disks and networks: the
-faults are made up, the code above them is not."""
+"""A file system of fsspec over a folder that fails on demand. It takes the place of failing disks and
+networks: only the faults are simulated, the code that meets them is real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEME = "faulty"
 
 
 class Faulty(LocalFileSystem):  # type: ignore[misc]
-    """`plan` holds what the next calls of an operation meet: an errno, an exception, or None to go well.
+    """`plan` says, by operation, how its next calls end: with an errno, an exception, or well (None).
     Writes leave half of their content behind when they fail, as a full disk does."""
 
     protocol = SCHEME

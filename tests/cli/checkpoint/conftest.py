@@ -1,4 +1,4 @@
-"""Arenas and storages, as the tests of checkpoints have them."""
+"""Provide the same arenas and storages as in the tests of checkpoints."""
 
 from __future__ import annotations
 

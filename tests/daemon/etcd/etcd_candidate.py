@@ -1,6 +1,8 @@
-"""A candidate in its own process: `python -m tests.daemon.etcd.etcd_candidate ENDPOINT CLUSTER NAME TTL`.
+"""A candidate in an election, in its own process: `python -m tests.daemon.etcd.etcd_candidate ENDPOINT
+CLUSTER NAME TTL`.
 
-Says `term <n>` when it leads and `lost <reason>` when no longer; a line on standard input makes it resign."""
+It prints `term <n>` when it leads, and `lost <reason>` when it does not lead any more. A line on standard
+input makes it resign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The independent witness: the `etcd3` package, in a process of its own. Commands are JSON lines.
+"""Read and write etcd by the independent package `etcd3`, in a process of its own, to compare with our
+client. Commands are JSON lines.
 
 Run with PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python (its stubs are older than today's protobuf), and never
 import it beside our client: that setting slows all parsing of a process 200 times."""
@@ -41,7 +42,7 @@ def lease(client: Any, command: dict[str, Any]) -> dict[str, Any]:
 
 
 def create(client: Any, command: dict[str, Any]) -> bool:
-    """Put if absent, as another client's own transaction does it."""
+    """Put a key if it is absent, by a transaction of the `etcd3` package."""
     key, own = command["key"], client.transactions
     done, _ = client.transaction(
         compare=[own.create(key) == 0], success=[own.put(key, command["value"])], failure=[]

@@ -1,4 +1,4 @@
-"""Kinds of training whose state moves in other ways than by one optimizer, once a step; `KIND` says which.
+"""Train in ways in which state changes otherwise than by one optimizer, once a step; `KIND` selects one.
 
 `KILL` is JSON: [{"rank", "step", "phase"}]; each happens once in a job (a file marks it)."""
 
@@ -40,7 +40,7 @@ def net() -> torch.nn.Sequential:
 
 
 class MoCo(torch.nn.Module):
-    """An encoder, and one that follows it slowly: it moves in forward."""
+    """An encoder, and a second one that follows it slowly and is updated in forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class MoCo(torch.nn.Module):
 
 
 class Newest:
-    """What the newest three steps came to, each by its number."""
+    """The results of the newest three steps, by step."""
 
     def __init__(self) -> None:
         self.kept = {step: torch.zeros(8) for step in range(3)}
@@ -128,7 +128,7 @@ def collective(phase: str, step: int) -> None:
 
 
 def average(weight: float, *, unseen: bool = False) -> None:
-    """The teacher follows the model."""
+    """Update the teacher's weights towards those of the model."""
     for slow, fast in zip(teacher.parameters(), model.parameters(), strict=True):
         if unseen:
             slow.data = slow.data * weight + fast.data * (1 - weight)
@@ -138,13 +138,13 @@ def average(weight: float, *, unseen: bool = False) -> None:
 
 
 def replace_teacher() -> None:
-    """Another module takes its place, as a target network's does."""
+    """Replace the teacher by another module, as is done with a target network."""
     assert isinstance(teacher, torch.nn.Sequential)
     teacher[0] = copy.deepcopy(model).requires_grad_(False)
 
 
 def regroup() -> None:
-    """A weight joins the first group, between those that are there."""
+    """Add a weight to the first parameter group, between those that are in it."""
     here, there = (group["params"] for group in optimizer.param_groups)
     here.insert(1, there.pop())
 
@@ -159,7 +159,7 @@ def loss_of(wrapped: torch.nn.Module, places: torch.Tensor) -> torch.Tensor:
 
 
 def by_hand(wrapped: torch.nn.Module, places: torch.Tensor, step: int) -> None:
-    """Weights written through `.data`, by no optimizer."""
+    """Change weights through `.data`, without an optimizer."""
     loss_of(wrapped, places).backward()  # type: ignore[no-untyped-call]
     collective("backward", step)
     for parameter in model.parameters():
@@ -179,7 +179,7 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
         replace_teacher()
     if KIND == "groups" and step == 5:
         regroup()
-    if KIND == "noise":  # owned weights that move before their optimizer
+    if KIND == "noise":  # weights of an optimizer that change before its step
         for parameter in model.parameters():
             parameter.data *= 0.99
         collective("noise", step)

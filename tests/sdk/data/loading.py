@@ -1,5 +1,6 @@
 """A training on session.loader, session.sampler or sample_indices whose samples, random numbers and weights
-are written down as they are consumed. The environment says which, and who is killed when."""
+are written down as they are consumed. Variables of the environment select which, and which rank is killed
+when."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ WAIT_FOR = int(os.environ.get("WAIT_FOR", "-1"))
 
 
 class Noisy(torch.utils.data.Dataset[Any]):
-    """Every sample is augmented with random numbers of torch and of random; it says who made it."""
+    """A data set that augments each sample with random numbers of torch and of random, and adds the process
+    that made it."""
 
     def __len__(self) -> int:
         return N
@@ -56,7 +58,7 @@ def maybe_die(phase: str, rank: int, step: int) -> None:
 
 
 def parts_of(session: Session, loader: Any) -> Iterator[list[list[Any]]]:
-    """Per step its micro-batches, each a batch of Noisy."""
+    """For each step its micro-batches; each is a batch of Noisy."""
     if KIND == "loader":
         for _, item in zip(session.steps(STEPS), loader, strict=False):
             yield item if MICRO else [item]

@@ -1,4 +1,4 @@
-"""Mistakes with data, each of which is told by name. `MODE` says which one."""
+"""Make one mistake with data, which the SDK must name. `MODE` selects it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A training on an iterable data set that says where it stands. Its samples are written down as they are
-consumed. The environment says how it is split, how long each part is, and who is killed when."""
+"""Train on an iterable data set that reports its own position. Its samples are written down as they are
+consumed. Variables of the environment tell how it is split, how long each part is, and which rank is killed
+when."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ WAIT_FOR = int(os.environ.get("WAIT_FOR", "-1"))
 
 
 class Numbers(IterableDataset[Any]):
-    """Those of range(TOTAL) that leave dp_rank when divided by dp; replica 1 may have fewer."""
+    """The numbers of range(TOTAL) whose remainder by dp is dp_rank. Replica 1 may have fewer."""
 
     def __init__(self, dp_rank: int, dp: int) -> None:
         self.rest = list(range(dp_rank, TOTAL, dp))
@@ -53,7 +54,7 @@ class Numbers(IterableDataset[Any]):
 
 
 class Dealt(Numbers):
-    """The same, for worlds of another size, too."""
+    """The same, but the position also holds after the size of the world has changed."""
 
     def redistribute(self, states: list[dict[str, Any]], old_dp: int, new_dp: int) -> list[dict[str, Any]]:
         assert len(states) == old_dp
@@ -72,7 +73,7 @@ class Batches(DataLoader[Any]):
 
 
 class Lazy(IterableDataset[Any]):
-    """Made once, before there is a place: it goes by the session's layout where it is read."""
+    """Is made once, before the rank has a place; it looks at the session's layout only when it is read."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.at = session, 0

@@ -1,7 +1,7 @@
 """One process of a group that is broken while it forms (of three), or in the middle of a transfer (of two).
 
-`lone.py STORE RANK DEED OUT`: meets the others at STORE, and then does its DEED. It hears the interrupt when
-OUT/interrupt is there. What became of it is written to OUT/RANK."""
+`lone.py STORE RANK DEED OUT`: meets the others at STORE, and then does DEED. The file OUT/interrupt is its
+order to leave the group. It writes its result to OUT/RANK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ELEMENTS = 50_000_000  # 200 MB: far more than what sockets hold
 BEGUN_BYTES = 1 << 20
 _BYTES = slice(120, 136)  # of TCP_INFO: bytes that the peer has acknowledged, bytes that came
 GIVER = {"receives": 0, "broadcasts": 0, "sends": 1}
-"""Rank 1 lives on; which of both has what the other one waits for."""
+"""By deed: the rank (0 or 1) that gives what the other one waits for. Rank 1 lives on."""
 
 groups = Groups("127.0.0.1", "gloo")
 groups.serve(set)
@@ -42,7 +42,8 @@ def hear() -> None:
 
 
 def die_halfway() -> None:
-    """The end of this process in the middle of the transfer, as seen from its own sockets."""
+    """Kill this process in the middle of the transfer: once its own sockets show that many bytes have
+    passed."""
     while True:
         for handle in sockets.opened():
             known, borrowed = sockets.ports(handle), sockets.borrow(handle)

@@ -1,4 +1,4 @@
-"""A training that asks for checkpoints; `MODE` says when and what goes wrong."""
+"""Train and ask for checkpoints; `MODE` selects when, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODE = os.environ.get("MODE", "")
 
 
 class Own:
-    """An object whose state cannot be had in one step."""
+    """An object that raises in one step when it is asked for its state."""
 
     def state_dict(self) -> dict[str, Any]:
         if MODE == "raise" and session.step == 3:

@@ -1,4 +1,4 @@
-"""Counts collectives of groups in which not everybody sends as much."""
+"""Count the collectives of groups in which ranks do not send equally often."""
 
 from __future__ import annotations
 

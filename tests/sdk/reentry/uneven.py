@@ -1,6 +1,6 @@
-"""A training whose global batch divides by no number of ranks here, in double precision: what it ends with
-can be held against one process that sees whole batches. For the file `go` three ranks
-wait at a step's end, and of four rank 1 before it gives its gradients."""
+"""Train with a global batch that no number of ranks here divides, in double precision, so that the result can
+be compared with that of one process that sees whole batches. Ranks wait for the file `go`: three ranks at the
+end of step 20, and of four ranks only rank 1, in step 8 before its backward."""
 
 from __future__ import annotations
 

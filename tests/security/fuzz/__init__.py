@@ -1,1 +1,2 @@
-"""Mutated input for everything that reads what others wrote. `python -m tests.security.fuzz --help`."""
+"""Feed damaged input to every reader of files and messages that others wrote. `python -m tests.security.fuzz
+--help`."""

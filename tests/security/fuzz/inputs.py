@@ -1,6 +1,6 @@
-"""What is fuzzed besides messages: files that people write, variables, what a launcher is told, HTTP.
-
-As in `targets`: a target returns whether its input was accepted, and raises only what is a fault of ours."""
+"""Fuzz input other than messages: files that people write, environment variables, a launcher's commands,
+HTTP. As in `targets`, a target returns whether its input was accepted; any exception that it raises is a bug
+of ours."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ENVIRONMENT = [
 
 
 def launcher(rng: Random) -> bool:
-    """What a launcher is told to run."""
+    """A launcher's commands."""
     message: dict[str, Any] = {"op": "run", "member": "j.1", "argv": ["a.py"], "env": {"A": "b"}, "cwd": "/"}
     for _ in range(rng.randrange(3)):
         message[rng.choice((*message, "module", "inherit"))] = rng.choice(
@@ -90,7 +90,8 @@ def environment(rng: Random) -> bool:
 
 
 def plans(rng: Random) -> bool:
-    """The TOML files of `holdfast plan`: a plan with finite figures, or words that name the mend."""
+    """The TOML files of `holdfast plan`: the result is a plan with finite figures, or an error that names the
+    solution."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="hf-") as folder:
         model, cluster = Path(folder) / "model.toml", Path(folder) / "cluster.toml"
         model.write_bytes(_toml(MODELS, rng))
@@ -105,7 +106,7 @@ def plans(rng: Random) -> bool:
 
 
 def _toml(texts: list[bytes], rng: Random) -> bytes:
-    """One of these, some of its values another, or its bytes damaged."""
+    """One of these files, with some of its values replaced or its bytes damaged."""
     lines = rng.choice(texts).decode().splitlines()
     if rng.random() < 0.3:
         return damage("\n".join(lines).encode(), rng)
@@ -143,7 +144,7 @@ def _event(rng: Random) -> Any:
 
 
 class Http:
-    """Requests to /metrics over a real socket: an answer, or the end of that connection."""
+    """Requests to /metrics over a real socket: each gets an answer, or its connection is closed."""
 
     def __init__(self) -> None:
         self._server: ScrapeServer | None = None
@@ -163,7 +164,7 @@ class Http:
         return said.startswith((b"HTTP/1.0 200", b"HTTP/1.1 200"))
 
     def _port(self) -> int:
-        if self._server is None:  # one for all, until the process ends
+        if self._server is None:  # one server for all requests, until the process ends
             registry = CollectorRegistry()
             Counter("fuzzed", "Nothing.", registry=registry)
             self._server = ScrapeServer(registry, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Runs targets by number and seed, and says what went wrong: crashes, hangs, growth of memory."""
+"""Run targets by number and seed, and report crashes, hangs and growth of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRASHES_KEPT = 20
 
 @dataclass
 class Report:
-    """What became of one target's messages."""
+    """The results of one target."""
 
     accepted: int = 0
     refused: int = 0
@@ -31,7 +31,7 @@ class Report:
     first: dict[str, str] = field(default_factory=dict)  # crash: the seed that shows it
 
     def crashed(self, error: BaseException, seed: str) -> None:
-        """Note a fault of ours: its kind, and where it was raised."""
+        """Record a bug of ours: the kind of exception, and where it was raised."""
         trace, where = error.__traceback__, ""
         while trace is not None:
             where = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
@@ -43,7 +43,7 @@ class Report:
 
 
 def run(name: str, messages: int, seed: int) -> Report:
-    """So many messages of one target. Each is made from its own seed: `seed/name/number`."""
+    """Run one target with this many messages. Each is made from a seed of its own: `seed/name/number`."""
     target, report = TARGETS[name], Report()
     for number in range(messages):
         if number == min(1000, messages // 10):
@@ -68,5 +68,5 @@ def _one(target: Callable[[Random], bool], seed: str, report: Report) -> None:
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """Memory of a process now, this one unless named."""
+    """The memory that a process uses now: this process, unless one is named."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

@@ -1,6 +1,5 @@
-"""What is fuzzed without a network, each by one function: bytes made by a seeded chance, and who reads them.
-
-A target returns whether its input was accepted, and raises only what is a fault of ours."""
+"""Fuzz without a network: each function makes bytes from a seed and passes them to the code that reads them.
+A target returns whether its input was accepted; any exception that it raises is a bug of ours."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ REFUSED = (codec.WireError, SettingsError)
 
 
 def link(rng: Random) -> bool:
-    """What an agent says, to the event that the core would hear."""
+    """An agent's message, decoded to the event that the core would get."""
     data = damage(fill(pb.AgentMessage(), rng).SerializeToString(), rng)
     try:
         message = codec.parse_agent(data)
@@ -59,7 +58,7 @@ def link(rng: Random) -> bool:
 
 
 def orders(rng: Random) -> bool:
-    """What a coordinator says, to the order that an agent would carry out."""
+    """A coordinator's message, decoded to the order that an agent would carry out."""
     data = damage(fill(pb.CoordinatorMessage(), rng).SerializeToString(), rng)
     try:
         codec.order_from(pb.CoordinatorMessage.FromString(data), "n1")
@@ -69,7 +68,7 @@ def orders(rng: Random) -> bool:
 
 
 def admin(rng: Random) -> bool:
-    """Every request of Admin, as far as it is judged before the core hears it."""
+    """Every request of Admin, with all checks that come before the core."""
     kind = rng.choice(_REQUESTS)
     try:
         message = kind.FromString(damage(fill(kind(), rng).SerializeToString(), rng))
@@ -94,7 +93,7 @@ _JUDGED: dict[Any, Callable[[Any], None]] = {
 
 
 def peer(rng: Random) -> bool:
-    """What an agent reads of another's copies."""
+    """The messages PutMessage and GetMessage of another agent, as this agent reads them."""
     kind = rng.choice((peer_pb2.PutMessage, peer_pb2.GetMessage))
     data = damage(fill(kind(), rng).SerializeToString(), rng)
     message: Any
@@ -109,7 +108,7 @@ def peer(rng: Random) -> bool:
 
 
 def health(rng: Random) -> bool:
-    """What a probe asks."""
+    """A probe's request to the health service."""
     try:
         health_pb2.HealthRequest.FromString(
             damage(fill(health_pb2.HealthRequest(), rng).SerializeToString(), rng)
@@ -137,11 +136,11 @@ def frames(rng: Random) -> bool:
 
 
 def manifests(rng: Random) -> bool:
-    """A checkpoint's manifest: nothing that was changed may be taken."""
+    """A checkpoint's manifest: one that was changed must not be accepted."""
     whole, _ = _MANIFEST
     data = damage(whole, rng)
     sealed = rng.random() < 0.3
-    if sealed:  # a digest that fits, content that does not
+    if sealed:  # the digest is right, the content is not
         document = json.loads(whole)[manifest.KIND]
         document[rng.choice(sorted(document))] = rng.choice((*WORDS, None, -1, [], {}, [[1]]))
         data, _ = envelope.seal(manifest.KIND, document)
@@ -184,7 +183,7 @@ _PARSERS: dict[type, Parser] = {kind: _parser(kind) for kind in (AgentSettings, 
 
 
 def certificates(rng: Random) -> bool:
-    """Names in a certificate: whoever is let in has one role, and a name that is one."""
+    """Names in a certificate: a caller that is admitted has exactly one role, and a valid name."""
     uri = "holdfast://" + "/".join(
         rng.choice(("c1", "operator", "agent", "n1", "?job=a", "#", *WORDS)) for _ in range(3)
     )
@@ -202,7 +201,8 @@ def certificates(rng: Random) -> bool:
 
 
 class Core:
-    """What agents say, to the very core: it must take or drop it, and its invariants must hold."""
+    """Agents' messages, up to the core itself: it must take or drop each one, and its invariants must
+    hold."""
 
     def __init__(self) -> None:
         self._begin()

@@ -1,4 +1,4 @@
-"""The same messages over a real socket to a real server: every one is answered, and the server goes on."""
+"""Send the same messages over a real socket to a real server: it must answer each one and keep serving."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ FAULTS = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 async def run(messages: int, seed: int) -> dict[str, Any]:
-    """So many requests to each method of Admin, and as many words on streams of Link. Counts by outcome."""
+    """Send this many requests to each method of Admin, and as many messages on streams of Link. Returns
+    counts by outcome."""
     begun = time.perf_counter()
     async with serving(reigns=True) as served:
         found: Counter[str] = Counter()
@@ -67,13 +68,14 @@ async def _code(call: Any, method: Any) -> grpc.StatusCode:
         code: grpc.StatusCode = error.code()
         return code
     except TimeoutError:
-        call.cancel()  # a damaged request may have asked to follow: lines came, that is its answer
+        call.cancel()  # it asked to follow the journal: the lines are its answer
         return grpc.StatusCode.OK
     return grpc.StatusCode.OK
 
 
 async def _streams(served: Served, messages: int, seed: int, found: Counter[str]) -> None:
-    """Streams that begin with a good hello, then talk until they are cut off; then another."""
+    """Open streams, one after another: each begins with a good hello, then sends damaged messages until it is
+    cut off."""
     said = 0
     async with plain().channel(served.address, OPTIONS) as channel:
         method = channel.stream_stream("/holdfast.control.v1.Control/Link")
