@@ -72,7 +72,7 @@ def test_an_agent_removes_its_own_files_alone(tmp_path: Path) -> None:
 
 def test_a_state_folder_with_files_of_others_is_refused(tmp_path: Path) -> None:
     kept = [precious(tmp_path / name) for name in ("etcd/db", "journal.jsonl", "notes")]
-    with pytest.raises(CliError, match=r"not Holdfast.s: etcd, journal\.jsonl, notes; .*--state-dir"):
+    with pytest.raises(CliError, match=r"did not make: etcd, journal\.jsonl, notes; .*--state-dir"):
         make_layout("j", str(tmp_path))
     assert all(path.exists() for path in kept)
 
