@@ -110,7 +110,22 @@ async def _called(stage: Stage, name: str, method: Any, caller: str) -> Answer:
         return await ended(channel, method, request)
 
 
+_OURS = "Internal error from Core"
+"""What grpc.aio's client puts in the place of the server's answer when that ends a stream while the client
+writes to it: the caller does not learn the answer, and has to call again."""
+
+
 async def ended(channel: grpc.aio.Channel, method: Any, request: Any) -> Answer:
+    """Call a method with one message until the server's own answer is heard. Returns how it ended, and all
+    that was answered."""
+    for _ in range(9):
+        answer = await _ended(channel, method, request)
+        if answer.code is not grpc.StatusCode.INTERNAL or answer.said != _OURS:
+            break
+    return answer
+
+
+async def _ended(channel: grpc.aio.Channel, method: Any, request: Any) -> Answer:
     """Call a method with one message. Returns how it ended, and all that was answered."""
     make = channel.stream_stream if method.client_streaming else channel.unary_stream
     path = f"/{method.containing_service.full_name}/{method.name}"
