@@ -45,8 +45,10 @@ class OpenOperations:
 
     def give_up(self) -> None:
         """The groups are broken: fail every operation that has not ended."""
-        with self._lock:
+        with self._lock:  # an operation that ends from here on finds the groups that it is to release
             left, self._open = list(self._open), {}
+            for operation in left:
+                operation.keep_groups()
         for operation in left:
             operation.fail()
 
@@ -74,9 +76,12 @@ class _Operation:
             # Not in this thread: it may hold the last reference to its own group.
             Waiter.begin(self._groups.clear)
 
+    def keep_groups(self) -> None:
+        """Keep the groups alive until the real operation has ended: their end would wait for it."""
+        self._groups += distributed_c10d._world.pg_map
+
     def fail(self) -> None:
         """It will not end in time: its waiter gets an error that names CollectiveFailed."""
-        self._groups += distributed_c10d._world.pg_map
         self._outcome.set_result(CollectiveFailed("a collective did not end although its group is broken"))
 
 

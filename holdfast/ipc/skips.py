@@ -35,3 +35,6 @@ class Skip:
 
     def __str__(self) -> str:
         return self.reason
+
+
+NO_ARENA = Skip(SkipKind.NO_ARENA, "the agent has not provided shared memory yet")

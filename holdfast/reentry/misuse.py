@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.optim import optimizer as torch_optimizer
 
 from holdfast.errors import SessionError
+from holdfast.groups import torch_texts
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_TWICE = "initialize the default process group twice"
 _NO_GROUP = (
     "the script made a default process group: remove torch.distributed.init_process_group(...) from it; "
     "session.elastic makes one in each generation"
@@ -181,5 +181,5 @@ def check_begun() -> None:
 
 def explain(error: BaseException) -> None:
     """Raise SessionError in place of torch's error if the script makes the default group in the function."""
-    if isinstance(error, ValueError) and _TWICE in str(error):
+    if torch_texts.is_second_group(error):
         raise SessionError(_NO_GROUP).with_traceback(error.__traceback__) from None

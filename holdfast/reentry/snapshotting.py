@@ -12,7 +12,7 @@ from holdfast.errors import StateError
 from holdfast.ipc.messages.agent import ArenaFailed
 from holdfast.ipc.messages.rank import Snapshot, SnapshotSkipped, Tracked
 from holdfast.ipc.shm import ArenaError
-from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
 from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _attach(state: RankState, agent: AgentClient) -> Skip | None:
     """Use the arena that the agent named last. Returns None, or why there is none."""
     arena = agent.orders.arena
     if arena is None:
-        return Skip(SkipKind.NO_ARENA, "the agent has not provided shared memory yet")
+        return NO_ARENA
     if isinstance(arena, ArenaFailed):
         return Skip(SkipKind.REFUSED, arena.reason)
     if agent.arena_taken is not arena:

@@ -15,7 +15,7 @@ from holdfast.errors import RestoreError, SessionError, StateError
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
-from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
 from holdfast.snapshots import gpu, plan
 from holdfast.state import copying, shard_ids
 from holdfast.state.tracked import dtype_of
@@ -138,7 +138,7 @@ class SnapshotWriter:
 
         `released_step`, `void_step`: see `Arena.begin`. Raises StateError, ArenaError."""
         if self._arena is None:
-            return Skip(SkipKind.NO_ARENA, "the agent has not provided shared memory yet")
+            return NO_ARENA
         tensors, header = self.look()
         assert self._plan is not None
         data_bytes = self._plan.data_bytes

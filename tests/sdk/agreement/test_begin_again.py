@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
-SCRIPT = Path(__file__).with_name("train.py")
+SCRIPT = Path(__file__).parents[1] / "train.py"
 
 
 class Careless(Node):

@@ -18,9 +18,9 @@ from tests.sdk.node import Node
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
-BREAKING = Path(__file__).with_name("breaking.py")
-GUARDING = Path(__file__).with_name("guarding.py")
-RAISING = Path(__file__).with_name("raising.py")
+BREAKING = Path(__file__).parents[1] / "breaking.py"
+GUARDING = Path(__file__).parents[1] / "guarding.py"
+RAISING = Path(__file__).parents[1] / "raising.py"
 WAYS = {
     "closed": "of_gloo",
     "killed": "of_gloo",
