@@ -84,7 +84,8 @@ class _Shell:
                 self._node.launcher.run(self._node.launcher_lost),
             ]
             works += [self._sense(sensor) for sensor in sensors]
-            works += [self._node.stalls.run(), self._mend()]
+            works += [self._node.stalls.run(), self._node.step_reports.run(), self._repair_folders()]
+            works += [self._node.ends.run()]
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
             await self._stop.wait()
         except LauncherError as error:
@@ -131,7 +132,7 @@ class _Shell:
         if not alive:  # nothing to wait for but the leader's answer: it must not take this node for lost
             grace_s = min(grace_s, _FAREWELL_S)
         log.info("SIGTERM: the ranks have %.0f s to move to other nodes", grace_s)
-        node.tell(NodeLeaving(node.name, node.incarnation, "its agent received SIGTERM", grace_s))
+        node.send_event(NodeLeaving(node.name, node.incarnation, "its agent received SIGTERM", grace_s))
         self._leaving = asyncio.ensure_future(self._await_drained(grace_s))
 
     async def _await_drained(self, grace_s: float) -> None:
@@ -195,11 +196,11 @@ class _Shell:
                 log.warning("%s failed to read its sensor: %s", type(sensor).__name__, error)
             await asyncio.sleep(_SENSE_S)
 
-    async def _mend(self) -> None:
+    async def _repair_folders(self) -> None:
         """Recreate folders that somebody removed, before they are needed."""
         while True:
             try:
-                self._node.folders.mend()
+                self._node.folders.repair()
             except OSError as error:
                 log.error("%s", error)
             await asyncio.sleep(_SENSE_S)
@@ -214,7 +215,10 @@ class _Shell:
         await asyncio.gather(*tasks, return_exceptions=True)
         await node.rank_server.close()
         await node.looks.stop()
+        await node.links.stop()
         await node.stacks.close()
+        await node.profiles.close()
+        await node.ends.close()
         await node.peers.stop()
         await node.snapshots.close()
         await node.arenas.close()

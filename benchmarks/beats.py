@@ -30,7 +30,7 @@ from controlplane.daemon.telemetry.observer import Observer
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.security.authority import CLUSTER, Authority, Files
-from tests.security.serving import OPTIONS, reigning, serving
+from tests.security.serving import OPTIONS, leading, serving
 
 STREAMS = 16
 ADOPTING_BEATS = 1000
@@ -50,7 +50,7 @@ async def serve(files: Files | None) -> None:
     ):
         spent.watch(kind, name)
     tls = files.tls() if files else None
-    async with serving(tls) as served, reigning(served.front, elected(STREAMS)):
+    async with serving(tls) as served, leading(served.front, elected(STREAMS)):
         print(served.address, flush=True)
         ended = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
         taken = served.front.metrics.heartbeats_total

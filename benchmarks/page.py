@@ -37,7 +37,7 @@ from controlplane.core.records.model import (
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.telemetry.metrics_server import MetricsServer
 from tests.page.browser import DESK, Browser, Tab, chromium, tab
-from tests.security.serving import reigning, serving
+from tests.security.serving import leading, serving
 
 if TYPE_CHECKING:
     from controlplane.daemon.leadership.leader_term import LeaderTerm
@@ -85,8 +85,8 @@ def elected(nodes: int) -> Elected:
 class Swarm:
     """Nodes that train on under a new leader, all in this process: they send events to the leader's loop."""
 
-    def __init__(self, reign: LeaderTerm, nodes: int) -> None:
-        self._reign, self._nodes, self._seq = reign, nodes, 1
+    def __init__(self, leader_term: LeaderTerm, nodes: int) -> None:
+        self._leader_term, self._nodes, self._seq = leader_term, nodes, 1
         self._members = {
             f"n{node:05}": [running(rank) for rank in range(node * RANKS, (node + 1) * RANKS)]
             for node in range(nodes)
@@ -98,7 +98,7 @@ class Swarm:
             joined = NodeJoined(name, 1, "l", "127.0.0.1", RANKS, 29500, tuple(members))
             await self._say(joined)
         last = NodeBeat(name, 1, 1, 29500, tuple(members))
-        await self._reign.loop.ask(last)
+        await self._leader_term.loop.ask(last)
 
     async def beat(self) -> None:
         """Beat until cancelled."""
@@ -116,12 +116,12 @@ class Swarm:
     def cordon(self, number: int) -> str:
         """Cordon a node, so that something changes on the page. Returns its name."""
         name = f"n{number:05}"
-        self._reign.post(CordonRequested(name, True, "measured"))
+        self._leader_term.post(CordonRequested(name, True, "measured"))
         return name
 
     async def _say(self, event: Any) -> None:
-        self._reign.post(event)
-        await self._reign.loop.room()
+        self._leader_term.post(event)
+        await self._leader_term.loop.room()
 
 
 def running(rank: int, step: int = 7) -> MemberStatus:
@@ -133,11 +133,11 @@ def running(rank: int, step: int = 7) -> MemberStatus:
 
 async def serve(nodes: int) -> None:
     """Be a coordinator until standard input ends. Each line is `cpu`, or the number of a node to cordon."""
-    async with serving() as served, reigning(served.front, elected(nodes)) as reign:
+    async with serving() as served, leading(served.front, elected(nodes)) as leader_term:
         page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), Authenticator("c1"))
         page.start()
         metrics = MetricsServer(served.front.metrics, "127.0.0.1", 0)
-        swarm = Swarm(reign, nodes)
+        swarm = Swarm(leader_term, nodes)
         await swarm.begin()
         beating = asyncio.create_task(swarm.beat())
         print(json.dumps({"page": page.port, "metrics": metrics.port}), flush=True)

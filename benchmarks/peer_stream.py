@@ -47,7 +47,7 @@ _METHOD = "/bare/Stream"
 MEMBER = "job.1"
 
 
-def peers(folder: Path, name: str, tell: Callable[[events.Event], None]) -> Peers:
+def peers(folder: Path, name: str, send_event: Callable[[events.Event], None]) -> Peers:
     """One node's peer service, with shared memory of its own."""
     paths = Paths(folder / name, folder / f"{name}.shm")
     paths.memory.mkdir(mode=0o700)
@@ -59,7 +59,7 @@ def peers(folder: Path, name: str, tell: Callable[[events.Event], None]) -> Peer
         "127.0.0.1",
         node=name,
         incarnation=1,
-        tell=tell,
+        send_event=send_event,
         status=lambda _: status,
         room=ArenaFiles(paths, lambda _: False).ensure_to_fill,
         loaded=lambda _: None,

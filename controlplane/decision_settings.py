@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.core.records.timing import CoreSettings
+from controlplane.core.elasticity.slow_policy import POLICIES
+from controlplane.core.records.timing import RESTART_POLICIES, CoreSettings
 from controlplane.setting import setting
 
 _CORE = CoreSettings()
@@ -90,15 +91,38 @@ class DecisionSettings:
         "longest time that decisions wait for the answers of silent nodes (see --mass-loss-ratio)",
         unit="s",
         minimum=1,
+        flag="--guard-max-s",
     )
     lemon_score: float = setting(
         _CORE.lemon_score,
         "a node whose failures add up to more than this is quarantined: it gets ranks only when no other "
         "node is free",
         minimum=0.1,
+        flag="--faulty-node-score",
     )
     quarantine_s: float = setting(
         _CORE.quarantine_s, "how long a node stays quarantined", unit="s", minimum=1
+    )
+    slow_rank_policy: str = setting(
+        _CORE.slow_rank_policy,
+        "what becomes of ranks and nodes that are found slow: off does not report them; report does; act "
+        "also moves the ranks of a slow node to a spare node, if there is one",
+        words=POLICIES,
+        env=True,
+    )
+    swap_every_s: float = setting(
+        _CORE.swap_every_s,
+        "shortest time between two moves of a job off slow nodes (see --slow-rank-policy)",
+        unit="s",
+        minimum=0,
+    )
+    restart_policy: str = setting(
+        _CORE.restart_policy,
+        "what to do with the first cause of an incident, which is looked for in the ends of all ranks' logs: "
+        "off: it is not looked for; report: it is reported, and whether it will come again; act: also, a job "
+        "whose cause will certainly come again is stopped with that reason",
+        words=RESTART_POLICIES,
+        env=True,
     )
     pause_when_critical: bool = setting(
         _CORE.pause_when_critical, "start nothing new while the health of the cluster is critical"

@@ -59,11 +59,16 @@ class _Server(ThreadingMixIn, WSGIServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection to its end, then make room for another."""
+        """Serve one connection to its end, then make room for another.
+
+        There is room before the connection is closed: whoever sees it closed may open the next one."""
         try:
-            super().process_request_thread(request, client_address)
+            self.finish_request(request, client_address)
+        except Exception:
+            self.handle_error(request, client_address)
         finally:
             self._room.release()
+            self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a scrape that broke off at debug level only: the client has gone."""

@@ -20,12 +20,14 @@ def setting(
     minimum: float | None = None,
     env: bool = False,
     words: tuple[str, ...] = (),
+    flag: str = "",
 ) -> Any:
     """Return a dataclass field from which the command line makes a flag.
 
     `about` is the flag's help, `minimum` its smallest value, `words` are the only values that it may have
-    (empty: any). With `env`, the variable HOLDFAST_<NAME> may set it too."""
-    known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
+    (empty: any). With `env`, the variable HOLDFAST_<NAME> may set it too. `flag`: a better name of the flag;
+    the one made from the field's name is accepted as well."""
+    known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words, "flag": flag}
     return dataclasses.field(default=default, metadata=known)
 
 

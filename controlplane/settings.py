@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from controlplane import timeout_constraints
 from controlplane.decision_settings import DecisionSettings
+from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.kube_settings import KubeSettings
 from controlplane.port_settings import PortSettings, check_port
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
@@ -87,7 +88,9 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings, DecisionSettings):
+class CoordinatorSettings(
+    EtcdSettings, KubeSettings, TlsSettings, PortSettings, DecisionSettings, DiagnosisSettings
+):
     """The settings of one coordinator process."""
 
     cluster: str = setting("default", "name of the cluster; its agents must use the same")

@@ -72,9 +72,11 @@ def violation(rules: Sequence[Constraint], *holders: Any) -> str:
 
 def mismatch(hello: Any, settings: Any) -> str:
     """Return why an agent with these timeouts cannot work with this coordinator; "" when it can."""
-    told = {name: getattr(hello, name) for name in ("process_timeout_s", "fence_after_s", "orphan_timeout_s")}
-    told = {name: value for name, value in told.items() if value > 0}
-    reason = violation([rule for rule in BOTH if {rule.low, rule.high} & told.keys()], told, settings)
+    known = {
+        name: getattr(hello, name) for name in ("process_timeout_s", "fence_after_s", "orphan_timeout_s")
+    }
+    known = {name: value for name, value in known.items() if value > 0}
+    reason = violation([rule for rule in BOTH if {rule.low, rule.high} & known.keys()], known, settings)
     return f"the agent's timeouts contradict this coordinator's: {reason}" if reason else ""
 
 

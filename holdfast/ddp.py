@@ -7,7 +7,10 @@ every wrapping."""
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -16,8 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 
-def _sync_buffers(wrapper: weakref.ref[Any], _buffers: Any) -> None:
-    wrapper()._default_broadcast_coalesced()  # type: ignore[union-attr]
+Around = Callable[[], AbstractContextManager[None]]
+
+
+def _sync_buffers(around: Around, wrapper: weakref.ref[Any], _buffers: Any) -> None:
+    with around():
+        wrapper()._default_broadcast_coalesced()  # type: ignore[union-attr]
 
 
 class FixedOrderDataParallel(DistributedDataParallel):
@@ -25,15 +32,15 @@ class FixedOrderDataParallel(DistributedDataParallel):
 
     Equal buffers (batch norm) let any rank give its state to another: rank 0's buffers are broadcast after
     the forward pass instead of before the next one. Nothing is synchronised at construction: the session has
-    done that. Arguments are DDP's."""
+    done that. `around`: the wait for rank 0's buffers is entered in it. Other arguments are DDP's."""
 
-    def __init__(self, module: torch.nn.Module, **options: Any) -> None:
+    def __init__(self, module: torch.nn.Module, around: Around = nullcontext, **options: Any) -> None:
         options.setdefault("init_sync", False)
         super().__init__(module, **options)
         if not self.find_unused_parameters and not self.static_graph:
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
-        self._register_buffer_comm_hook(weakref.ref(self), _sync_buffers)
+        self._register_buffer_comm_hook(weakref.ref(self), functools.partial(_sync_buffers, around))
 
     def _build_params_for_reducer(self) -> tuple[list[torch.nn.Parameter], list[bool]]:
         """List the parameters last layer first: about the order in which their gradients get ready and fill
@@ -42,11 +49,13 @@ class FixedOrderDataParallel(DistributedDataParallel):
         return parameters[::-1], sparse[::-1]
 
 
-def wrap(module: torch.nn.Module, device: torch.device, options: dict[str, Any]) -> torch.nn.Module:
+def wrap(
+    module: torch.nn.Module, device: torch.device, options: dict[str, Any], around: Around = nullcontext
+) -> torch.nn.Module:
     """The module wrapped for this rank's group; the module itself if none of its parameters needs
     gradients."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         return module
     if device.type == "cuda" and "device_ids" not in options:
         options = {**options, "device_ids": [device.index]}
-    return FixedOrderDataParallel(module, **options)
+    return FixedOrderDataParallel(module, around, **options)

@@ -33,6 +33,9 @@ class Environment:
     - `role`: "rank", "spare" or WORKER.
     - `ledger`: folder of the sample ledger; "": none is kept.
     - `snapshot_every`: steps between snapshots; 0: none.
+    - `check_replicas_every`: steps between two comparisons of whole replicas; 0: slices are compared instead.
+    - `corrupt_acts`: whether the job goes back when a replica differs; else that is only reported.
+    - `anatomy`: whether the phases of steps are timed.
     - `rank`, `local_rank`, `world_size`: torchrun's values at the start; a spare gets its place later, with a
       generation."""
 
@@ -43,6 +46,9 @@ class Environment:
     role: str
     ledger: str
     snapshot_every: int
+    check_replicas_every: int
+    corrupt_acts: bool
+    anatomy: bool
     rank: int
     local_rank: int
     world_size: int
@@ -65,6 +71,9 @@ class Environment:
             role=variables.get("HOLDFAST_ROLE", "rank"),
             ledger=variables.get("HOLDFAST_LEDGER", ""),
             snapshot_every=_integer(variables, "HOLDFAST_SNAPSHOT_EVERY", 0),
+            check_replicas_every=_integer(variables, "HOLDFAST_CHECK_REPLICAS_EVERY", 0),
+            corrupt_acts=variables.get("HOLDFAST_ON_CORRUPT_STATE", "") == "act",
+            anatomy=_switch(variables, "HOLDFAST_ANATOMY"),
             rank=_integer(variables, "RANK", 0),
             local_rank=_integer(variables, "LOCAL_RANK", 0),
             world_size=_integer(variables, "WORLD_SIZE", 1),
@@ -102,6 +111,14 @@ def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise SessionError(f"{name}={text!r} is not a number: set it to one or unset it") from None
+
+
+def _switch(variables: Mapping[str, str], name: str) -> bool:
+    """A switch that is on unless it is turned off."""
+    text = variables.get(name, "")
+    if text not in ("", "on", "off"):
+        raise SessionError(f"{name}={text!r:.80} must be on or off")
+    return text != "off"
 
 
 def announce(formation: Formation, variables: MutableMapping[str, str] | None = None) -> None:

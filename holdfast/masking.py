@@ -18,6 +18,16 @@ _BEFORE_KEY = frozenset({"api", "access", "private", "secret", "auth", "account"
 """Words that name a secret when `key` follows, as in `api_key`."""
 _USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/@\s:]*:[^/\s]+)@", re.IGNORECASE)
 _VALUE = re.compile(r"(?P<name>[?&;](?P<bare>[^=&;#\s]*)=)(?P<value>[^&;#\s]+)")
+_NAMED = re.compile(
+    r"(?P<name>\b[A-Za-z][\w.-]{0,60})(?P<is>[\"']?\s{0,4}(?:=|:)\s{0,4}[\"']?(?:Bearer |Basic )?)"
+    r"(?P<value>[^\s\"',;&)}\]]{1,400})"
+)
+_BARE = re.compile(
+    r"\b(?:Bearer|Basic) [\w.~+/-]{8,400}=*"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\b(?:hf|ghp|gho|ghs|glpat|sk|xoxb|xoxp)[_-][\w-]{16,200}"
+    r"|\beyJ[\w-]{8,400}\.[\w-]{8,2000}\.[\w-]{0,400}"
+)
+"""Values that are secrets by their form: tokens of clouds and forges, JSON web tokens."""
 _SIGNED = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature", "sas"})
 
 
@@ -61,3 +71,14 @@ def shown(argv: tuple[str, ...]) -> tuple[str, ...]:
             words.append(url(word))
         hide = flag and not equals and names_a_secret(word)
     return tuple(words)
+
+
+def line(text: str) -> str:
+    """A line of a log with secrets hidden: `password=VALUE`, `"api_key": "VALUE"`, tokens that are known by
+    their form, and those in URLs. Rather too much is hidden than too little."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"{name}{found['is']}{HIDDEN}" if names_a_secret(name) else found[0]
+
+    return _BARE.sub(HIDDEN, _NAMED.sub(value, url(text)))

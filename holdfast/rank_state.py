@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast import coordinates
+from holdfast.anatomy.recorder import StepRecorder
 from holdfast.errors import Interrupted, SessionError
 from holdfast.groups import groups
 
@@ -75,6 +76,7 @@ class RankState:
     groups: Groups  # the process groups of the current generation
     page: ProgressPage | None  # where this rank shows its progress; None: nobody watches
     progress: ProgressMarks  # writes that page
+    times: StepRecorder = field(default_factory=StepRecorder)  # how its steps are spent
     agent: AgentClient | None = None  # None: training alone
     store_address: str = ""  # "host:port" of this rank's TCPStore; used while it is rank 0
 

@@ -215,7 +215,7 @@ def draft(path: Path) -> None:
         os.unlink(path)
 
 
-def old_drafts(folder: Path, born_before_s: float) -> int:
+def old_drafts(folder: Path, written_before_s: float) -> int:
     """Remove drafts in a folder that were last written before this moment (Unix time, s). Returns how many.
 
     Other names stay, and a folder that is a link is left alone."""
@@ -228,17 +228,17 @@ def old_drafts(folder: Path, born_before_s: float) -> int:
             return 0
         raise
     try:
-        return sum(_remove_old(name, held, born_before_s) for name in os.listdir(held))
+        return sum(_remove_old(name, held, written_before_s) for name in os.listdir(held))
     finally:
         os.close(held)
 
 
-def _remove_old(name: str, held: int, born_before_s: float) -> bool:
+def _remove_old(name: str, held: int, written_before_s: float) -> bool:
     if not _DRAFT.fullmatch(name):
         return False
     try:
         status = os.stat(name, dir_fd=held, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or status.st_mtime >= born_before_s:
+        if not stat.S_ISREG(status.st_mode) or status.st_mtime >= written_before_s:
             return False
         os.unlink(name, dir_fd=held)
     except FileNotFoundError:  # its writer has just renamed or removed it

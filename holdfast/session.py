@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from holdfast import coordinates, ddp
-from holdfast.agreement import generators
-from holdfast.data import loader, stateful
-from holdfast.data.sampler import Sampler
-from holdfast.data.taking import Batch
+from holdfast.anatomy import declaring
+from holdfast.data import stateful
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.groups import waiting
-from holdfast.reentry import elastic, joining, misuse, sessions, stepping
+from holdfast.reentry import elastic, joining, misuse, sessions, step_loop, stepping
 from holdfast.reentry.runtime import Runtime
+from holdfast.session_samples import SampleMethods
 from holdfast.state.claims import Claim
-from holdfast.telemetry import numeric_anomalies
+from holdfast.telemetry import gradient_policy, numeric_anomalies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from holdfast.anatomy.declaring import ComputeNumbers
     from holdfast.coordinates import Coordinates
     from holdfast.reentry.checkpoint_requests import CheckpointHandle
 
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Session:
+class Session(SampleMethods):
     """Connects this rank to its agent and makes its training survive failures.
 
         session = Session()
@@ -237,32 +237,52 @@ class Session:
 
         Raises SessionError for a wrong argument, outside the elastic function, if the state does not fit, or
         if the ranks left a loop at different places."""
-        if type(total) is not int or total < 0:
-            raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
-        if tail not in ("required", "skippable"):
-            raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
-        if seed is not None and seed != "session" and type(seed) is not int:
-            raise SessionError(f'steps: seed must be "session", an integer or None, not {seed!r:.80}')
-        state, runtime = self._state, self._runtime
-        state.guard.skippable = tail == "skippable"
-        misuse.check_inside(state, "steps")
-        misuse.check_kept(state)
-        chosen = seed if seed is None or isinstance(seed, int) else state.seed
-        self.restore()
-        generators.tell_lost(state, runtime.generators, chosen)
-        stepping.after_break(runtime)
-        state.entry.last_step = state.completed - state.step + total
-        try:
-            while state.step < total:
-                stepping.begin(runtime, chosen)
-                yield state.step
-                stepping.complete(runtime)
-        except GeneratorExit:  # left inside a step, by a break of the loop or of a collective
-            state.progress.mark("none")
-            raise
-        finally:
-            state.progress.mark("after")
-        state.check_interrupted()
+        yield from step_loop.prepare(self._runtime, total, seed, tail).numbers()
+        self._state.check_interrupted()
+
+    def begin_step(
+        self,
+        total: int,
+        *,
+        seed: int | str | None = "session",
+        tail: Literal["required", "skippable"] = "required",
+    ) -> int | None:
+        """Begin a step, where a trainer owns the loop and only calls back: the same as asking `steps` for the
+        next number.
+
+            while session.begin_step(1000) is not None:
+                ...  # forward, backward, optimizer.step()
+                session.end_step()
+
+        The arguments are those of `steps`; give the same in every call. Returns the step's number, or None
+        when all steps are done. The first call of a generation restores the state.
+
+        Raises SessionError for a wrong argument, outside the elastic function, if the step before has not
+        ended, or if the state does not fit."""
+        return step_loop.begin_step(self._runtime, total, seed, tail)
+
+    def end_step(self) -> None:
+        """Complete the step that `begin_step` has begun: it counts, and a snapshot is taken if one is due.
+
+        Raises SessionError if no step has been begun."""
+        step_loop.end_step(self._runtime)
+
+    def on_form(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` in every generation before the elastic function is entered: rank, world size and
+        process groups are new then, and the state is not restored yet.
+
+        For what a framework remembers of them. Raises SessionError inside the elastic function, or if
+        `callback` cannot be called."""
+        self._runtime.formations.on_form(callback)
+
+    def on_leave(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` whenever the elastic function is left, at its end or by a failure, before the
+        process groups are dissolved.
+
+        For loaders to be stopped, and references to old groups to be dropped. Peers may be dead, so it must
+        use no collectives. Raises SessionError inside the elastic function, or if `callback` cannot be
+        called."""
+        self._runtime.formations.on_leave(callback)
 
     def checkpoint(self) -> CheckpointHandle:
         """Make the state durable, whatever the checkpoint intervals are: the state at the end of the current
@@ -289,72 +309,15 @@ class Session:
         weigh the loss yourself: see `loss_weight`."""
         misuse.check_wraps(self._state)
         if self._state.world_size == 1 or not dist.is_initialized():
+            self._runtime.calls.watch(module)
             return module
         if weighted:
             self._runtime.streams.weighting.watch(module)
-        wrapped = ddp.wrap(module, self.device, waiting.guarded(options))
+        wrapped = ddp.wrap(module, self.device, waiting.guarded(options), self._runtime.waiting)
+        self._runtime.calls.watch(wrapped)
         if wrapped is not module:
             self._state.entry.wrapped.append(weakref.ref(wrapped))
         return wrapped
-
-    def sample_indices(
-        self, n: int, global_batch: int, seed: int = 0, *, micro: tuple[int, int] | None = None
-    ) -> torch.Tensor:
-        """Return this rank's samples of the current step: a 1-D int64 tensor of indices in range(n), shuffled
-        anew in every epoch.
-
-            batch = data[session.sample_indices(len(data), global_batch=64)]
-
-        The samples of a step depend only on its number, never on the world size. The ranks of one replica of
-        the model get the same samples (see `layout`).
-
-        - `n`: samples in the data set.
-        - `global_batch`: samples per step, of all ranks together.
-        - `seed`: names the stream of samples; give each data set its own.
-        - `micro`: (i, count) returns only the i-th of `count` parts of this rank's share.
-
-        Raises SessionError for impossible sizes, if the same samples are asked for twice in a step, or if
-        they do not continue those that the state was trained with (see `data_change`)."""
-        return self._runtime.streams.give(n, global_batch, seed, micro)
-
-    def sampler(self, n: int, global_batch: int, *, micro: int | None = None, seed: int = 0) -> Sampler:
-        """Make a batch sampler for your own DataLoader: `YourLoader(data,
-        batch_sampler=session.sampler(len(data), 64))`.
-
-        It yields lists of indices: the samples of `sample_indices`, for the current step and all later ones.
-        Make a new iterator in each generation. `micro`: largest number of samples in a micro-batch; None: one
-        batch per step. Raises SessionError for impossible sizes."""
-        return Sampler(self._runtime.streams, n, global_batch, micro, seed)
-
-    def loader(
-        self, dataset: Any, global_batch: int, *, micro: int | None = None, seed: int = 0, **options: Any
-    ) -> loader.Loader | stateful.StateLoader:
-        """Load the batches of a data set so that no failure repeats or skips a sample, also with workers.
-
-            for step, batch in zip(session.steps(n), session.loader(dataset, global_batch=64)):
-                ...
-
-        - `dataset`: a map data set; or an iterable one with `state_dict` and `load_state_dict`; or a function
-          `(dp_rank, dp)` that makes the latter for one data-parallel replica.
-        - `global_batch`: samples per step, of all ranks together.
-        - `micro`: largest number of samples in a micro-batch. If given, each step gets an iterator with a
-          length over its micro-batches, instead of one batch.
-        - `seed`: names the stream of samples; give each data set its own.
-        - `options`: those of DataLoader (for an iterable data set only `collate_fn`).
-
-        Raises SessionError for impossible sizes, for options that follow from the other arguments, and for a
-        data set that does not know its position."""
-        return loader.make(self._runtime.streams, dataset, Batch(global_batch, micro, seed), options)
-
-    @property
-    def loss_weight(self) -> float:
-        """The factor on the mean over this rank's samples that makes the average over the ranks the mean over
-        the global batch; 1.0 if all shares are equally large.
-
-        `session.ddp` applies it to the gradients by itself. FSDP and other wrappers do not: multiply the loss
-        with it there. A loss that is a sum over the rank's samples needs the factor world_size / global_batch
-        instead."""
-        return self._runtime.streams.weighting.weight
 
     def report(self, **values: Any) -> None:
         """Show numbers to the operator, as in `session.report(loss=loss, rate=0.1)`: at most once a second,
@@ -364,13 +327,31 @@ class Session:
         not wait for a GPU. A value named `loss`, or ending in `_loss` or `/loss`, that is NaN or Inf is
         handled as in `check`."""
         self._runtime.reports.add(values, self._state.completed)
+        self._runtime.gradients.loss(values.get("loss"))
 
     def check(self, loss: Any, *, every: int = numeric_anomalies.LOOK_EVERY) -> None:
         """Report a loss that is NaN or Inf; the job's policy (--on-nan) decides what follows.
 
         `loss` is a number or a tensor of any shape. A tensor on a GPU is read only every `every` steps,
         because reading it waits for the GPU; anything else is checked at once."""
+        self._runtime.gradients.loss(loss)
         self._runtime.anomalies.check(loss, every)
+
+    def watch(
+        self, model: torch.nn.Module, *, every: int = gradient_policy.EVERY, on_nan: str = "report"
+    ) -> None:
+        """Watch the gradients of a model, and the loss given to `check` or `report`, for diagnosis.
+
+        Every `every` steps the gradients of each parameter are measured; nothing waits for a GPU. Give a
+        model that is built in the elastic function again in each generation. `on_nan`: what follows a
+        gradient that is NaN or Inf.
+
+        - "report": a finding.
+        - "skip": all ranks leave the step out together. Each step then waits for the GPU.
+        - "rollback": all ranks go back to an older state. "stop": the job stops.
+
+        Raises SessionError for a wrong value."""
+        self._runtime.gradients.watch(model, every, on_nan)
 
     def fault(self, why: str, *, rollback: bool = True) -> NoReturn:
         """Report that the numbers are wrong by the script's own judgement, with the reason `why`; never
@@ -386,7 +367,22 @@ class Session:
         `name` is "compile", "checkpoint", "evaluate" or "data". `timeout_s`: seconds after which a rank still
         in the phase counts as hung; None: a limit per phase, longer than a step's (see
         docs/failures/hangs.md). Raises SessionError for another name or an impossible time."""
-        return self._state.progress.phase(name, timeout_s)
+        return declaring.phase(self._state.progress, self._state.times, name, timeout_s)
+
+    def count(self, *, tokens: int = 0, flops: float = 0.0) -> None:
+        """Add tokens and floating-point operations to the running step, for diagnosis: what only the script
+        knows. Several calls in a step add up; the numbers are this rank's own.
+
+        Raises SessionError outside the elastic function, or for a number that is negative, not finite or
+        larger than any step can need."""
+        misuse.check_inside(self._state, "count")
+        declaring.count(self._state.times, tokens, flops)
+
+    def declare_compute(self, **numbers: Unpack[ComputeNumbers]) -> None:
+        """Say what a token costs, for MFU (docs/diagnosis.md): layers, hidden, sequence; and, where they
+        cannot be known, parameters, dtype, peak_flops. Raises SessionError for another name, or an
+        impossible number."""
+        declaring.declare_compute(self._state.times, numbers)
 
     def close(self) -> None:
         """Release everything that the session holds. Calling it is optional: a session also ends with its

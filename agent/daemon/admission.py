@@ -11,7 +11,8 @@ import os
 from typing import TYPE_CHECKING
 
 from agent.deciding import events as ev
-from holdfast.ipc.messages import rank as said
+from holdfast.ipc.messages import rank as rank_msg
+from holdfast.ipc.messages.profiles import Profiled, ProfileTaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,21 +28,24 @@ log = logging.getLogger("holdfast.agent")
 class Admission:
     """The node as the rank server sees it.
 
-    `greet` takes a hello and returns the answers, `decide` passes any other message to the core, `standing`
-    receives a member's answer to a request for its stacks, `drop` counts what was dropped."""
+    `greet` takes a hello and returns the answers, `decide` passes any other message to the core,
+    `take_groups` receives a member's answer to a request for its stacks, `take_profile` what it says of its
+    profile, `drop` counts what was dropped."""
 
     def __init__(
         self,
         node: str,
         members: NodeState,
         *,
-        greet: Callable[[str, said.Hello], list[AgentMessage]],
+        greet: Callable[[str, rank_msg.Hello], list[AgentMessage]],
         decide: Callable[[ev.Event], None],
-        standing: Callable[[LocalMember, said.Standing], None],
+        take_groups: Callable[[LocalMember, rank_msg.GroupProgress], None],
+        take_profile: Callable[[LocalMember, ProfileTaken | Profiled], None],
         drop: Callable[[str, str], None],
     ) -> None:
         self._node, self._members = node, members
-        self._greet, self._decide, self._standing, self._drop = greet, decide, standing, drop
+        self._greet, self._decide, self._take_groups, self._drop = greet, decide, take_groups, drop
+        self._take_profile = take_profile
 
     def admit(self, member: str, pid: int) -> str:
         """Why this process is refused as that member; "" when it is admitted."""
@@ -61,14 +65,16 @@ class Admission:
 
     def joined(self, member: str, frame: Message) -> list[AgentMessage]:
         """Take an admitted rank's hello and return the answers to it. Raises BadMessage."""
-        return self._greet(member, said.Hello.decode(frame))
+        return self._greet(member, rank_msg.Hello.decode(frame))
 
-    def hear(self, member: str, frame: Message) -> None:
+    def receive(self, member: str, frame: Message) -> None:
         """Take a message of an admitted rank. Raises BadMessage."""
-        message, known = said.from_rank(frame), self._members.get(member)
-        if known is not None and known.alive and isinstance(message, said.Standing):
-            self._standing(known, message)
-        self._decide(ev.Said(member, message))
+        message, known = rank_msg.from_rank(frame), self._members.get(member)
+        if known is not None and known.alive and isinstance(message, rank_msg.GroupProgress):
+            self._take_groups(known, message)
+        if known is not None and isinstance(message, ProfileTaken | Profiled):
+            self._take_profile(known, message)
+        self._decide(ev.RankReported(member, message))
 
     def left(self, member: str) -> None:
         """Note that a rank disconnected. What that means is decided by its process's exit, or by its

@@ -112,8 +112,9 @@ class CoordinatorLink:
         self._beat_interval_s = beat_interval_s
         self._peer = peer
         self._outbox = Outbox()
-        self._unsent: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
-        self._hears: frozenset[str] = frozenset()
+        self._unsent: asyncio.Queue[tuple[codec.AgentEvent, pb.AgentMessage]] = asyncio.Queue()
+        self._known_kinds: frozenset[str] = frozenset()
+        self.step_times_every_s = 0.0  # how often the leader wants them; 0: never
         self.up = False
         self.beats = 0
         self.welcomes = 0
@@ -155,17 +156,18 @@ class CoordinatorLink:
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
 
-    def tell(self, event: events.Event) -> None:
+    def send_event(self, event: codec.AgentEvent) -> None:
         """Send an event now, or keep it until there is a stream. Levels are not kept: the next hello repeats
         them."""
         if self.up:
-            self._say(event)
+            self._send(event)
         else:
             self._outbox.keep(event)
 
-    def _say(self, event: events.Event) -> None:
-        message = codec.to_coordinator(self._outbox.say(self._clock(), event))
-        if codec.is_heard(message, self._hears):
+    def _send(self, event: codec.AgentEvent) -> None:
+        message = codec.to_coordinator(self._outbox.record_sent(self._clock(), event))
+        message.sent_at_s = time.time()
+        if codec.is_heard(message, self._known_kinds):
             self._unsent.put_nowait((event, message))
 
     async def _converse(self, target: str) -> None:
@@ -195,7 +197,8 @@ class CoordinatorLink:
             raise WireError(f"the first answer is a {type(answer).__name__}, not a welcome")
         if not self._outbox.follow(message.term):
             raise _Moved(f"its term {message.term} is over: term {self.term} is newer", "")
-        self._hears = answer.hears
+        self._known_kinds = answer.hears
+        self.step_times_every_s = answer.step_times_every_s
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
         self._up()
@@ -218,8 +221,8 @@ class CoordinatorLink:
         self.up = True
         self.welcomes += 1
         log.info("connected to the coordinator of leader term %d", self.term)
-        for event in self._outbox.again(self._clock(), self._peer.open()):
-            self._say(event)
+        for event in self._outbox.replay(self._clock(), self._peer.open()):
+            self._send(event)
 
     def _down(self) -> None:
         self.up = False
@@ -245,7 +248,7 @@ class CoordinatorLink:
             beat = events.NodeBeat(
                 peer.node, peer.incarnation, 0, peer.port(), peer.statuses(), peer.copies()
             )
-            self._say(beat)
+            self._send(beat)
             self.beats += 1
             await asyncio.sleep(self._beat_interval_s)
 
@@ -254,9 +257,9 @@ class CoordinatorLink:
             message = await call.read()
             if message is grpc.aio.EOF:
                 raise OSError(f"{target} ended the stream")
-            self._hear(message)
+            self._take(message)
 
-    def _hear(self, message: pb.CoordinatorMessage) -> None:
+    def _take(self, message: pb.CoordinatorMessage) -> None:
         if not self._outbox.follow(message.term):
             self._peer.drop("stale_order", f"its term {message.term} is over: term {self.term} is newer")
             return

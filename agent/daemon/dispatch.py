@@ -13,15 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
-from agent.deciding.events import LaunchFailed, Stood
+from agent.deciding.events import LaunchFailed, StacksReported
 from agent.ranks.environment import environment
 from agent.ranks.forms import form_message
 from controlplane.core.records.model import Role
+from holdfast.ipc.messages.launcher import ForgetCommand, RunCommand, SpawnCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.daemon.launcher_client import LauncherClient
+    from agent.daemon.rank_ends import RankEnds
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
     from agent.deciding.member import LocalMember
@@ -59,12 +61,13 @@ class Components:
     launcher: LauncherClient
     arenas: Arenas
     stacks: Stacks
+    ends: RankEnds
     outputs: Outputs | None
     port: OfferedPort
     own_launcher: bool
     show_tracebacks: bool
     decide: Callable[[ev.Event], None]  # passes an event to the core
-    tell: Callable[[events.Event], None]  # sends an event to the leader
+    send_event: Callable[[events.Event], None]  # sends an event to the leader
     count: Callable[[str], None]
 
 
@@ -78,15 +81,16 @@ class EffectDispatcher:
             fx.Form: self._push,
             fx.Spawn: self._spawn,
             fx.Run: self._run,
-            fx.Command: lambda effect: of.launcher.say(**effect.words),
+            fx.Command: lambda effect: of.launcher.send(effect.command),
             fx.Keep: lambda effect: of.memory.keep(effect.status),
-            fx.SendEvent: lambda effect: of.tell(effect.event),
+            fx.SendEvent: lambda effect: of.send_event(effect.event),
             fx.Adopt: self._adopt,
             fx.Ended: self._ended,
+            fx.ReportEnd: of.ends.report,
             fx.Dismiss: self._dismiss,
             fx.MakeRoom: self._make_room,
             fx.HideTraceback: self._conceal,
-            fx.TakeStacks: self._testify,
+            fx.TakeStacks: self._take_stacks,
             fx.Note: _note,
             fx.Count: lambda effect: of.count(effect.kind),
         }
@@ -117,26 +121,20 @@ class EffectDispatcher:
     def _spawn(self, effect: fx.Spawn) -> None:
         of, member = self._of, self._member(effect.member)
         assert member is not None  # the core added it in the same step
-        of.folders.mend()
+        of.folders.repair()
         of.memory.make(member)
         log.info("%s is launched as %s", effect.member, effect.order.role.value)
         path = of.paths.log(effect.member)
-        of.launcher.say(op="spawn", member=effect.member, log=str(path))
+        of.launcher.send(SpawnCommand(effect.member, str(path)))
         self._show(member)
 
     def _run(self, effect: fx.Run) -> None:
         of, order, spec = self._of, effect.order, effect.order.spec
         base, page = (os.environ if of.own_launcher else {}), str(of.paths.page(order.member))
         env = environment(base, order, of.environment, page)
-        of.launcher.say(
-            **({} if of.own_launcher else {"inherit": _mild(env, spec)}),
-            op="run",
-            member=order.member,
-            argv=list(spec.argv),
-            env=env,
-            cwd=spec.cwd,
-            module=spec.module,
-            no_python=spec.no_python,
+        inherit = None if of.own_launcher else _mild(env, spec)
+        of.launcher.send(
+            RunCommand(order.member, list(spec.argv), env, spec.cwd, spec.module, spec.no_python, inherit)
         )
         if order.generation is not None:
             of.port.used(int(order.generation.master.rpartition(":")[2] or 0))
@@ -168,7 +166,7 @@ class EffectDispatcher:
             self._of.outputs.hide(effect.member, effect.traceback)
 
     def _dismiss(self, effect: fx.Dismiss) -> None:
-        self._of.launcher.say(op="forget", member=effect.member.name)
+        self._of.launcher.send(ForgetCommand(effect.member.name))
         self._of.memory.remove(effect.member)
 
     def _make_room(self, effect: fx.MakeRoom) -> None:
@@ -176,13 +174,13 @@ class EffectDispatcher:
         if member is not None:
             self._of.arenas.ask(member, effect.slot_bytes)
 
-    def _testify(self, effect: fx.TakeStacks) -> None:
+    def _take_stacks(self, effect: fx.TakeStacks) -> None:
         member = self._member(effect.member)
         if member is not None:
-            self._of.stacks.testify(member, partial(self._stood, effect))
+            self._of.stacks.report_silent(member, partial(self._stacks_taken, effect))
 
-    def _stood(self, effect: fx.TakeStacks, standing: Standing) -> None:
-        self._of.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
+    def _stacks_taken(self, effect: fx.TakeStacks, report: Standing) -> None:
+        self._of.decide(StacksReported(effect.member, effect.age_s, effect.last_message_at, report))
 
 
 def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool] | None:

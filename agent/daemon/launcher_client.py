@@ -17,14 +17,24 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast import logs
-from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.ipc.frames import Decoder, FrameError, encode
+from holdfast.ipc.messages.fields import BadMessage
+from holdfast.ipc.messages.launcher import (
+    VERSION,
+    AttachCommand,
+    EndCommand,
+    LauncherHello,
+    MemberFailed,
+    from_launcher,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.host.paths import Paths
+    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.launcher import LauncherCommand, LauncherMessage
 
-VERSION = 1
 _START_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
 _REAP_S = 5.0
@@ -39,19 +49,23 @@ class LauncherError(RuntimeError):
 
 
 class LauncherClient:
-    """Sends commands to the launcher, receives its messages, and attaches to another one when it is gone."""
+    """Sends commands to the launcher, receives its messages, and attaches to another one when it is gone.
+
+    `receive` is called with every message; `drop` with the reason, for one that cannot be read."""
 
     def __init__(
         self,
         paths: Paths,
         orphan_timeout_s: float,
-        hear: Callable[[Message], None],
+        receive: Callable[[LauncherMessage], None],
+        drop: Callable[[str], None],
         *,
         own: bool = True,
         log_format: str = "text",
     ) -> None:
         self._log_format = log_format
-        self._paths, self._orphan_timeout_s, self._hear, self._own = paths, orphan_timeout_s, hear, own
+        self._paths, self._orphan_timeout_s, self._own = paths, orphan_timeout_s, own
+        self._receive, self._drop = receive, drop
         self._writer: asyncio.StreamWriter | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._queued: list[bytes] = []
@@ -78,10 +92,11 @@ class LauncherClient:
             lost()
             await self._attach()
 
-    def say(self, **message: object) -> None:
+    def send(self, command: LauncherCommand) -> None:
         """Send a command, with the incident that it is part of. Without a launcher it waits for the next
         one."""
-        data = encode({**message, "incident": named} if (named := logs.incident()) else message)
+        message, incident = command.encode(), logs.incident()
+        data = encode({**message, "incident": incident} if incident else message)
         if self._writer is None:
             self._queued.append(data)
         else:
@@ -91,7 +106,7 @@ class LauncherClient:
         """Have the launcher kill its members and end. Waits for it, 10 s at most."""
         self._ending = True
         if self._writer is not None:
-            self.say(op="end")
+            self.send(EndCommand())
         await self._close()
         if self._child is not None:
             await self._reap(self._child)
@@ -151,7 +166,7 @@ class LauncherClient:
             return False
         self._hello = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._listen(reader, writer))
-        writer.write(encode({"op": "attach", "version": VERSION}))
+        writer.write(encode(AttachCommand(VERSION).encode()))
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._hello
@@ -169,25 +184,30 @@ class LauncherClient:
         try:
             while data := await reader.read(_CHUNK_BYTES):
                 for message in decoder.feed(data):
-                    self._heard(message)
+                    self._take(message)
         except (ConnectionError, FrameError) as error:
             log.warning("the connection to the launcher broke: %s", error)
         finally:
             writer.close()
             self._fail(ConnectionResetError())
 
-    def _heard(self, message: Message) -> None:
-        op = message.get("op")
-        if op == "hello" and message.get("version") != VERSION:
+    def _take(self, message: Message) -> None:
+        greeting = message.get("op") == LauncherHello.op
+        if greeting and message.get("version") != VERSION:
             self._refuse(
                 f"it speaks protocol version {message.get('version')}, this agent {VERSION}: end it first"
             )
             return
-        if op == "failed" and not message.get("member"):
-            self._refuse(str(message.get("message")))
-            return
-        self._hear(message)
-        if op == "hello" and self._hello is not None and not self._hello.done():
+        try:
+            received = from_launcher(message)
+        except BadMessage as error:
+            self._drop(str(error))
+        else:
+            if isinstance(received, MemberFailed) and not received.member:
+                self._refuse(received.message)
+                return
+            self._receive(received)
+        if greeting and self._hello is not None and not self._hello.done():
             self._hello.set_result(None)
 
     def _refuse(self, reason: str) -> None:

@@ -11,7 +11,7 @@ import collections
 import logging
 import signal
 import time
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from agent.daemon.admission import Admission
 from agent.daemon.coordinator_link import CoordinatorLink, Peer
@@ -19,8 +19,11 @@ from agent.daemon.dispatch import Components, EffectDispatcher
 from agent.daemon.launcher_client import LauncherClient
 from agent.daemon.local_view import LocalView
 from agent.daemon.order_routing import OrderRouter
+from agent.daemon.profiling import RankProfiles
+from agent.daemon.rank_ends import RankEnds
 from agent.daemon.stacks import Channels, Stacks
 from agent.daemon.stalls import PageReader
+from agent.daemon.step_reports import UNKNOWN, StepReports
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
@@ -30,6 +33,7 @@ from agent.deciding.progress import HangLimits
 from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
+from agent.links.prober import LinkProber
 from agent.orders.context import Context, Storages
 from agent.orders.snapshot_queue import SnapshotQueue
 from agent.peers.dialling import PeerDialler
@@ -42,19 +46,22 @@ from controlplane.access.client_credentials import ClientCredentials
 from controlplane.core.records import events
 from controlplane.setting import coordinators
 from controlplane.storage_settings import Allowed
+from holdfast.ipc.messages import launcher as msg
 from holdfast.ipc.messages.agent import Welcome
 from holdfast.ipc.messages.rank import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
     from agent.host.sensors import DeviceReading
     from controlplane.core.records.model import MemberStatus
     from controlplane.settings import AgentSettings
-    from holdfast.ipc.frames import Message
+    from controlplane.wire.codec import AgentEvent
     from holdfast.ipc.messages.agent import AgentMessage
+    from holdfast.ipc.messages.launcher import LauncherMessage, LauncherStopping
     from holdfast.ipc.messages.rank import Hello
 
 log = logging.getLogger("holdfast.agent")
@@ -84,6 +91,8 @@ class NodeDaemon:
             peers=self.peers,
             stacks=self.stacks,
             looks=self.looks,
+            profiles=self.profiles,
+            links=self.links,
             drained=self.drained.set,
             count=self.count,
         )
@@ -92,6 +101,22 @@ class NodeDaemon:
         self.link = CoordinatorLink(
             self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access
         )
+        self.step_reports = StepReports(
+            name,
+            self.incarnation,
+            self.members,
+            every_s=lambda: self.link.step_times_every_s,
+            send=self.link.send_event,
+            drop=self.drop,
+            storages=self.snapshots.context.storages.totals,
+            device_used=self._device_used,
+        )
+
+    def _device_used(self, member: LocalMember) -> float:
+        """The share of the time in which the member's GPU computes, as NVML last said; -1: not known."""
+        reading = self.devices.get(f"gpu{member.local_rank}")
+        percent = reading.figures.get("utilization_percent") if reading is not None else None
+        return UNKNOWN if percent is None else min(1.0, max(0.0, percent / 100.0))
 
     def _make_ranks(self) -> None:
         """Make the components that serve and watch the ranks' processes."""
@@ -100,29 +125,36 @@ class NodeDaemon:
         self.launcher = LauncherClient(
             paths,
             settings.orphan_timeout_s,
-            self._launcher_said,
+            self._launcher_sent,
+            lambda reason: self.drop("launcher_message", reason),
             own=settings.own_launcher,
             log_format=settings.log_format,
         )
-        channels = Channels(paths.stacks, self._push, self.launcher.say, self.tell)
+        channels = Channels(paths.stacks, self._push, self.launcher.send, self.send_event)
         self.stacks = Stacks(members, channels, settings.beat_interval_s)
+        self.profiles = RankProfiles(members, paths.trace, self._push, self.send_event)
+        self.ends = RankEnds(members, paths.log, self.send_event, pids_are_ours=settings.own_launcher)
         self.stalls = PageReader(members, self.core.progress.look_every_s, self.decide)
         admission = Admission(
             self.name,
             members,
             greet=self._greeted,
             decide=self.decide,
-            standing=self.stacks.standing,
+            take_groups=self.stacks.take_groups,
+            take_profile=self.profiles.take,
             drop=self.drop,
         )
-        self.rank_server = RankServer(paths.gate, admission)
+        self.rank_server = RankServer(paths.rank_socket, admission)
         self.folders = Folders(paths, lambda: self.rank_server.gone, self.rank_server.reopen)
         self.outputs = Outputs() if settings.show_output else None
-        self._launcher_ops: dict[str, Callable[[Message], None]] = {
-            **dict.fromkeys(("hello", "warm", "running", "exited", "failed"), self._launcher_told),
-            "stood": self.stacks.stood,
-            "note": lambda message: log.warning("launcher: %s", message.get("message")),
-            "stopping": _stopping,
+        processes = (
+            msg.LauncherHello, msg.MemberWarm, msg.MemberRunning, msg.MemberExited, msg.MemberFailed,
+        )  # fmt: skip
+        self._launcher_handlers: dict[type[Any], Callable[[Any], None]] = {
+            **dict.fromkeys(processes, self._processes_changed),
+            msg.NativeStacks: self.stacks.take_native,
+            msg.LauncherNote: lambda note: log.warning("launcher: %s", note.message),
+            msg.LauncherStopping: _stopping,
         }
 
     def _make_copies(self) -> None:
@@ -130,24 +162,26 @@ class NodeDaemon:
         settings, paths = self.settings, self.paths
         self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
         context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
-        self.snapshots = SnapshotQueue(context, self.tell, self._loaded)
+        self.snapshots = SnapshotQueue(context, self.send_event, self._loaded)
         self.peers = Peers(
             settings,
             paths,
             self.address,
             node=self.name,
             incarnation=self.incarnation,
-            tell=self.tell,
+            send_event=self.send_event,
             status=self._status,
             room=self.arenas.files.ensure_to_fill,
             loaded=self._loaded,
         )
-        self.looks = PeerDialler(self.name, self.incarnation, self.tell)
+        self.looks = PeerDialler(self.name, self.incarnation, self.send_event)
+        access = ClientCredentials.of(settings).to(settings.tls_peer_name)
+        self.links = LinkProber(self.name, self.incarnation, self.send_event, access)
 
     def _components(self) -> Components:
         settings = self.settings
         return Components(
-            environment=NodeFacts(self.name, self.address, str(self.paths.gate), settings.ledger),
+            environment=NodeFacts(self.name, self.address, str(self.paths.rank_socket), settings.ledger),
             paths=self.paths,
             members=self.members,
             folders=self.folders,
@@ -156,12 +190,13 @@ class NodeDaemon:
             launcher=self.launcher,
             arenas=self.arenas,
             stacks=self.stacks,
+            ends=self.ends,
             outputs=self.outputs,
             port=self.port,
             own_launcher=settings.own_launcher,
             show_tracebacks=settings.show_tracebacks,
             decide=self.decide,
-            tell=self.tell,
+            send_event=self.send_event,
             count=self.count,
         )
 
@@ -204,9 +239,9 @@ class NodeDaemon:
             jobs=tuple(filter(None, self.settings.jobs.split(","))),
         )
 
-    def tell(self, event: events.Event) -> None:
+    def send_event(self, event: AgentEvent) -> None:
         """Send the coordinator a one-time event."""
-        self.link.tell(event)
+        self.link.send_event(event)
 
     def count(self, kind: str) -> None:
         """Increase a counter of the metrics by one."""
@@ -267,21 +302,16 @@ class NodeDaemon:
 
     # ------------------------------------------------------------ reports of launcher and components
 
-    def _launcher_said(self, message: Message) -> None:
+    def _launcher_sent(self, message: LauncherMessage) -> None:
         """Take one message of the launcher. An impossible one is dropped and counted: it must not end the
         agent."""
-        op = f"{message.get('op')!r:.80}"
-        handler = self._launcher_ops.get(str(message.get("op")))
-        if handler is None:
-            self.drop("launcher_message", f"unknown operation {op}")
-            return
         try:
-            handler(message)
+            self._launcher_handlers[type(message)](message)
         except (OSError, LookupError, TypeError, ValueError) as error:
-            self.drop("launcher_message", f"{op}: {error!r:.300}")
+            self.drop("launcher_message", f"{message.op}: {error!r:.300}")
 
-    def _launcher_told(self, message: Message) -> None:
-        self.decide(ev.LauncherSaid(message, time.monotonic_ns()))
+    def _processes_changed(self, message: LauncherMessage) -> None:
+        self.decide(ev.LauncherReported(message, time.monotonic_ns()))
         self.rank_server.named()
 
     def launcher_lost(self) -> None:
@@ -322,7 +352,7 @@ def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:
     return isinstance(effect, fx.Push | fx.Form) and effect.member == member
 
 
-def _stopping(_message: Message) -> None:
+def _stopping(_message: LauncherStopping) -> None:
     """The trainer's container is ending: leave as if this agent had received SIGTERM."""
     log.info("the trainer's container is ending: this agent leaves the cluster too")
     signal.raise_signal(signal.SIGTERM)

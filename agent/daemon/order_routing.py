@@ -9,13 +9,16 @@ from agent.deciding.events import Ordered
 from agent.deciding.orders import TABLE as DECIDED
 from agent.orders.snapshot_queue import SNAPSHOT_ORDERS
 from controlplane.core.records import effects
+from controlplane.core.records.diagnosis import ProbeLinks, ProfileRank
 from holdfast.logs import incident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.daemon.profiling import RankProfiles
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
+    from agent.links.prober import LinkProber
     from agent.orders.snapshot_queue import SnapshotQueue
     from agent.peers.dialling import PeerDialler
     from agent.peers.service import Peers
@@ -37,10 +40,12 @@ class OrderRouter:
         peers: Peers,
         stacks: Stacks,
         looks: PeerDialler,
+        profiles: RankProfiles,
+        links: LinkProber,
         drained: Callable[[], None],
         count: Callable[[str], None],
     ) -> None:
-        self._tell_core, self._peers, self._set_drained, self._count = decide, peers, drained, count
+        self._pass_to_core, self._peers, self._set_drained, self._count = decide, peers, drained, count
         self._table: dict[type[Any], Callable[[Any], None]] = {
             **dict.fromkeys(DECIDED, self._decide),
             effects.Complete: self._complete,
@@ -51,6 +56,8 @@ class OrderRouter:
             effects.Fetch: peers.fetch,
             effects.CollectStacks: stacks.order,
             effects.LookAtPeers: looks.order,
+            ProfileRank: profiles.order,
+            ProbeLinks: links.order,
             **dict.fromkeys(SNAPSHOT_ORDERS, snapshots.order),
         }
 
@@ -63,7 +70,7 @@ class OrderRouter:
             self._count("orders_failed")
 
     def _decide(self, order: Any) -> None:
-        self._tell_core(Ordered(order, incident()))
+        self._pass_to_core(Ordered(order, incident()))
 
     def _complete(self, order: effects.Complete) -> None:
         self._peers.complete(order)

@@ -9,6 +9,7 @@ what the kernel shows of its threads."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import re
 import shutil
@@ -16,10 +17,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.deciding.silence import unheard_s
+from agent.deciding.silence import silence_s
 from controlplane.core.records import events
 from controlplane.core.records.model import Collective, MemberPhase, Standing
-from holdfast.ipc.messages import agent as told
+from holdfast.ipc.messages import agent as agent_msg
+from holdfast.ipc.messages.launcher import StacksCommand
 from holdfast.ipc.progress_page import ACTIVITIES, PHASES
 from holdfast.ipc.traces import CHARS_MAX
 
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from controlplane.core.records.effects import CollectStacks
-    from holdfast.ipc.frames import Message
-    from holdfast.ipc.messages import rank as said
+    from holdfast.ipc.messages import rank as rank_msg
+    from holdfast.ipc.messages.launcher import LauncherCommand, NativeStacks
 
 ANSWER_S = 0.8
 """How long ranks and launcher may take to answer; the leader waits a little longer."""
+
+RECORD_BYTES_MAX = 64 * 1024
+"""Limit for the flight record of one rank; 256 operations take about 8 KiB."""
 
 _POLL_S = 0.02
 _STILL_S = 0.06
@@ -50,10 +55,22 @@ class _Asked:
     """What one member and the launcher have answered so far. None: not answered yet."""
 
     round: int
+    record_bytes_max: int = 0
     groups: tuple[Collective, ...] | None = None
     native: str | None = None
     threads: str = ""  # stacks of the threads besides the main one
+    record: str = ""  # what was called in its groups, as the SDK packs it
     no_stacks: str = ""  # why the process writes none; "" when it does
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked of one member: its stacks in `room` characters at most (0: not at all), and what it has
+    called in `generation`, in so many bytes at most."""
+
+    generation: int
+    room: int
+    record_bytes_max: int
 
 
 @dataclass(slots=True)
@@ -69,9 +86,9 @@ class Channels:
     """The ways to ask for a member's stacks, and to send the leader the reports."""
 
     path: Callable[[str], Path]  # the file where a member writes its stacks
-    push: Callable[[str, told.AgentMessage], object]  # sends a message to a member
-    command: Callable[..., None]  # sends a message to the launcher
-    tell: Callable[[events.Event], None]  # sends an event to the leader
+    push: Callable[[str, agent_msg.AgentMessage], object]  # sends a message to a member
+    command: Callable[[LauncherCommand], None]  # sends a command to the launcher
+    send_event: Callable[[events.Event], None]  # sends an event to the leader
 
 
 class Stacks:
@@ -99,68 +116,73 @@ class Stacks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def stood(self, message: Message) -> None:
+    def take_native(self, answer: NativeStacks) -> None:
         """Take the launcher's answer: it has signalled a member, and sends what the kernel shows of its
         threads."""
-        asked = self._asked.get(str(message.get("member")))
+        asked = self._asked.get(answer.member)
         if asked is not None:
-            asked.native = str(message.get("native", ""))[:CHARS_MAX]
-            asked.no_stacks = str(message.get("reason", ""))[:200]
+            asked.native = answer.native[:CHARS_MAX]
+            asked.no_stacks = answer.reason[:200]
 
-    def standing(self, member: LocalMember, standing: said.Standing) -> None:
+    def take_groups(self, member: LocalMember, answer: rank_msg.GroupProgress) -> None:
         """Take a member's answer: how many collectives of each process group it has entered and ended."""
         asked = self._asked.get(member.name)
-        if asked is not None and standing.round == asked.round:
+        if asked is not None and answer.round == asked.round:
             asked.groups = tuple(
                 Collective(group.group, group.sequence, group.ended, group.operation, group.bytes)
-                for group in standing.groups
+                for group in answer.groups
             )
-            asked.threads = standing.threads[:CHARS_MAX]
+            asked.threads = answer.threads[:CHARS_MAX]
+            asked.record = answer.record if len(answer.record) <= asked.record_bytes_max else ""
 
     async def _collect(self, order: CollectStacks) -> None:
-        members = [
-            member
-            for member in self._members.of(order.job)
-            if member.status.phase is MemberPhase.RUNNING and member.status.generation == order.generation
-        ]
-        room = order.bytes_max // max(len(members), 1)
-        ranks = await asyncio.gather(*(self._stand_anyhow(member, room) for member in members))
+        members = [member for member in self._members.of(order.job) if _is_asked(member, order)]
+        share = max(len(members), 1)
+        ask = _Question(
+            order.generation,
+            0 if order.records_only else order.bytes_max // share,
+            min(RECORD_BYTES_MAX, order.bytes_max // share),
+        )
+        ranks = await asyncio.gather(*(self._report_anyhow(member, ask) for member in members))
         facts = self._members.facts
-        self._to.tell(
+        self._to.send_event(
             events.StacksCollected(
                 facts.node, facts.incarnation, order.job, order.generation, order.round, tuple(ranks)
             )
         )
 
-    def testify(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
+    def report_silent(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
         """Take the stacks of a member that has stopped beating, then call `then` with its report."""
-        self._start(self._testify(member, then))
+        self._start(self._report_silent(member, then))
 
-    async def _testify(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
-        then(await self._stand_anyhow(member, CHARS_MAX, speaks=False))
+    async def _report_silent(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
+        then(await self._report_anyhow(member, _Question(0, CHARS_MAX, 0), sdk_answers=False))
 
-    async def _stand_anyhow(self, member: LocalMember, room: int, *, speaks: bool = True) -> Standing:
+    async def _report_anyhow(
+        self, member: LocalMember, ask: _Question, *, sdk_answers: bool = True
+    ) -> Standing:
         """Report on one member, in any case.
 
         When its stacks cannot be taken the report says why: the reports of the other ranks, and this member's
         silence, count all the same."""
         try:
-            return await self._stand(member, room, speaks=speaks)
+            if ask.room:
+                return await self._report(member, ask, sdk_answers=sdk_answers)
+            return await self._record_alone(member, ask)
         except OSError as error:
             self._asked.pop(member.name, None)
-            nothing = _Dump(f"its stacks cannot be read: {error}"[:room])
-            return _standing(member, self._members.step(member), (), nothing, 0.0)
+            nothing = _Dump(f"its stacks cannot be read: {error}"[: ask.room])
+            return _stack_report(member, self._members.step(member), (), nothing, 0.0)
 
-    async def _stand(self, member: LocalMember, room: int, *, speaks: bool) -> Standing:
-        """Report on one member in `room` characters at most. `speaks`: its SDK may still answer. Raises
-        OSError."""
-        self._rounds += 1
-        asked = self._asked[member.name] = _Asked(self._rounds, None if speaks else ())
+    async def _report(self, member: LocalMember, ask: _Question, *, sdk_answers: bool) -> Standing:
+        """Report on one member. `sdk_answers`: its SDK may still answer. Raises OSError."""
+        asked = self._ask(member, ask)
+        if not sdk_answers:
+            asked.groups = ()
         path = self._to.path(member.name)
         if path.exists():
             path.write_bytes(b"")  # truncated, not replaced: the process has it open for appending
-        self._to.push(member.name, told.Stand(asked.round))
-        self._to.command(op="stacks", member=member.name)
+        self._to.command(StacksCommand(member.name))
         spied = asyncio.ensure_future(_spy(member.status.pid))
         dump = await self._dump(member, asked)
         spy = await spied
@@ -170,10 +192,31 @@ class Stacks:
         parts = [main, asked.threads, asked.native or "", spy]
         text = "\n".join(part for part in parts if part)
         step = self._members.step(member)
-        unheard = unheard_s(member, time.monotonic(), self._beat_interval_s)
-        silent_s = unheard if asked.groups is None else 0.0
-        found = _Dump(text[:room], dump.frames)
-        return _standing(member, step, asked.groups or (), found, silent_s)
+        quiet_s = silence_s(member, time.monotonic(), self._beat_interval_s)
+        silent_s = quiet_s if asked.groups is None else 0.0
+        found = _Dump(text[: ask.room], dump.frames)
+        report = _stack_report(member, step, asked.groups or (), found, silent_s)
+        return dataclasses.replace(report, flight_record=asked.record)
+
+    def _ask(self, member: LocalMember, ask: _Question) -> _Asked:
+        """Ask the SDK in the member; `take_groups` takes its answer."""
+        self._rounds += 1
+        asked = self._asked[member.name] = _Asked(self._rounds, ask.record_bytes_max)
+        self._to.push(member.name, agent_msg.ReportGroups(asked.round, ask.generation, ask.record_bytes_max))
+        return asked
+
+    async def _record_alone(self, member: LocalMember, ask: _Question) -> Standing:
+        """Report what the member has called, without its stacks: it has left the generation, or will."""
+        asked = self._ask(member, ask)
+        polls = round(ANSWER_S / _POLL_S)
+        for _ in range(polls):
+            if asked.groups is not None:
+                break
+            await asyncio.sleep(_POLL_S)
+        if self._asked.get(member.name) is asked:
+            del self._asked[member.name]
+        report = _stack_report(member, self._members.step(member), (), _Dump(), 0.0)
+        return dataclasses.replace(report, flight_record=asked.record)
 
     async def _dump(self, member: LocalMember, asked: _Asked) -> _Dump:
         """Wait until the member has written its stacks, ANSWER_S at most, and return what there is."""
@@ -192,6 +235,15 @@ class Stacks:
         return _Dump(text, frames_of(text))
 
 
+def _is_asked(member: LocalMember, order: CollectStacks) -> bool:
+    """Whether an order is about this member: a rank that trains in the generation, or, where only records are
+    wanted, any that may have."""
+    status = member.status
+    if order.records_only:
+        return status.rank >= 0 and status.pid > 0
+    return status.phase is MemberPhase.RUNNING and status.generation == order.generation
+
+
 def frames_of(dump: str) -> tuple[str, ...]:
     """The main thread's frames in a faulthandler dump, innermost first, as `name (file:line)`.
 
@@ -207,7 +259,7 @@ def frames_of(dump: str) -> tuple[str, ...]:
     return tuple([*innermost, *own][:_FRAMES_MAX]) or tuple(words for _, words in found[:_FRAMES_MAX])
 
 
-def _standing(
+def _stack_report(
     member: LocalMember, step: int, groups: tuple[Collective, ...], dump: _Dump, silent_s: float
 ) -> Standing:
     page, status = member.page, member.status

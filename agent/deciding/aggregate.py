@@ -38,7 +38,7 @@ class AgentCore:
         self.progress = ProgressWatch(facts.limits)
         self._orders, self._ranks = OrderHandlers(self.members), Ranks(self.members)
         self._silences = Silences(self.members)
-        self._exits = Exits(self.members, self._silences.heard)
+        self._exits = Exits(self.members, self._silences.note_beat)
         self._fencing = Fencing(self.members)
 
     @property
@@ -47,7 +47,7 @@ class AgentCore:
         return self._exits.launcher
 
     def recall(self, members: Iterable[LocalMember]) -> None:
-        """Take over the members that an earlier agent left. The launcher's hello then tells which of them
+        """Take over the members that an earlier agent left. The launcher's hello then names those that
         live."""
         for member in members:
             self.members.take(member)
@@ -66,7 +66,7 @@ class AgentCore:
         LookupError, TypeError or ValueError for an impossible message of the launcher."""
         state = self.members
         state.now = max(now, state.now)
-        state.ripen()
+        state.run_due_timers()
         before = state.wanted()
         try:
             HANDLERS[type(event)](self, event)
@@ -85,15 +85,15 @@ class AgentCore:
         member = self.members.get(event.member)
         if member is not None and member.alive:
             self._ranks.greet(member, event.hello)
-            self._silences.heard(member)
+            self._silences.note_beat(member)
 
-    def _said(self, event: ev.Said) -> None:
+    def _rank_reported(self, event: ev.RankReported) -> None:
         member = self.members.get(event.member)
         if member is None:
             return
-        self._ranks.hear(member, event.message)
+        self._ranks.receive(member, event.message)
         if member.alive and self.members.view.connected(event.member):
-            self._silences.heard(member)
+            self._silences.note_beat(member)
 
     def _room(self, event: ev.ArenaAnswer) -> None:
         member = self.members.get(event.member)
@@ -116,15 +116,15 @@ class AgentCore:
     def _look(self, member: LocalMember, sight: PageReading) -> None:
         state, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
         if member.mute:
-            return  # the leader knows already; `Silences.heard` clears it when the member beats again
+            return  # the leader knows already; `Silences.note_beat` clears it when the member beats again
         if isinstance(change, Stalled):
             words = f"{member.name}: no progress for {change.age_s:.1f} s ({change.activity})"
-            state.say(words, warning=True)
+            state.log(words, warning=True)
             state.count("stalled")
             step = state.step(member)
             state.update(member, stalled_s=change.age_s, activity=change.activity, step=step)
         elif change is not None:
-            state.say(f"{member.name} makes progress again")
+            state.log(f"{member.name} makes progress again")
             state.update(member, stalled_s=0.0, activity="")
 
 
@@ -132,11 +132,11 @@ HANDLERS: dict[type[Any], Callable[[AgentCore, Any], None]] = {
     ev.Ordered: lambda core_, event: core_._orders.carry_out(event),
     ev.LaunchFailed: lambda core_, event: core_._orders.launch_failed(event),
     ev.Greeted: AgentCore._greeted,
-    ev.Said: AgentCore._said,
-    ev.LauncherSaid: lambda core_, event: core_._exits.hear(event),
+    ev.RankReported: AgentCore._rank_reported,
+    ev.LauncherReported: lambda core_, event: core_._exits.take(event),
     ev.LauncherLost: lambda core_, event: core_._exits.lost(),
     ev.ArenaAnswer: AgentCore._room,
-    ev.Stood: lambda core_, event: core_._silences.stood(event),
+    ev.StacksReported: lambda core_, event: core_._silences.judge_stacks(event),
     ev.Looked: AgentCore._looked,
     ev.Linked: lambda core_, event: core_._fencing.look(event.up),
     ev.NotLeading: lambda core_, event: core_._fencing.absent(event.coordinator),

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.deciding.member import LocalMember
+    from controlplane.core.records.diagnosis import RankEnded
     from controlplane.core.records.effects import Launch
     from controlplane.core.records.model import Generation, MemberStatus
     from holdfast.ipc.messages.agent import AgentMessage
+    from holdfast.ipc.messages.launcher import LauncherCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Send this message to the launcher."""
+    """Send this command to the launcher."""
 
-    words: dict[str, Any]
+    command: LauncherCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,16 @@ class Ended:
     """A member's process ended: its log is complete, show the rest and stop following it."""
 
     member: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEnd:
+    """Tell the leader how a process ended, with the end of its log. `end` lacks what has to be read; `age_s`:
+    how long ago it ended."""
+
+    end: RankEnded
+    pid: int
+    age_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +129,7 @@ class TakeStacks:
 
     member: str
     age_s: float
-    heard_at: float
+    last_message_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,6 @@ class Count:
 
 
 Effect = (
-    Push | Form | Spawn | Run | Command | Keep | SendEvent | Adopt | Ended | Dismiss | MakeRoom
+    Push | Form | Spawn | Run | Command | Keep | SendEvent | Adopt | Ended | ReportEnd | Dismiss | MakeRoom
     | HideTraceback | TakeStacks | Note | Count
 )  # fmt: skip

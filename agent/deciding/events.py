@@ -10,7 +10,7 @@ from agent.deciding.judging import Reading, Tick
 if TYPE_CHECKING:
     from agent.deciding.progress import PageReading
     from controlplane.core.records.model import Standing
-    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.launcher import LauncherMessage
     from holdfast.ipc.messages.rank import Hello, RankMessage
 
 
@@ -44,7 +44,7 @@ class Greeted:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RankReported:
     """A rank sent a message other than its hello."""
 
     member: str
@@ -52,10 +52,10 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class LauncherSaid:
+class LauncherReported:
     """The launcher sent a message. `now_ns`: when it arrived, on the clock of the message's own `at_ns`."""
 
-    message: Message
+    message: LauncherMessage
     now_ns: int = 0
 
 
@@ -73,13 +73,13 @@ class ArenaAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
+class StacksReported:
     """The answer to TakeStacks: the stack report of a silent member, as far as its stacks could be taken."""
 
     member: str
     age_s: float
-    heard_at: float
-    standing: Standing
+    last_message_at: float
+    report: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,6 @@ class NotLeading:
 
 
 Event = (
-    Ordered | LaunchFailed | Greeted | Said | LauncherSaid | LauncherLost | ArenaAnswer | Stood | Looked
-    | Linked | NotLeading | Reading | Tick
+    Ordered | LaunchFailed | Greeted | RankReported | LauncherReported | LauncherLost | ArenaAnswer
+    | StacksReported | Looked | Linked | NotLeading | Reading | Tick
 )  # fmt: skip

@@ -10,18 +10,20 @@ from __future__ import annotations
 import dataclasses
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.member import LocalMember
-from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
+from controlplane.core.records.diagnosis import RankEnded
+from controlplane.core.records.model import NO_STEP, Cause, Failure, MemberPhase, MemberStatus
+from holdfast.ipc.messages import launcher as msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.events import LauncherSaid
+    from agent.deciding.events import LauncherReported
     from agent.deciding.node_state import NodeState
-    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.fields import Record
 
 
 WROTE = "output"
@@ -33,22 +35,22 @@ _LOOK_EVERY_S = 0.5
 class Exits:
     """The handlers of the launcher's messages."""
 
-    def __init__(self, state: NodeState, heard: Callable[[LocalMember], None]) -> None:
-        self._state, self._heard = state, heard
+    def __init__(self, state: NodeState, note_beat: Callable[[LocalMember], None]) -> None:
+        self._state, self._note_beat = state, note_beat
         self._now_ns = 0  # when the message in hand arrived, on the launcher's clock
         self.launcher = ""  # id of the launcher that sent the last hello; "": none yet
-        self._ops: dict[str, Callable[[Message], None]] = {
-            "hello": self._hello,
-            "warm": self._warm,
-            "running": self._running,
-            "exited": self._exited,
-            "failed": self._failed,
+        self._handlers: dict[type[Record], Callable[[Any], None]] = {
+            msg.LauncherHello: self._hello,
+            msg.MemberWarm: self._warm,
+            msg.MemberRunning: self._running,
+            msg.MemberExited: self._exited,
+            msg.MemberFailed: self._failed,
         }
 
-    def hear(self, event: LauncherSaid) -> None:
-        """Take one message of the launcher. Raises KeyError for an `op` that has no handler here."""
+    def take(self, event: LauncherReported) -> None:
+        """Take one message of the launcher. Raises KeyError for one that has no handler here."""
         self._now_ns = event.now_ns
-        self._ops[event.message["op"]](event.message)
+        self._handlers[type(event.message)](event.message)
 
     def lost(self) -> None:
         """Note that the launcher died, and its members with it."""
@@ -56,51 +58,51 @@ class Exits:
             if member.alive:
                 self._end(member, None, int(signal.SIGKILL), self._now_ns, "its launcher died")
 
-    def _hello(self, message: Message) -> None:
+    def _hello(self, hello: msg.LauncherHello) -> None:
         """Adopt the members that the launcher runs, and end those that it should have and has not.
 
         Members that this agent launches itself are left alone: their commands may still be on the way."""
-        self.launcher = str(message["launcher"])
-        running = {entry["member"]: entry for entry in message["members"]}
-        for name, entry in running.items():
-            self._adopt(name, entry)
+        self.launcher = hello.launcher
+        running = {entry.member for entry in hello.members}
+        for entry in hello.members:
+            self._adopt(entry)
         for member in self._state:
             if member.alive and member.name not in running and member.launch is None:
                 self._end(member, None, None, self._now_ns, "its process is gone; how it ended is unknown")
 
-    def _adopt(self, name: str, entry: Message) -> None:
-        member = self._state.get(name)
+    def _adopt(self, entry: msg.ProcessEntry) -> None:
+        name, member = entry.member, self._state.get(entry.member)
         if member is None:
             job = name.rpartition(".")[0]
             member = LocalMember(MemberStatus(name, job, MemberPhase.LAUNCHED))
             self._state.take(member)
-        if entry["state"] == "running":
+        if entry.state == "running":
             member.ordered_to_run = True
         early = member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM)
         phases = {"warm": MemberPhase.WARM, "running": MemberPhase.STARTING}
-        phase = phases.get(entry["state"], member.status.phase) if early else member.status.phase
+        phase = phases.get(entry.state, member.status.phase) if early else member.status.phase
         if member.status.elastic:
-            self._heard(member)
+            self._note_beat(member)
         self._state.do(fx.Adopt(name))
-        self._state.update(member, pid=entry["pid"], phase=phase)
+        self._state.update(member, pid=entry.pid, phase=phase)
         if phase == MemberPhase.STARTING:
             self._watch_output(member, _LOOK_FIRST_S)
 
-    def _warm(self, message: Message) -> None:
-        member = self._state.get(message["member"])
+    def _warm(self, warm: msg.MemberWarm) -> None:
+        member = self._state.get(warm.member)
         if member is None or not member.alive:
             return
-        self._state.note(member, pid=message["pid"])
+        self._state.note(member, pid=warm.pid)
         if member.status.phase == MemberPhase.LAUNCHED:
             phase = MemberPhase.LAUNCHED if member.ordered_to_run else MemberPhase.WARM
             self._state.update(member, phase=phase)
 
-    def _running(self, message: Message) -> None:
-        member = self._state.get(message["member"])
+    def _running(self, running: msg.MemberRunning) -> None:
+        member = self._state.get(running.member)
         if member is None or not member.alive:
             return
         if member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
-            self._state.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
+            self._state.update(member, phase=MemberPhase.STARTING, pid=running.pid)
             self._watch_output(member, _LOOK_FIRST_S)
 
     def _watch_output(self, member: LocalMember, in_s: float) -> None:
@@ -115,18 +117,18 @@ class Exits:
         else:
             self._watch_output(member, min(2 * waited_s, _LOOK_EVERY_S))
 
-    def _exited(self, message: Message) -> None:
-        member = self._state.get(message["member"])
+    def _exited(self, exited: msg.MemberExited) -> None:
+        member = self._state.get(exited.member)
         if member is None:
-            self._state.do(fx.Command({"op": "forget", "member": message["member"]}))
+            self._state.do(fx.Command(msg.ForgetCommand(exited.member)))
         elif member.alive:
-            self._end(member, message["code"], message["signal"], message["at_ns"], "")
+            self._end(member, exited.code, exited.signal, exited.at_ns, "")
 
-    def _failed(self, message: Message) -> None:
-        member = self._state.get(str(message.get("member")))
+    def _failed(self, failed: msg.MemberFailed) -> None:
+        member = self._state.get(failed.member)
         if member is None or not member.alive:
             return
-        failure = Failure(Cause.LAUNCH_FAILED, str(message.get("message"))[:2000])
+        failure = Failure(Cause.LAUNCH_FAILED, failed.message[:2000])
         self._state.failed(member.status.job, member.name, failure)
         self._finish(member, failure)
 
@@ -134,11 +136,34 @@ class Exits:
         failure = failure_at_exit(member, self._state.step(member), code, number, why)
         if failure is not None and failure.age_s == 0.0:
             failure = dataclasses.replace(failure, age_s=max(0.0, (self._now_ns - at_ns) / 1e9))
+        if failure is not None:
+            self._report(member, failure, why if number is not None else "")
         self._finish(member, failure)
+
+    def _report(self, member: LocalMember, failure: Failure, why: str) -> None:
+        """Report an end that was not as it should be. What a job's end does to its processes is no news."""
+        ordered = why or (member.kill_reason if failure.signal is not None else "")
+        if member.complete is not None and failure.signal is not None:
+            return
+        facts, status = self._state.facts, member.status
+        end = RankEnded(
+            facts.node,
+            facts.incarnation,
+            status.job,
+            member.name,
+            rank=status.rank,
+            generation=status.generation,
+            step=failure.step,
+            began_step=member.form.resume.step if member.form is not None else NO_STEP,
+            exit_code=failure.exit_code,
+            signal=failure.signal,
+            ordered=ordered,
+        )
+        self._state.do(fx.ReportEnd(end, status.pid, failure.age_s))
 
     def _finish(self, member: LocalMember, failure: Failure | None) -> None:
         self._state.survey(member)
-        self._state.say(f"{member.name} ended: {failure.message if failure else 'well'}")
+        self._state.log(f"{member.name} ended: {failure.message if failure else 'well'}")
         self._state.gone(member)
         self._state.update(member, phase=MemberPhase.EXITED, failure=failure)
         if member.complete is not None:  # nothing is kept of a completed job

@@ -1,4 +1,4 @@
-"""Stop the ranks of a node that has heard no leader for long: another node may run their places by now.
+"""Stop the ranks of a node without contact to a leader for long: another node may run their places by now.
 
 A coordinator that is merely down has reassigned nothing, so training goes on without it for any time. A
 coordinator counts as harmless when its host refuses the connection, or when it answers that it knows no
@@ -33,8 +33,8 @@ class Fence:
         self._after_s = after_s
         self._sure_at = dict.fromkeys(coordinators, now)
 
-    def heard(self, now: float) -> None:
-        """A leader was heard: no coordinator has given this node up."""
+    def note_contact(self, now: float) -> None:
+        """There was contact with a leader: no coordinator has given this node up."""
         self._sure_at = dict.fromkeys(self._sure_at, now)
 
     def absent(self, coordinator: str, now: float) -> None:
@@ -76,7 +76,7 @@ class Fencing:
         """Stop the ranks if it is time. `up`: the stream to the leader is up. Called once a second."""
         now, fence = self._state.now, self._fence()
         if up:
-            fence.heard(now)
+            fence.note_contact(now)
         late = fence.due(now)
         if late and not self._fenced:
             after_s = self._state.facts.fence_after_s
@@ -100,12 +100,12 @@ class Fencing:
         self._state.count("fenced")
 
     def _kill(self, member: LocalMember, reason: str) -> None:
-        self._state.say(f"{member.name} is killed: {reason}", warning=True)
+        self._state.log(f"{member.name} is killed: {reason}", warning=True)
         member.kill_reason = reason
         self._state.kill(member, signal.SIGKILL)
 
     def _park(self, member: LocalMember, reason: str) -> None:
         if member.status.phase in _IN_GROUP and member.interrupt < member.formed:
-            self._state.say(f"{member.name} is parked: {reason}", warning=True)
+            self._state.log(f"{member.name} is parked: {reason}", warning=True)
             member.interrupt, member.interrupt_reason, member.incident = member.formed, reason, ""
             self._state.push(member, interrupt_message(member))

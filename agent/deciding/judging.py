@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class BeatReceived:
     """A process beat. Its first beat puts it under watch."""
 
     member: str
@@ -60,7 +60,7 @@ class DeviceChanged:
     reason: str
 
 
-Event = Heard | Unwatched | Reading | Tick
+Event = BeatReceived | Unwatched | Reading | Tick
 Effect = Silent | DeviceChanged
 
 
@@ -77,12 +77,12 @@ class NodeWatch:
 
     def __init__(self, process_timeout_s: float, device_timeout_s: float) -> None:
         self._process_s, self._device_s = process_timeout_s, device_timeout_s
-        self._heard: dict[str, float] = {}
+        self._beat_at: dict[str, float] = {}
         self._devices: dict[str, _Device] = {}
         self._now = -math.inf
         self.stalls = 0  # how often the agent itself was found to have been stopped
         self._handlers: dict[type[Any], Callable[[float, Any], None]] = {
-            Heard: self._on_heard,
+            BeatReceived: self._on_beat,
             Unwatched: self._on_unwatched,
             Reading: self._on_reading,
             Tick: lambda _now, _event: None,
@@ -102,9 +102,9 @@ class NodeWatch:
 
     def next_deadline(self) -> float:
         """The latest time at which the next Tick must come; infinity when nothing is watched."""
-        if not self._heard and not self._devices:
+        if not self._beat_at and not self._devices:
             return math.inf
-        due = [at + self._process_s for at in self._heard.values()]
+        due = [at + self._process_s for at in self._beat_at.values()]
         due += [self._due(device) for device in self._devices.values()]
         return min(*due, self._now + self.look_every_s) if due else math.inf
 
@@ -116,10 +116,10 @@ class NodeWatch:
 
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken."""
-        for member, at in self._heard.items():
-            assert at <= self._now < at + self._process_s, f"{member} is overdue and was not told"
+        for member, at in self._beat_at.items():
+            assert at <= self._now < at + self._process_s, f"{member} is overdue and was not reported"
         for name, device in self._devices.items():
-            assert self._due(device) > self._now, f"{name} is overdue and was not told"
+            assert self._due(device) > self._now, f"{name} is overdue and was not reported"
 
     def _forgive(self, now: float) -> None:
         gap = now - self._now
@@ -127,17 +127,17 @@ class NodeWatch:
         if not self._process_s / 2 < gap < math.inf:
             return
         self.stalls += 1
-        for member in self._heard:
-            self._heard[member] = min(now, self._heard[member] + gap)
+        for member in self._beat_at:
+            self._beat_at[member] = min(now, self._beat_at[member] + gap)
         for device in self._devices.values():
             device.read_at = min(now, device.read_at + gap)
             device.differs_since += gap
 
-    def _on_heard(self, now: float, event: Heard) -> None:
-        self._heard[event.member] = now
+    def _on_beat(self, now: float, event: BeatReceived) -> None:
+        self._beat_at[event.member] = now
 
     def _on_unwatched(self, _now: float, event: Unwatched) -> None:
-        self._heard.pop(event.member, None)
+        self._beat_at.pop(event.member, None)
 
     def _on_reading(self, now: float, event: Reading) -> None:
         device = self._devices.setdefault(event.device, _Device(now, math.inf))
@@ -148,8 +148,8 @@ class NodeWatch:
             device.differs_since = min(device.differs_since, now)
 
     def _silent(self, now: float) -> list[Effect]:
-        late = [member for member, at in self._heard.items() if now >= at + self._process_s]
-        return [Silent(member, now - self._heard.pop(member)) for member in late]
+        late = [member for member, at in self._beat_at.items() if now >= at + self._process_s]
+        return [Silent(member, now - self._beat_at.pop(member)) for member in late]
 
     def _changed(self, now: float) -> list[Effect]:
         effects: list[Effect] = []

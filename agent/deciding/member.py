@@ -1,7 +1,7 @@
 """Describe one member of a node: its status, and the orders for it as levels.
 
-A level is the newest order of its kind, kept until its effect is seen. It is repeated whenever the rank says
-hello, so a lost message costs a reconnect and no protocol. Statuses are levels too: every beat carries all of
+A level is the newest order of its kind, kept until its effect is seen. It is repeated with every hello of the
+rank, so a lost message costs a reconnect and no protocol. Statuses are levels too: every beat carries all of
 them to the leader."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.model import NO_STEP, MemberPhase, MemberStatus
-from holdfast.ipc.messages import agent as told
+from holdfast.ipc.messages import agent as agent_msg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,17 +56,17 @@ class LocalMember:
     """Why it must leave that generation."""
     incident: str = ""
     """The incident that the newest interrupt or form is part of; "" for none."""
-    complete: told.Complete | None = None
+    complete: agent_msg.Complete | None = None
     """The message that its job is over; None while the job goes on."""
     returned: int = 0
     """The generation from whose elastic function it may return."""
-    release: told.Release | None = None
+    release: agent_msg.Release | None = None
     """The newest release of snapshots in this generation."""
     kill_reason: str = ""
     """Why the agent killed it; "" when it did not."""
     world_size: int = 0
     """The world size of the generation that it formed last; 0: unknown."""
-    heard_at: float = 0.0
+    last_message_at: float = 0.0
     """When it last sent a message, in s on the clock of `now`."""
     mute: bool = False
     """Its beats have stopped and the leader has been asked what to do with it."""
@@ -74,13 +74,20 @@ class LocalMember:
     """The newest value of each number that its script has reported, by name."""
     asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)
     """Its checkpoint requests that no leader has answered yet, by request id."""
-    answers: dict[str, told.CheckpointTold] = field(default_factory=dict)
+    answers: dict[str, agent_msg.CheckpointTold] = field(default_factory=dict)
     """The answers to its checkpoint requests, by request id, for a rank that asks again."""
 
     @property
     def name(self) -> str:
         """Its name: `<job>.<n>`, never used again for another process."""
         return self.status.member
+
+    @property
+    def local_rank(self) -> int:
+        """The number of its device on this node; -1: not known."""
+        seats = self.form.seats if self.form is not None else ()
+        mine = (seat.local_rank for seat in seats if seat.member == self.name)
+        return next(mine, self.launch.local_rank if self.launch is not None else -1)
 
     @property
     def behind(self) -> bool:
@@ -111,8 +118,8 @@ def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatu
     of the same generation into `snapshot_before`; the newest of an earlier generation into `former_*`. 0 and
     NO_STEP stand for none."""
     generation, step = held[-1] if held else (0, NO_STEP)
-    before = [earlier for born, earlier in held[:-1] if born == generation and earlier < step]
-    former = next(((born, left) for born, left in held[:-1] if 0 < born < generation), (0, NO_STEP))
+    before = [earlier for origin, earlier in held[:-1] if origin == generation and earlier < step]
+    former = next(((origin, left) for origin, left in held[:-1] if 0 < origin < generation), (0, NO_STEP))
     return dataclasses.replace(
         status,
         snapshot_step=step,
@@ -123,9 +130,9 @@ def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatu
     )
 
 
-def return_message(member: LocalMember) -> told.Return:
+def return_message(member: LocalMember) -> agent_msg.Return:
     """The order to return from the elastic function."""
-    return told.Return(member.returned)
+    return agent_msg.Return(member.returned)
 
 
 def seat_of(member: str, generation: Generation) -> Placement:
@@ -136,6 +143,6 @@ def seat_of(member: str, generation: Generation) -> Placement:
     raise ValueError(f"{member} has no seat in generation {generation.number}")
 
 
-def interrupt_message(member: LocalMember) -> told.Interrupt:
+def interrupt_message(member: LocalMember) -> agent_msg.Interrupt:
     """The order to leave the newest generation that the member is to leave."""
-    return told.Interrupt(member.interrupt, member.interrupt_reason, member.incident)
+    return agent_msg.Interrupt(member.interrupt, member.interrupt_reason, member.incident)

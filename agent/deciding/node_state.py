@@ -19,12 +19,14 @@ from agent.deciding.member import survey
 from controlplane.core.records import events
 from controlplane.core.records.model import NO_STEP
 from controlplane.storage_settings import Allowed
+from holdfast.ipc.messages.launcher import SignalCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from agent.deciding.member import LocalMember
     from agent.deciding.progress import HangLimits
+    from controlplane.core.records.diagnosis import GradientReport
     from controlplane.core.records.model import Failure, MemberStatus
     from holdfast.ipc.messages.agent import AgentMessage
 
@@ -72,7 +74,7 @@ class NodeState:
         self.facts, self.view = facts, view
         self.now = 0.0
         self.watch = judging.NodeWatch(facts.process_timeout_s, facts.device_timeout_s)
-        self.silent: Callable[[judging.Silent], None] = _nobody_hears
+        self.silent: Callable[[judging.Silent], None] = _ignore_silence
         self._all: dict[str, LocalMember] = {}
         self._out: list[fx.Effect] = []
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -151,21 +153,21 @@ class NodeState:
 
     def kill(self, member: LocalMember, number: int) -> None:
         """Send a signal to a member's processes."""
-        self._out.append(fx.Command({"op": "signal", "member": member.name, "signal": int(number)}))
+        self._out.append(fx.Command(SignalCommand(member.name, int(number))))
 
     def report(self, member: LocalMember) -> None:
         """Report a member's status to the leader, as it is now."""
-        self.tell(events.MemberReport(self.facts.node, self.facts.incarnation, 0, self.status(member)))
+        self.send_event(events.MemberReport(self.facts.node, self.facts.incarnation, 0, self.status(member)))
 
-    def tell(self, event: events.Event) -> None:
+    def send_event(self, event: events.Event | GradientReport) -> None:
         """Send the leader an event."""
         self._out.append(fx.SendEvent(event))
 
     def failed(self, job: str, member: str, failure: Failure) -> None:
         """Report to the leader that an order about a member could not be carried out."""
-        self.tell(events.OrderFailed(self.facts.node, self.facts.incarnation, job, member, failure))
+        self.send_event(events.OrderFailed(self.facts.node, self.facts.incarnation, job, member, failure))
 
-    def say(self, text: str, *, warning: bool = False) -> None:
+    def log(self, text: str, *, warning: bool = False) -> None:
         """Log a line for people."""
         self._out.append(fx.Note(text, warning))
 
@@ -184,7 +186,7 @@ class NodeState:
         """Call `do` once `delay_s` has passed."""
         heapq.heappush(self._due, (self.now + delay_s, next(self._count), do))
 
-    def ripen(self) -> None:
+    def run_due_timers(self) -> None:
         """Run the timers that are due by now."""
         while self._due and self._due[0][0] <= self.now:
             heapq.heappop(self._due)[2]()
@@ -199,12 +201,12 @@ class NodeState:
             if isinstance(effect, judging.Silent):
                 self.silent(effect)
             else:
-                self.tell(self.device(effect))
+                self.send_event(self.device(effect))
 
-    def device(self, told: judging.DeviceChanged) -> events.DeviceReport:
+    def device(self, changed: judging.DeviceChanged) -> events.DeviceReport:
         """The event that reports a device to the leader."""
         return events.DeviceReport(
-            self.facts.node, self.facts.incarnation, told.device, told.healthy, told.reason
+            self.facts.node, self.facts.incarnation, changed.device, changed.healthy, changed.reason
         )
 
     def gone(self, member: LocalMember) -> None:
@@ -213,5 +215,5 @@ class NodeState:
         self.do(fx.Ended(member.name))
 
 
-def _nobody_hears(effect: judging.Silent) -> None:
+def _ignore_silence(effect: judging.Silent) -> None:
     """Ignore a silent process: `Silences` has not been put in place yet."""

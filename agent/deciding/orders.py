@@ -17,7 +17,8 @@ from agent.deciding.member import LocalMember, interrupt_message, return_message
 from controlplane.core.failures import blame
 from controlplane.core.records import effects
 from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
-from holdfast.ipc.messages import agent as told
+from holdfast.ipc.messages import agent as agent_msg
+from holdfast.ipc.messages.launcher import JobOverCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ COMPLETE_GRACE_S = 5.0
 """How long members of a completed job that have not finished may take to end by themselves."""
 
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_TOLD_MAX = 64
+_ANSWERS_MAX = 64
 _REASON_CHARS = 2000
 _RETRY_S, _RETRY_MAX_S = 0.5, 10.0
 """The pause before a process that could not be made is tried again: the first, and the longest. It
@@ -66,11 +67,11 @@ class OrderHandlers:
         pause_s = min(_RETRY_S * 2.0**member.tries, _RETRY_MAX_S)
         member.tries += 1
         words = f"{member.name} cannot be started now, it is tried again in {pause_s:g} s: {reason}"
-        self._state.say(words, warning=True)
+        self._state.log(words, warning=True)
         self._state.update(member, no_room=reason)
-        self._state.later(pause_s, partial(self._again, member))
+        self._state.later(pause_s, partial(self._launch_again, member))
 
-    def _again(self, member: LocalMember) -> None:
+    def _launch_again(self, member: LocalMember) -> None:
         state = self._state
         if state.get(member.name) is not member or not member.alive or member.launch is None:
             return
@@ -137,12 +138,12 @@ class OrderHandlers:
                 stopping.append(member.name)
         if stopping:
             names = ", ".join(stopping)
-            self._state.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
+            self._state.log(f"generation {order.generation} is broken ({order.reason}): {names} stop")
 
     def _halt(self, order: effects.Interrupt) -> None:
         """Have ranks leave at the next step boundary. Sent once: the coordinator repeats the order until they
         have."""
-        halt = told.Halt(
+        halt = agent_msg.Halt(
             order.generation, order.reason, gentle=True, keep=order.keep, incident=self._incident
         )
         for member in self._state.of(order.job):
@@ -163,15 +164,15 @@ class OrderHandlers:
             elif member.form is None or member.form.number < generation.number:
                 member.form, member.release, member.incident = generation, None, self._incident
                 if generation.number > member.formed:
-                    state.say(f"{member.name} forms generation {generation.number} as rank {seat.rank}")
+                    state.log(f"{member.name} forms generation {generation.number} as rank {seat.rank}")
                     state.do(fx.Form(member.name, generation, member.incident))
 
     def _kill(self, order: effects.Kill) -> None:
         state, member = self._state, self._state.get(order.member)
         if member is None:
-            state.say(f"kill {order.member}: there is no such member on this node")
+            state.log(f"kill {order.member}: there is no such member on this node")
         elif member.alive:
-            state.say(f"kill {order.member}: {order.reason}")
+            state.log(f"kill {order.member}: {order.reason}")
             member.kill_reason = order.reason
             state.kill(member, signal.SIGKILL)
         else:
@@ -180,14 +181,13 @@ class OrderHandlers:
     def _complete(self, order: effects.Complete) -> None:
         """Have a job's members end, after a grace period for those that are still connected.
 
-        With `left` the job goes on elsewhere: the launcher is not told that it is over, or `holdfast exec
+        With `left` the job goes on elsewhere: the launcher gets no JobOverCommand, or `holdfast exec
         --job` would exit as if the job had ended. Members that have finished may end by themselves, unless
         the job failed after they had returned from their function."""
         state = self._state
         if not order.left:
-            words = {"op": "over", "job": order.job, "ok": order.ok, "reason": order.reason}
-            state.do(fx.Command(words))
-        complete = told.Complete(order.ok, order.reason)
+            state.do(fx.Command(JobOverCommand(order.job, order.ok, order.reason)))
+        complete = agent_msg.Complete(order.ok, order.reason)
         for member in state.of(order.job):
             if not member.alive:
                 state.dismiss(member)
@@ -217,7 +217,7 @@ class OrderHandlers:
     def _release(self, order: effects.Release) -> None:
         for member in self._state.of(order.job):
             if member.alive:
-                member.release = told.Release(order.step, order.void_step)
+                member.release = agent_msg.Release(order.step, order.void_step)
                 self._state.push(member, member.release)
             elif self._of_no_use(member, order.step):
                 self._state.dismiss(member)
@@ -229,17 +229,17 @@ class OrderHandlers:
         for a snapshot of that state, came too late, and this member's snapshots may be all there is."""
         status = member.status
         newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
-        own = status.held_step == released_step
-        return newest < released_step and not own and not self._state.view.wants(member.name)
+        is_final = status.held_step == released_step
+        return newest < released_step and not is_final and not self._state.view.wants(member.name)
 
-    def _told(self, order: effects.CheckpointTold) -> None:
+    def _answer_checkpoint(self, order: effects.CheckpointTold) -> None:
         member = self._state.get(order.member)
         if member is None or not member.alive:
             return
-        answer = told.CheckpointTold(order.request, order.outcome, order.reason, order.checkpoint)
+        answer = agent_msg.CheckpointTold(order.request, order.outcome, order.reason, order.checkpoint)
         member.asks.pop(order.request, None)
         member.answers[order.request] = answer
-        while len(member.answers) > _TOLD_MAX:
+        while len(member.answers) > _ANSWERS_MAX:
             del member.answers[next(iter(member.answers))]
         self._state.push(member, answer)
 
@@ -256,6 +256,6 @@ TABLE: dict[type[Any], Callable[[OrderHandlers, Any], None]] = {
     effects.Complete: OrderHandlers._complete,
     effects.Return: OrderHandlers._return,
     effects.Release: OrderHandlers._release,
-    effects.CheckpointTold: OrderHandlers._told,
+    effects.CheckpointTold: OrderHandlers._answer_checkpoint,
 }
 """The orders that the core carries out. All others are work for components of the daemon."""

@@ -1,7 +1,7 @@
 """Keep messages to the leader so that none is lost, or sent to a deposed leader, while leaders change.
 
-Two kinds of message are told apart. Levels (beats, member reports) carry a sequence number and are never
-kept: the next hello says them again. One-time events are kept while there is no stream, and those sent
+There are two kinds of message. Levels (beats, member reports) carry a sequence number and are never
+kept: the next hello repeats them. One-time events are kept while there is no stream, and those sent
 shortly before a stream broke are sent again on the next, since nobody knows whether they arrived; the leader
 must bear an event twice."""
 
@@ -13,6 +13,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import events
+from controlplane.core.records.diagnosis import GradientReport, StepTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,8 @@ A cut network does not break a stream until the keepalive finds it silent; the f
 _KEPT_MAX = 4096
 _LEVELS = (events.NodeBeat, events.MemberReport)
 """Levels: the next hello repeats their content, so they are not kept while there is no stream."""
+_PASSING = (StepTimes, GradientReport)
+"""Sent once or not at all: a leader that has missed one judges by the next."""
 
 
 class Outbox:
@@ -37,7 +40,7 @@ class Outbox:
         self.term = 0  # the highest leader term received
         self._seq = itertools.count(1)
         self._kept: collections.deque[Any] = collections.deque(maxlen=_KEPT_MAX)
-        self._said: collections.deque[tuple[float, Any]] = collections.deque(maxlen=_KEPT_MAX)
+        self._sent: collections.deque[tuple[float, Any]] = collections.deque(maxlen=_KEPT_MAX)
 
     def follow(self, term: int) -> bool:
         """Whether to follow a leader of this term. One with an older term is never followed again."""
@@ -46,27 +49,29 @@ class Outbox:
         self.term = term
         return True
 
-    def say(self, now: float, event: Any) -> Any:
+    def record_sent(self, now: float, event: Any) -> Any:
         """Record that an event goes out now, and return it as it is to be sent."""
         if isinstance(event, _LEVELS):
             return dataclasses.replace(event, seq=next(self._seq))
-        self._said.append((now, event))
+        if isinstance(event, _PASSING):
+            return event
+        self._sent.append((now, event))
         return event
 
     def keep(self, event: Any) -> None:
-        """Keep an event for the next stream: there is none now, or it broke before the event left. Levels are
-        not kept."""
-        if not isinstance(event, _LEVELS):
+        """Keep an event for the next stream: there is none now, or it broke before the event left. Levels,
+        and what is sent once or not at all, are not kept."""
+        if not isinstance(event, (*_LEVELS, *_PASSING)):
             self._kept.append(event)
 
-    def again(self, now: float, still: Iterable[Any]) -> list[Any]:
+    def replay(self, now: float, still: Iterable[Any]) -> list[Any]:
         """The events to send first on a new stream.
 
         These are the ones that may be lost, the kept ones, then `still` (what no leader has answered yet)
         without duplicates."""
         waits = {id(event) for event in self._kept}
-        told = [event for at, event in self._said if now - at < RESEND_S and id(event) not in waits]
-        told += self._kept
-        self._said.clear()
+        unconfirmed = [event for at, event in self._sent if now - at < RESEND_S and id(event) not in waits]
+        unconfirmed += self._kept
+        self._sent.clear()
         self._kept.clear()
-        return [*told, *(event for event in still if event not in told)]
+        return [*unconfirmed, *(event for event in still if event not in unconfirmed)]

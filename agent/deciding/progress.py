@@ -123,8 +123,8 @@ class ProgressWatch:
                 rank.pardon_s += gap
         self._now = now
 
-    def look(self, sight: PageReading, told: bool) -> Stalled | Resumed | None:
-        """Take one look at a rank and return what changed. `told`: it has been reported as stalled
+    def look(self, sight: PageReading, reported: bool) -> Stalled | Resumed | None:
+        """Take one look at a rank and return what changed. `reported`: it has been reported as stalled
         already."""
         rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
         history = self._jobs.setdefault(sight.job, _History())
@@ -133,7 +133,7 @@ class ProgressWatch:
             rank.since, rank.pardon_s = sight.since, 0.0
         age_s, limit_s = self._now - sight.since, self.limit_s(sight)
         stalled = age_s - rank.pardon_s >= limit_s
-        if stalled == told:
+        if stalled == reported:
             return None
         return Stalled(sight.member, sight.activity, age_s, limit_s) if stalled else Resumed(sight.member)
 

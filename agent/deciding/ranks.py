@@ -5,13 +5,18 @@ is answered with every order that the rank may have missed while it was away."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core.records import events
+from controlplane.core.records.diagnosis import GradientReport, ParameterGradient
 from controlplane.core.records.model import Cause, Failure, MemberPhase
-from holdfast.ipc.messages import rank as said
+from holdfast.ipc.messages import rank as rank_msg
+from holdfast.ipc.messages.gradients import Gradients
+from holdfast.ipc.messages.profiles import Profiled, ProfileTaken
+from holdfast.ipc.messages.replicas import ReplicasCompared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 _ASKS_MAX = 64
 _ACTIVITY_MAX = 40
+_WORDS_MAX = 1000
 _TEXT_MAX = 64_000
 """How many characters of a traceback go on to the coordinator: the last ones."""
 
@@ -30,31 +36,35 @@ class Ranks:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._handlers: dict[type[said.RankMessage], Callable[[LocalMember, Any], None]] = {
-            said.Beat: self._beat,
-            said.Tracked: self._tracked,
-            said.Ready: self._ready,
-            said.Forming: self._forming,
-            said.Running: self._running,
-            said.Started: self._started,
-            said.Broken: self._broken,
-            said.Snapshot: self._snapshot,
-            said.Checkpoint: self._checkpoint,
-            said.SnapshotSkipped: self._snapshot_skipped,
-            said.Finished: self._finished,
-            said.Raised: self._raised,
-            said.Report: self._report,
-            said.RestoreFailed: self._restore_failed,
-            said.Fault: self._fault,
-            said.Standing: self._standing,
+        self._handlers: dict[type[rank_msg.RankMessage], Callable[[LocalMember, Any], None]] = {
+            rank_msg.Beat: self._beat,
+            rank_msg.Tracked: self._tracked,
+            rank_msg.Ready: self._ready,
+            rank_msg.Forming: self._forming,
+            rank_msg.Running: self._running,
+            rank_msg.Started: self._started,
+            rank_msg.Broken: self._broken,
+            rank_msg.Snapshot: self._snapshot,
+            rank_msg.Checkpoint: self._checkpoint,
+            rank_msg.SnapshotSkipped: self._snapshot_skipped,
+            rank_msg.Finished: self._finished,
+            rank_msg.Raised: self._raised,
+            rank_msg.Report: self._report,
+            rank_msg.RestoreFailed: self._restore_failed,
+            rank_msg.Fault: self._fault,
+            rank_msg.GroupProgress: self._standing,
+            ProfileTaken: self._standing,
+            Profiled: self._standing,
+            Gradients: self._gradients,
+            ReplicasCompared: self._replicas,
         }
 
-    def hear(self, member: LocalMember, message: said.RankMessage) -> None:
+    def receive(self, member: LocalMember, message: rank_msg.RankMessage) -> None:
         """Take one message. A message of a member whose process has ended is ignored."""
         if member.alive:
             self._handlers[type(message)](member, message)
 
-    def greet(self, member: LocalMember, hello: said.Hello) -> None:
+    def greet(self, member: LocalMember, hello: rank_msg.Hello) -> None:
         """Take a hello, and repeat the orders that the rank may have missed."""
         changes: dict[str, Any] = {
             "elastic": True,
@@ -75,7 +85,7 @@ class Ranks:
         self._repeat(member)
 
     def _repeat(self, member: LocalMember) -> None:
-        """Repeat the orders that stand, whatever the rank is doing: one that has finished must see an
+        """Repeat the newest orders, whatever the rank is doing: one that has finished must see an
         interrupt, too."""
         state = self._state
         if member.complete is not None:
@@ -90,18 +100,18 @@ class Ranks:
         if member.release is not None:
             state.push(member, member.release)
 
-    def _standing(self, member: LocalMember, message: said.Standing) -> None:
-        """Do nothing more: `Stacks.standing` has taken the answer, and the message has shown that the rank
+    def _standing(self, member: LocalMember, message: rank_msg.RankMessage) -> None:
+        """Do nothing more: `Stacks` or `RankProfiles` has taken the answer, and it has shown that the rank
         lives."""
 
-    def _beat(self, member: LocalMember, beat: said.Beat) -> None:
+    def _beat(self, member: LocalMember, beat: rank_msg.Beat) -> None:
         self._state.note(member, step=beat.step)
 
-    def _tracked(self, member: LocalMember, tracked: said.Tracked) -> None:
+    def _tracked(self, member: LocalMember, tracked: rank_msg.Tracked) -> None:
         self._state.update(member, state_bytes=tracked.bytes, shard=tracked.shard)
         self._state.do(fx.MakeRoom(member.name, tracked.bytes))
 
-    def _ready(self, member: LocalMember, ready: said.Ready) -> None:
+    def _ready(self, member: LocalMember, ready: rank_msg.Ready) -> None:
         self._state.update(
             member,
             phase=MemberPhase.READY,
@@ -112,7 +122,7 @@ class Ranks:
             generation=max(member.status.generation, ready.generation),
         )
 
-    def _forming(self, member: LocalMember, forming: said.Forming) -> None:
+    def _forming(self, member: LocalMember, forming: rank_msg.Forming) -> None:
         generation, form = forming.generation, member.form
         member.formed = max(member.formed, generation)
         changes: dict[str, Any] = {
@@ -128,7 +138,7 @@ class Ranks:
             member.world_size = form.world_size
         self._state.update(member, **changes)
 
-    def _running(self, member: LocalMember, running: said.Running) -> None:
+    def _running(self, member: LocalMember, running: rank_msg.Running) -> None:
         self._state.update(
             member,
             phase=MemberPhase.RUNNING,
@@ -137,9 +147,9 @@ class Ranks:
             step=running.step,
         )
 
-    def _started(self, member: LocalMember, started: said.Started) -> None:
+    def _started(self, member: LocalMember, started: rank_msg.Started) -> None:
         facts, status = self._state.facts, member.status
-        self._state.tell(
+        self._state.send_event(
             events.MemberStarted(
                 facts.node,
                 facts.incarnation,
@@ -154,16 +164,16 @@ class Ranks:
             )
         )
 
-    def _broken(self, member: LocalMember, broken: said.Broken) -> None:
+    def _broken(self, member: LocalMember, broken: rank_msg.Broken) -> None:
         self._state.count("broken_collectives")
-        self._state.say(f"{member.name}: a collective operation failed: {broken.message[:200]}")
+        self._state.log(f"{member.name}: a collective operation failed: {broken.message[:200]}")
 
-    def _snapshot(self, member: LocalMember, made: said.Snapshot) -> None:
+    def _snapshot(self, member: LocalMember, made: rank_msg.Snapshot) -> None:
         facts = self._state.facts
         self._state.survey(member)
         self._state.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
         self._state.do(fx.Keep(member.status))
-        self._state.tell(
+        self._state.send_event(
             events.SnapshotReady(
                 facts.node,
                 facts.incarnation,
@@ -175,7 +185,7 @@ class Ranks:
             )
         )
 
-    def _checkpoint(self, member: LocalMember, asked: said.Checkpoint) -> None:
+    def _checkpoint(self, member: LocalMember, asked: rank_msg.Checkpoint) -> None:
         """Ask the leader for a checkpoint.
 
         The rank repeats its request after a reconnect. Then it gets the answer again, or the leader is asked
@@ -196,13 +206,13 @@ class Ranks:
         member.asks[request] = event
         while len(member.asks) > _ASKS_MAX:
             del member.asks[next(iter(member.asks))]
-        self._state.tell(event)
+        self._state.send_event(event)
 
-    def _snapshot_skipped(self, member: LocalMember, skipped: said.SnapshotSkipped) -> None:
+    def _snapshot_skipped(self, member: LocalMember, skipped: rank_msg.SnapshotSkipped) -> None:
         self._state.count("snapshots_skipped")
-        self._state.say(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
+        self._state.log(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
 
-    def _finished(self, member: LocalMember, finished: said.Finished) -> None:
+    def _finished(self, member: LocalMember, finished: rank_msg.Finished) -> None:
         self._state.update(
             member,
             phase=MemberPhase.FINISHED,
@@ -212,7 +222,7 @@ class Ranks:
             held_generation=finished.generation,
         )
 
-    def _raised(self, member: LocalMember, raised: said.Raised) -> None:
+    def _raised(self, member: LocalMember, raised: rank_msg.Raised) -> None:
         failure = Failure(
             Cause.RAISED,
             f"{raised.exception}: {raised.message}"[:2000],
@@ -224,16 +234,16 @@ class Ranks:
         if member.status.failure is None:
             self._state.update(member, phase=MemberPhase.RAISED, failure=failure)
 
-    def _report(self, member: LocalMember, report: said.Report) -> None:
+    def _report(self, member: LocalMember, report: rank_msg.Report) -> None:
         for name, value in report.values.items():
-            if name in member.reported or len(member.reported) < said.VALUES_MAX:
+            if name in member.reported or len(member.reported) < rank_msg.VALUES_MAX:
                 member.reported[name] = value
         self._state.note(member, step=report.step)
 
-    def _fault(self, member: LocalMember, fault: said.Fault) -> None:
+    def _fault(self, member: LocalMember, fault: rank_msg.Fault) -> None:
         facts = self._state.facts
         self._state.count("faults")
-        self._state.tell(
+        self._state.send_event(
             events.UserFault(
                 facts.node,
                 facts.incarnation,
@@ -247,7 +257,37 @@ class Ranks:
             )
         )
 
-    def _restore_failed(self, member: LocalMember, failed: said.RestoreFailed) -> None:
+    def _gradients(self, member: LocalMember, found: Gradients) -> None:
+        """Pass on what a rank has measured; nobody here judges it."""
+        facts, named = self._state.facts, dataclasses.asdict(found)
+        rows = tuple(ParameterGradient(**row) for row in named.pop("rows"))
+        named |= {each: named[each][:_WORDS_MAX] for each in ("left_out", "origin", "words")}
+        places = (facts.node, facts.incarnation, member.status.job, member.name, member.status.rank)
+        self._state.send_event(GradientReport(*places, **named, rows=rows))
+
+    def _replicas(self, member: LocalMember, compared: ReplicasCompared) -> None:
+        facts = self._state.facts
+        self._state.count("replicas_differ" if compared.ranks else "replicas_agree")
+        self._state.send_event(
+            events.ReplicasReported(
+                facts.node,
+                facts.incarnation,
+                member.status.job,
+                member.name,
+                compared.generation,
+                compared.step,
+                max(compared.agreed_step, 0),
+                compared.ranks,
+                compared.odd,
+                compared.tensors,
+                compared.more,
+                compared.digests,
+                compared.buffers,
+                compared.uncovered,
+            )
+        )
+
+    def _restore_failed(self, member: LocalMember, failed: rank_msg.RestoreFailed) -> None:
         reason = f"state could not be put in place: {failed.reason}"
-        self._state.say(f"{member.name}: {reason}", warning=True)
+        self._state.log(f"{member.name}: {reason}", warning=True)
         self._state.failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))

@@ -17,7 +17,7 @@ from agent.deciding import judging
 from controlplane.core.records.model import Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
-    from agent.deciding.events import Stood
+    from agent.deciding.events import StacksReported
     from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from controlplane.core.records.model import Standing
@@ -41,13 +41,13 @@ class Silences:
         self._state = state
         state.silent = self._begin
 
-    def heard(self, member: LocalMember) -> None:
+    def note_beat(self, member: LocalMember) -> None:
         """Note that a member beats: the question about its silence is settled."""
-        member.heard_at = self._state.now
+        member.last_message_at = self._state.now
         if member.mute:
             member.mute = False
             self._state.update(member, stalled_s=0.0, activity="")
-        self._state.judge(judging.Heard(member.name))
+        self._state.judge(judging.BeatReceived(member.name))
 
     def _begin(self, effect: judging.Silent) -> None:
         """Ask for the stacks of a member that has not beaten for its timeout."""
@@ -55,34 +55,34 @@ class Silences:
         if member is None or not member.alive or _is_free(member):
             return
         self._state.count("silent")
-        self._state.do(fx.TakeStacks(member.name, effect.age_s, member.heard_at))
+        self._state.do(fx.TakeStacks(member.name, effect.age_s, member.last_message_at))
 
-    def stood(self, event: Stood) -> None:
+    def judge_stacks(self, event: StacksReported) -> None:
         """Decide by the stack report: ask the leader about the member, or kill it."""
-        member, standing = self._state.get(event.member), event.standing
-        if member is None or member.heard_at != event.heard_at:
+        member, report = self._state.get(event.member), event.report
+        if member is None or member.last_message_at != event.last_message_at:
             return  # the member has beaten meanwhile, or is gone
         if _is_free(member):
             return
-        if not standing.frames or member.status.phase is not MemberPhase.RUNNING:
-            self._end(event.age_s, member, standing)
+        if not report.frames or member.status.phase is not MemberPhase.RUNNING:
+            self._end(event.age_s, member, report)
         elif member.alive:
             member.mute = True
             step = self._state.step(member)
-            self._state.update(member, stalled_s=event.age_s, activity=standing.activity, step=step)
+            self._state.update(member, stalled_s=event.age_s, activity=report.activity, step=step)
             self._state.later(VERDICT_S, partial(self._overdue, event, member))
 
-    def _overdue(self, event: Stood, member: LocalMember) -> None:
-        if member.mute and member.heard_at == event.heard_at:
-            self._end(event.age_s + VERDICT_S, member, event.standing)
+    def _overdue(self, event: StacksReported, member: LocalMember) -> None:
+        if member.mute and member.last_message_at == event.last_message_at:
+            self._end(event.age_s + VERDICT_S, member, event.report)
 
-    def _end(self, age_s: float, member: LocalMember, standing: Standing) -> None:
+    def _end(self, age_s: float, member: LocalMember, report: Standing) -> None:
         if not self._here(member):
             return
-        place = f"; it stands at {' < '.join(standing.frames[:3])}" if standing.frames else ""
+        place = f"; it stands at {' < '.join(report.frames[:3])}" if report.frames else ""
         step = self._state.step(member)
         failure = Failure(Cause.SILENT, f"no beat for {age_s:.1f} s{place}", step=step, age_s=age_s)
-        failure = dataclasses.replace(failure, traceback=standing.stacks[:TRACE_CHARS])
+        failure = dataclasses.replace(failure, traceback=report.stacks[:TRACE_CHARS])
         self._state.note(member, failure=failure)
         self._state.kill(member, signal.SIGKILL)
         self._state.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
@@ -97,9 +97,9 @@ class Silences:
         return member.alive and self._state.get(member.name) is member
 
 
-def unheard_s(member: LocalMember, now: float, beat_interval_s: float) -> float:
+def silence_s(member: LocalMember, now: float, beat_interval_s: float) -> float:
     """How long a member that does not answer has been silent, in s; 0 when that is not long."""
-    silent_s = now - member.heard_at
+    silent_s = now - member.last_message_at
     return silent_s if silent_s >= _BEATS_MISSED * beat_interval_s else 0.0
 
 

@@ -29,7 +29,7 @@ class Folders:
         self._paths, self._socket_gone, self._reopen_socket = paths, socket_gone, reopen
         self._opening: asyncio.Task[None] | None = None
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Recreate what is gone. Living ranks keep their mapped memory and their connections.
 
         Raises OSError when a folder cannot be made."""

@@ -42,7 +42,7 @@ class Paths:
         return paths
 
     @property
-    def gate(self) -> Path:
+    def rank_socket(self) -> Path:
         """The rank server's socket."""
         return self.run / "gate.sock"
 
@@ -59,6 +59,10 @@ class Paths:
     def log(self, member: str) -> Path:
         """The log of a member's standard output and error."""
         return self.logs / f"{member}.log"
+
+    def trace(self, member: str, request: str) -> Path:
+        """The trace of a profile of this member, beside its log."""
+        return self.logs / f"{member}.profile-{request}.json.gz"
 
     def page(self, member: str) -> Path:
         """A member's progress page."""
@@ -106,7 +110,7 @@ class Paths:
 
     def remove(self) -> None:
         """Remove what nobody needs after an orderly end: socket, snapshots, progress pages. Logs stay."""
-        removal.dead_socket(self.gate)
+        removal.dead_socket(self.rank_socket)
         stays = removal.clear(self.memory, MEMORY_FILES)
         if stays:
             log.warning(

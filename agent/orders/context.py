@@ -166,6 +166,6 @@ class Context:
             self.tally.add("stage_seconds", job, time.monotonic() - began, label=stage)
 
 
-def said(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """An error in one line."""
     return str(error) or type(error).__name__

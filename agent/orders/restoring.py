@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Context, OrderKind, said
+from agent.orders.context import Context, OrderKind, one_line
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
@@ -53,7 +53,7 @@ class RestoreOrders:
         )
 
     def _failed(self, order: effects.Load, error: Exception) -> events.Event:
-        return self._answer(order, said(error), isinstance(error, CheckpointCorrupt | CheckpointRefused))
+        return self._answer(order, one_line(error), isinstance(error, CheckpointCorrupt | CheckpointRefused))
 
     def _answer(self, order: effects.Load, reason: str = "", corrupt: bool = False) -> events.Event:
         return events.Loaded(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Context, Hold, OrderKind, log, said
+from agent.orders.context import Context, Hold, OrderKind, log, one_line
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import CheckpointRecord
 from holdfast.checkpoint import load, mirroring, save
@@ -45,7 +45,7 @@ class SaveOrders:
         """How each of these orders is carried out."""
         return {
             effects.Persist: OrderKind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
-            effects.Seal: OrderKind("commit", _seal_key, self._seal, self._not_persisted),
+            effects.Seal: OrderKind("commit", _finalize_key, self._finalize, self._not_persisted),
             effects.Mirror: OrderKind("mirror", _record_key, self._mirror, self._not_mirrored),
             effects.Publish: OrderKind("commit", _record_key, self._publish, self._not_published),
         }
@@ -90,15 +90,15 @@ class SaveOrders:
 
     def _not_persisted(self, order: effects.Persist | effects.Seal, error: Exception) -> events.Event:
         return events.PersistFailed(
-            order.node, self._context.incarnation, order.spec.job, order.checkpoint, said(error)
+            order.node, self._context.incarnation, order.spec.job, order.checkpoint, one_line(error)
         )
 
     # ------------------------------------------------------------ the whole checkpoint
 
-    def _seal(self, order: effects.Seal) -> events.Event:
+    def _finalize(self, order: effects.Seal) -> events.Event:
         context, spec = self._context, order.spec
         with self._context.timed("seal", spec.job):
-            done = save.seal(
+            done = save.finalize(
                 context.storages.open(spec.storage),
                 job=spec.job,
                 checkpoint=order.checkpoint,
@@ -149,7 +149,7 @@ class SaveOrders:
 
     def _not_published(self, order: effects.Publish, error: Exception) -> events.Event:
         record = order.record
-        return events.Published(order.node, self._context.incarnation, record.job, record.id, said(error))
+        return events.Published(order.node, self._context.incarnation, record.job, record.id, one_line(error))
 
     # ------------------------------------------------------------ the second storage
 
@@ -166,7 +166,7 @@ class SaveOrders:
 
     def _not_mirrored(self, order: effects.Mirror, error: Exception) -> events.Event:
         record = order.record
-        return events.Mirrored(order.node, self._context.incarnation, record.job, record.id, said(error))
+        return events.Mirrored(order.node, self._context.incarnation, record.job, record.id, one_line(error))
 
 
 def _absent(order: effects.Persist, arena: Arena) -> str:
@@ -192,7 +192,7 @@ def _part_key(order: effects.Persist) -> tuple[str, ...]:
     return order.spec.job, order.checkpoint, order.member, order.shard, f"{order.share}/{order.shares}"
 
 
-def _seal_key(order: effects.Seal) -> tuple[str, ...]:
+def _finalize_key(order: effects.Seal) -> tuple[str, ...]:
     return order.spec.job, order.checkpoint, *sorted(part.digest for part in order.parts)
 
 

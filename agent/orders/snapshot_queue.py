@@ -1,4 +1,4 @@
-"""Queue the orders about snapshots: persist, seal, mirror, publish, load, collect, scrub.
+"""Queue the orders about snapshots: persist, finalize, mirror, publish, load, collect, scrub.
 
 Each kind has a thread of its own, so that a restore never waits behind an upload, nor a commit behind a
 scrub; what is not urgent runs at a low priority. Each thread works on one order at a time, so the memory that
@@ -42,12 +42,12 @@ Key = tuple[str, ...]
 class SnapshotQueue:
     """The node's orders about snapshots.
 
-    `tell` sends each result to the leader, `loaded` receives each member whose arena changed."""
+    `send_event` sends each result to the leader, `loaded` receives each member whose arena changed."""
 
     def __init__(
-        self, context: Context, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
+        self, context: Context, send_event: Callable[[events.Event], None], loaded: Callable[[str], None]
     ) -> None:
-        self.context, self._tell, self._loaded = context, tell, loaded
+        self.context, self._send_event, self._loaded = context, send_event, loaded
         self._kinds: dict[type[Any], OrderKind] = {
             **saving.SaveOrders(self.context).kinds(),
             **restoring.RestoreOrders(self.context).kinds(),
@@ -80,7 +80,7 @@ class SnapshotQueue:
         kind = self._kinds[type(order)]
         key = (type(order).__name__.lower(), *kind.key(order))
         if key in self._results:
-            self._tell(self._results[key])
+            self._send_event(self._results[key])
         elif key not in self._running:
             self._running[key] = asyncio.get_running_loop().create_task(self._carry_out(order, kind, key))
 
@@ -101,7 +101,7 @@ class SnapshotQueue:
             unforeseen = not isinstance(error, FAILURES)
             log.warning("%s failed: %s", " ".join(key), error, exc_info=unforeseen)
             self.context.tally.add("orders_failed", key[1], label=key[0])
-            self._tell(kind.failed(order, error))
+            self._send_event(kind.failed(order, error))
             return
         if kind.remembered:
             self._results[key] = result
@@ -109,7 +109,7 @@ class SnapshotQueue:
                 del self._results[next(iter(self._results))]
         if isinstance(order, effects.Load):
             self._loaded(order.member)
-        self._tell(result)
+        self._send_event(result)
 
     async def _done(self, order: Any, kind: OrderKind, key: Key) -> events.Event:
         """Carry out an order and return its result.

@@ -6,13 +6,13 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Context, OrderKind, log, said
+from agent.orders.context import Context, OrderKind, log, one_line
 from agent.orders.recollect import MemoryChunks
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import collect, load, mirroring, scrub
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
 from holdfast.checkpoint.format import names
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
 from holdfast.checkpoint.storage import pacing
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Upkeep:
         )
 
     def _not_collected(self, order: effects.Collect, error: Exception) -> events.Event:
-        return events.Collected(order.node, self._context.incarnation, order.spec.job, reason=said(error))
+        return events.Collected(order.node, self._context.incarnation, order.spec.job, reason=one_line(error))
 
     def _scrub(self, order: effects.Scrub) -> events.Event:
         context, spec, record = self._context, order.spec, order.record
@@ -107,7 +107,7 @@ class Upkeep:
             content = mirror.read(name, MANIFEST_BYTES_MAX)
         except FileNotFoundError as error:
             raise CheckpointCorrupt(record.id, "manifest", "is damaged, and missing on the mirror") from error
-        manifest = unseal(content, record.job, record.id, record.manifest_digest)
+        manifest = decode_manifest(content, record.job, record.id, record.manifest_digest)
         store.replace(name, content)
         store.flush()
         log.warning("checkpoint %s: its manifest was repaired from %s", record.id, mirror.url)
@@ -126,7 +126,7 @@ class Upkeep:
             self._context.incarnation,
             record.job,
             record.id,
-            reason=said(error),
+            reason=one_line(error),
             corrupt=isinstance(error, _ROTTEN),
         )
 

@@ -10,6 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from agent.peers.newest_task import NewestTasks
 from controlplane.core.records import events
 from controlplane.core.records.model import PeerSight
 
@@ -31,29 +32,17 @@ log = logging.getLogger("holdfast.agent.peers")
 class PeerDialler:
     """Carries out LookAtPeers. A newer order of the same job replaces one that is under way."""
 
-    def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
-        self._node, self._incarnation, self._tell = node, incarnation, tell
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+    def __init__(self, node: str, incarnation: int, send_event: Callable[[events.Event], None]) -> None:
+        self._node, self._incarnation, self._send_event = node, incarnation, send_event
+        self._tasks = NewestTasks()
 
     def order(self, order: effects.LookAtPeers) -> None:
         """Dial these peers now; answered by PeersLooked."""
-        older = self._tasks.get(order.job)
-        if older is not None:
-            older.cancel()
-        task = asyncio.get_running_loop().create_task(self._look(order))
-        self._tasks[order.job] = task
-        task.add_done_callback(lambda done: self._forget(order.job, done))
+        self._tasks.start(order.job, self._look(order))
 
     async def stop(self) -> None:
         """Cancel every look, and wait for it."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _forget(self, job: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(job) is task:
-            del self._tasks[job]
+        await self._tasks.stop()
 
     async def _look(self, order: effects.LookAtPeers) -> None:
         found = await asyncio.gather(*(sight(peer) for peer in order.peers[:PEERS_MAX]))
@@ -66,7 +55,7 @@ class PeerDialler:
                     each.tries,
                     each.reason,
                 )
-        self._tell(events.PeersLooked(self._node, self._incarnation, order.round, tuple(found)))
+        self._send_event(events.PeersLooked(self._node, self._incarnation, order.round, tuple(found)))
 
 
 async def sight(peer: PeerAddress, tries: int = TRIES, try_s: float = TRY_S) -> PeerSight:

@@ -14,7 +14,7 @@ from agent.peers import wire
 from agent.peers.blocks import PeerError, blocks, check, check_member, places
 from agent.peers.filling import Filling, header_of
 from agent.peers.threads import in_thread
-from agent.peers.vouching import Altered, Sealing
+from agent.peers.vouching import Altered, SnapshotHasher
 from controlplane.core.records import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc import layout
@@ -39,7 +39,7 @@ class Fetches:
     """Carries out Fetch orders, each once while it runs.
 
     `room(member, slot_bytes)` opens or creates the member's arena, unless its rank has gone on; `loaded`
-    receives the member whose arena changed; `tell` sends each result to the leader."""
+    receives the member whose arena changed; `send_event` sends each result to the leader."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class Fetches:
         pool: ThreadPoolExecutor,
         timeout_s: float,
         incarnation: int,
-        tell: Callable[[events.Event], None],
+        send_event: Callable[[events.Event], None],
         loaded: Callable[[str], None],
         access: ClientCredentials | None = None,
     ) -> None:
         self._access = access
         self._copies, self._room, self._pool = copies, room, pool
-        self._timeout_s, self._incarnation, self._tell = timeout_s, incarnation, tell
+        self._timeout_s, self._incarnation, self._send_event = timeout_s, incarnation, send_event
         self._loaded = loaded
         self._running: dict[effects.Fetch, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -88,7 +88,7 @@ class Fetches:
             )
         finally:  # before the result is sent: the leader may answer by ordering it again
             del self._running[order]
-        self._tell(
+        self._send_event(
             events.Fetched(
                 order.node,
                 self._incarnation,
@@ -181,7 +181,7 @@ class _Target:
 
     def __init__(self, arena: Arena, writer: SlotWriter) -> None:
         self._arena, self._writer = arena, writer
-        self._sealing: Sealing | None = None
+        self._hasher: SnapshotHasher | None = None
         self._open = True
 
     def fill(self, order: effects.Fetch, held: SnapshotInfo, pool: Executor | None = None) -> Filling:
@@ -196,17 +196,17 @@ class _Target:
                 f"in {self._arena.path}"
             )
         every = range(len(places(held.data_bytes, held.header_bytes)))
-        self._sealing = Sealing(held, pool) if order.digest else None
-        came = self._sealing.add if self._sealing is not None else None
+        self._hasher = SnapshotHasher(held, pool) if order.digest else None
+        came = self._hasher.add if self._hasher is not None else None
         return Filling(self._writer.memory, held, every, came)
 
     def ready(self, order: effects.Fetch, held: SnapshotInfo) -> None:
         """Declare the slot READY. Raises Altered, before any rank can see it, when its digest is not the
         vouched one."""
-        if self._sealing is not None and self._sealing.digest != order.digest:
+        if self._hasher is not None and self._hasher.digest != order.digest:
             raise Altered(
                 f"{order.address} sent altered data for {held}: its "
-                f"digest is {self._sealing.digest:.16}, the agent of that rank vouched for {order.digest:.16}"
+                f"digest is {self._hasher.digest:.16}, the agent of that rank vouched for {order.digest:.16}"
             )
         header = header_of(self._writer.memory, held)
         layout.decode(header, held.data_bytes)

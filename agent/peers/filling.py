@@ -122,25 +122,25 @@ class Receiving:
 def fill_in(
     memory: memoryview,
     held: SnapshotInfo,
-    own: SnapshotInfo | None,
+    old: SnapshotInfo | None,
     others: list[tuple[SlotView, SnapshotInfo]],
 ) -> list[int]:
     """Fill in every chunk that one of our slots holds, verified; return the numbers of the others.
 
-    `own`: what the slot that is being overwritten held; a chunk that is the same, at the same place,
+    `old`: what the slot that is being overwritten held; a chunk that is the same, at the same place,
     stays."""
     known: dict[bytes, memoryview] = {}
     for slot, have in others:
         area = slot.arena.area(slot.index)
         for number, (start, nbytes) in enumerate(places(have.data_bytes, have.header_bytes)):
             known[have.digest(number)] = area[start : start + nbytes]
-    kept = dict(enumerate(places(own.data_bytes, own.header_bytes))) if own is not None else {}
+    kept = dict(enumerate(places(old.data_bytes, old.header_bytes))) if old is not None else {}
     missing = []
     for number, place in enumerate(places(held.data_bytes, held.header_bytes)):
         wanted = held.digest(number)
         start, nbytes = place
         target = memory[start : start + nbytes]
-        if own is not None and kept.get(number) == place and own.digest(number) == wanted == digest(target):
+        if old is not None and kept.get(number) == place and old.digest(number) == wanted == digest(target):
             continue
         source = known.get(wanted)
         if source is None or len(source) != nbytes:

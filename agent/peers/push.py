@@ -83,11 +83,11 @@ class Pushes:
         self._stored: dict[tuple[str, str], tuple[int, int]] = {}
         self._lines: dict[str, _Line] = {}
 
-    def replicate(self, job: str, partners: tuple[Partner, ...]) -> None:
+    def replicate(self, job: str, holders: tuple[Partner, ...]) -> None:
         """Copy these members from now on, and no others of the job. With none, existing copies stay for a
         while."""
         self._stop_lingering(job)
-        wanted = dict.fromkeys((partner.member, partner.address) for partner in partners)
+        wanted = dict.fromkeys((holder.member, holder.address) for holder in holders)
         before, left = self._wanted.get(job, {}), self._left.setdefault(job, {})
         left.update(dict.fromkeys(pair for pair in before if pair not in wanted))
         self._wanted[job] = wanted
@@ -184,7 +184,7 @@ class Pushes:
     async def _one(self, line: _Line) -> None:
         for member in list(line.drops):
             if member in line.drops:  # unless it was wanted again while another one was dropped
-                await self._tell_to_drop(line, member)
+                await self._ask_to_drop(line, member)
         member, job = next(iter(line.due.items()), ("", ""))
         if not member:
             return
@@ -197,7 +197,7 @@ class Pushes:
             raise
         self._settle(job)
 
-    async def _tell_to_drop(self, line: _Line, member: str) -> None:
+    async def _ask_to_drop(self, line: _Line, member: str) -> None:
         line.drops[member] -= 1
         if line.drops[member] < 0:
             log.warning(

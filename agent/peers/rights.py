@@ -40,6 +40,12 @@ def may_read(caller: Caller, named: str, member: str) -> None:
         )
 
 
+def may_probe(caller: Caller, job: str) -> None:
+    """Raise NotYours unless the caller may measure links for the sake of this job."""
+    if not caller.may_touch(job):
+        raise NotYours(f"{caller} may probe for {', '.join(caller.jobs)} only, not for job {job!r:.80}")
+
+
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What a node accepts. `jobs`: the jobs whose ranks and copies it takes; (): all."""

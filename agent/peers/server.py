@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from agent.peers import wire
 from agent.peers.blocks import PeerError, blocks, check, check_member, digest, places
-from agent.peers.rights import NotYours, Rights, may_change, may_read, owner_of
+from agent.peers.rights import NotYours, Rights, may_change, may_probe, may_read, owner_of
 from agent.peers.threads import in_thread, undo
 from controlplane.access.guard import AccessGuard, LogLimiter, calling
 from controlplane.access.tls import LIMITS, listen
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from agent.peers.blocks import SnapshotInfo
     from agent.peers.copies import KeptCopies
     from agent.peers.filling import Receiving
-    from agent.peers.own import Own
+    from agent.peers.own_arenas import OwnArenas
     from controlplane.access.authentication import Authenticator
     from controlplane.access.tls import TlsFiles
 
@@ -40,6 +41,9 @@ STREAMS_MAX = 8
 """Streams at a time, in each direction. A caller beyond that is refused and tries again later."""
 _WORKING_S = 1.0
 """How often the owner is sent "still working", while a thread is busy with its copy."""
+ECHO_S = 0.1
+"""For so long after a block of one caller, blocks of others are answered with "busy": two bursts at a time
+would measure each other."""
 _ENDED = "replaced by a newer stream, or this copy is no longer needed"
 T = TypeVar("T")
 log = logging.getLogger("holdfast.agent.peers")
@@ -62,6 +66,20 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 """The status code that answers each error; the first that fits counts."""
 
 
+class BurstTurns:
+    """Whose burst is being received: blocks of one caller at a time."""
+
+    def __init__(self) -> None:
+        self._caller, self._at_s = "", float("-inf")
+
+    def admits(self, caller: str, now_s: float) -> bool:
+        """Whether a block of this caller may come now. If so it has the turn for another ECHO_S."""
+        if caller != self._caller and now_s - self._at_s < ECHO_S:
+            return False
+        self._caller, self._at_s = caller, now_s
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class _Put:
     """A copy on its way in."""
@@ -72,7 +90,7 @@ class _Put:
 
 
 class PeerServer:
-    """Serves `copies`, and the arenas of its own node's members (`own`).
+    """Serves `copies`, and the arenas of its own node's members (`own_arenas`).
 
     `count` receives bytes received and given, and calls refused. Where certificates are required, only agents
     of this cluster are let in, and a copy is changed only by the node that left it. Each message is checked
@@ -81,7 +99,7 @@ class PeerServer:
     def __init__(
         self,
         copies: KeptCopies,
-        own: Own,
+        own_arenas: OwnArenas,
         pool: ThreadPoolExecutor,
         timeout_s: float,
         count: Callable[[str, int], None],
@@ -91,11 +109,12 @@ class PeerServer:
         rights: Rights = Rights(),  # noqa: B008 - it is frozen
     ) -> None:
         self._asks, self._tls, self._rights = asks, tls, rights
-        self._telling = LogLimiter()
-        self._copies, self._own = copies, own
+        self._log_limiter = LogLimiter()
+        self._copies, self._own_arenas = copies, own_arenas
         self._pool, self._timeout_s, self._count = pool, timeout_s, count
         self._putting: dict[str, _Put] = {}
         self._giving = 0
+        self._turns = BurstTurns()
         self._server: Any = None
         self.port = 0
 
@@ -142,6 +161,7 @@ class PeerServer:
             "Get": grpc.unary_stream_rpc_method_handler(self._get, pb.GetRequest.FromString, wire.put),
             "Have": unary(self._have, pb.HaveRequest, pb.HaveReply),
             "Drop": unary(self._drop, pb.DropRequest, pb.DropReply),
+            "Echo": unary(self._echo, pb.EchoRequest, pb.EchoReply),
         }
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
@@ -217,15 +237,15 @@ class PeerServer:
 
     async def _give(self, request: Any, context: Any) -> None:
         what = request.member, request.step, request.generation
-        own = await in_thread(self._pool, self._own.open, *what)
-        if own is None:
+        offer = await in_thread(self._pool, self._own_arenas.open, *what)
+        if offer is None:
             with self._copies.reading(*what) as (slot, held):
                 await self._send(context, held, slot.arena.area(slot.index))
             return
         try:
-            await self._send(context, own.held, own.memory)
+            await self._send(context, offer.held, offer.memory)
         finally:
-            await in_thread(self._pool, own.close)
+            await in_thread(self._pool, offer.close)
 
     async def _send(self, context: Any, held: SnapshotInfo, memory: memoryview) -> None:
         who = "the node that fetches"
@@ -250,8 +270,8 @@ class PeerServer:
             if request.member:
                 check_member(request.member)
                 may_read(caller, named, request.member)
-                own = await in_thread(self._pool, self._own.listing, request.member)
-                listing = [*own, *self._copies.listing(request.member)]
+                in_arena = await in_thread(self._pool, self._own_arenas.listing, request.member)
+                listing = [*in_arena, *self._copies.listing(request.member)]
             else:
                 listing = [
                     h for h in self._copies.listing() if named in ("", h.job) and caller.may_touch(h.job)
@@ -268,6 +288,15 @@ class PeerServer:
                 log.info("dropped the copy of %s on its owner's request", request.member)
             return pb.DropReply()
 
+    async def _echo(self, request: Any, context: Any) -> Any:
+        """Answer at once; a block, unless another caller's burst is under way."""
+        async with self._answering(context):
+            may_probe(calling(), request.job)
+            if not request.payload:
+                return pb.EchoReply()
+            self._count("peer_probed_bytes", len(request.payload))
+            return pb.EchoReply(busy=not self._turns.admits(context.peer(), time.monotonic()))
+
     def _check_owner(self, member: str) -> None:
         """Raise NotYours unless the caller left this copy, or is leaving it now, or its owner is unknown."""
         may_change(calling(), member, self._copies.owner(member))
@@ -276,12 +305,12 @@ class PeerServer:
 
     def _denied(self, _counted: str, peer: str, reason: str) -> None:
         self._count("peer_calls_refused", 1)
-        if self._telling():
+        if self._log_limiter():
             log.warning(
                 "refused a call from %s: %s (%d more since the last such line)",
                 peer,
                 reason,
-                self._telling.untold(),
+                self._log_limiter.untold(),
             )
 
     @asynccontextmanager
@@ -295,7 +324,7 @@ class PeerServer:
             await context.abort(grpc.StatusCode.ABORTED, _ENDED)  # grpc by itself would let the owner wait
         except tuple(_CODES) as error:
             code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
-            said = str(error) or type(error).__name__
-            log.warning("a peer's call failed: %s", said)
+            reason = str(error) or type(error).__name__
+            log.warning("a peer's call failed: %s", reason)
             self._count("peer_calls_refused", 1)
-            await context.abort(code, said)
+            await context.abort(code, reason)

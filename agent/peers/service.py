@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent.peers.copies import KeptCopies
 from agent.peers.fetch import Fetches
 from agent.peers.offer import Offer, newest
-from agent.peers.own import Own
+from agent.peers.own_arenas import OwnArenas
 from agent.peers.push import Pushes
 from agent.peers.rights import Rights, job_of
 from agent.peers.server import PeerServer
@@ -38,7 +38,7 @@ class Peers:
     """The peer service of one node, and the leader's orders about copies.
 
     `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called when
-    something was brought into it; `tell` sends the leader an event."""
+    something was brought into it; `send_event` sends the leader an event."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Peers:
         *,
         node: str,
         incarnation: int,
-        tell: Callable[[events.Event], None],
+        send_event: Callable[[events.Event], None],
         status: Callable[[str], MemberStatus | None],
         room: Callable[[str, int], Arena],
         loaded: Callable[[str], None],
@@ -60,7 +60,7 @@ class Peers:
         self._kept = KeptCopies(paths.copies)
         self._server = PeerServer(
             self._kept,
-            Own(paths, status),
+            OwnArenas(paths, status),
             self._pool,
             timeout_s,
             self._count,
@@ -68,14 +68,14 @@ class Peers:
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
         )
-        self._vouches = Vouches(node, incarnation, tell)
+        self._vouches = Vouches(node, incarnation, send_event)
         self._pushes = Pushes(
             self._offer,
             self._pool,
             timeout_s,
             settings.peer_bytes_per_s,
             self._count,
-            vouch=self._vouches.say,
+            vouch=self._vouches.vouch,
             access=access,
         )
         self._fetches = Fetches(
@@ -84,7 +84,7 @@ class Peers:
             pool=self._fetching,
             timeout_s=timeout_s,
             incarnation=incarnation,
-            tell=tell,
+            send_event=send_event,
             loaded=loaded,
             access=access,
         )
@@ -170,7 +170,7 @@ class Peers:
         offer = newest(self._paths.arena(member), status, released_step)
         if offer is not None:
             try:
-                offer.held = replace(offer.held, vouched=self._vouches.seal(offer))
+                offer.held = replace(offer.held, vouched=self._vouches.digest_of(offer))
             except BaseException:
                 offer.close()
                 raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.peers.offer import Offer
 
 _FORM = "holdfast snapshot 1"
-SAID_MAX = 3
+VOUCHED_MAX = 3
 """Snapshots of one member for which the agent vouches to each new leader: its arena holds two of them."""
 
 
@@ -31,7 +31,7 @@ class Altered(PeerError):
     """What a node gave is not what the agent of the rank vouched for."""
 
 
-class Sealing:
+class SnapshotHasher:
     """The digest of one snapshot, from its chunks in order.
 
     With a `pool`, each chunk's digest is taken in the pool's threads while the next chunk arrives. Then ask
@@ -64,40 +64,40 @@ def _digest(chunk: Any) -> bytes:
     return digest
 
 
-def seal(held: SnapshotInfo, memory: memoryview) -> str:
+def digest_of(held: SnapshotInfo, memory: memoryview) -> str:
     """The digest of the snapshot in a slot's memory. Keep the slot pinned meanwhile."""
-    sealing = Sealing(held)
+    hasher = SnapshotHasher(held)
     for start, nbytes in places(held.data_bytes, held.header_bytes):
-        sealing.add(memory[start : start + nbytes])
-    return sealing.digest
+        hasher.add(memory[start : start + nbytes])
+    return hasher.digest
 
 
 class Vouches:
-    """What this agent vouches for, of the newest snapshots of its members. `tell` sends it to the leader."""
+    """The vouched digests of the newest snapshots of its members. `send_event` sends each to the leader."""
 
-    def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
-        self._node, self._incarnation, self._tell = node, incarnation, tell
-        self._sealed: dict[str, tuple[tuple[int, ...], str]] = {}  # member -> content of the slot, its digest
-        self._said: dict[str, dict[tuple[int, int], events.SnapshotVouched]] = {}
+    def __init__(self, node: str, incarnation: int, send_event: Callable[[events.Event], None]) -> None:
+        self._node, self._incarnation, self._send_event = node, incarnation, send_event
+        self._digests: dict[str, tuple[tuple[int, ...], str]] = {}  # member -> slot content, digest
+        self._vouched: dict[str, dict[tuple[int, int], events.SnapshotVouched]] = {}
 
-    def seal(self, offer: Offer) -> str:
+    def digest_of(self, offer: Offer) -> str:
         """The digest of an offered snapshot, taken once while the slot's content stays. Blocks: use a
         thread."""
         held, what = offer.held, offer.content
-        known = self._sealed.get(held.member)
+        known = self._digests.get(held.member)
         if known is not None and known[0] == what:
             return known[1]
-        digest = seal(held, offer.memory)
-        self._sealed[held.member] = what, digest
+        digest = digest_of(held, offer.memory)
+        self._digests[held.member] = what, digest
         return digest
 
-    def say(self, held: SnapshotInfo) -> None:
+    def vouch(self, held: SnapshotInfo) -> None:
         """Vouch for a snapshot to the leader, unless that is done.
 
         This must come before a copy leaves: if this node dies then, the copy may be all that is left, and
         nobody else can vouch for it."""
-        said, key = self._said.setdefault(held.member, {}), (held.generation, held.step)
-        if key in said and said[key].digest == held.vouched:
+        vouched, key = self._vouched.setdefault(held.member, {}), (held.generation, held.step)
+        if key in vouched and vouched[key].digest == held.vouched:
             return
         event = events.SnapshotVouched(
             self._node,
@@ -108,21 +108,23 @@ class Vouches:
             held.step,
             held.vouched,
         )
-        said[key] = event
-        while len(said) > SAID_MAX:
-            del said[min(said)]
-        self._tell(event)
+        vouched[key] = event
+        while len(vouched) > VOUCHED_MAX:
+            del vouched[min(vouched)]
+        self._send_event(event)
 
     def all(self, known: Callable[[str], bool]) -> list[events.SnapshotVouched]:
         """What each new leader must learn: the digests for members that are still known here."""
-        self._drop([member for member in self._said if not known(member)])
-        return [event for said in self._said.values() for event in said.values()]
+        self._drop([member for member in self._vouched if not known(member)])
+        return [event for vouched in self._vouched.values() for event in vouched.values()]
 
     def forget(self, job: str) -> None:
         """Forget a job that is over."""
-        self._drop([name for name, said in self._said.items() if any(e.job == job for e in said.values())])
+        self._drop(
+            [name for name, vouched in self._vouched.items() if any(e.job == job for e in vouched.values())]
+        )
 
     def _drop(self, members: list[str]) -> None:
         for member in members:
-            del self._said[member]
-            self._sealed.pop(member, None)
+            del self._vouched[member]
+            self._digests.pop(member, None)

@@ -171,6 +171,9 @@ class PeerCalls:
         self.drop = channel.unary_unary(
             f"/{SERVICE}/Drop", pb.DropRequest.SerializeToString, pb.DropReply.FromString
         )
+        self.echo = channel.unary_unary(
+            f"/{SERVICE}/Echo", pb.EchoRequest.SerializeToString, pb.EchoReply.FromString
+        )
 
 
 def channel(address: str, access: ClientCredentials | None = None) -> Any:

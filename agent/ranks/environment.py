@@ -37,7 +37,7 @@ class NodeFacts:
 
     node: str
     address: str  # the host at which other nodes reach this one
-    gate: str  # path of the rank server's socket
+    rank_socket: str  # path of the rank server's socket
     ledger: str  # folder of the sample ledger; "": none
 
 
@@ -53,14 +53,16 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page:
         TORCHELASTIC_MAX_RESTARTS=str(spec.max_restarts),
         TORCHELASTIC_RUN_ID=spec.job,
         TORCHELASTIC_USE_AGENT_STORE="False",
-        HOLDFAST_GATE=facts.gate,
+        HOLDFAST_GATE=facts.rank_socket,  # as the SDK of an earlier version calls it
         HOLDFAST_MEMBER=launch.member,
-        HOLDFAST_BOARD=page,
+        HOLDFAST_BOARD=page,  # likewise
         HOLDFAST_JOB=spec.job,
         HOLDFAST_NODE=facts.node,
         HOLDFAST_ADDRESS=facts.address,
         HOLDFAST_ROLE=launch.role.value,
         HOLDFAST_SNAPSHOT_EVERY=str(spec.snapshot_every),
+        HOLDFAST_CHECK_REPLICAS_EVERY=str(spec.check_replicas_every),
+        HOLDFAST_ON_CORRUPT_STATE=spec.on_corrupt_state or "report",
     )
     if facts.ledger:
         env["HOLDFAST_LEDGER"] = facts.ledger

@@ -1,6 +1,6 @@
 """Serve the Unix socket where a node's ranks talk to their agent.
 
-The kernel tells which process connects (SO_PEERCRED), and the launcher which member that process is. A rank
+The kernel names the process that connects (SO_PEERCRED), and the launcher the member that it is. A rank
 can be faster than the launcher's message about it: its first frame then waits (`_early`). A frame that cannot
 be read ends its own connection only."""
 
@@ -38,7 +38,7 @@ class RankHandler(Protocol):
     def unnamed(self, member: str) -> bool:
         """Whether the launcher has yet to report this member's process."""
 
-    def hear(self, member: str, frame: Message) -> None:
+    def receive(self, member: str, frame: Message) -> None:
         """Take a message of an admitted member. Raises BadMessage."""
 
     def joined(self, member: str, frame: Message) -> list[AgentMessage]:
@@ -109,7 +109,7 @@ class RankServer:
         connection = self._ranks.get(member)
         if connection is None:
             return False
-        connection.say(message)
+        connection.send(message)
         return True
 
     def connected(self, member: str) -> bool:
@@ -130,7 +130,7 @@ class RankServer:
             del self._ranks[member]
             self._node.left(member)
 
-    def hear(self, connection: _Connection, message: Message) -> None:
+    def receive(self, connection: _Connection, message: Message) -> None:
         """Take one frame. Raises FrameError when the connection must end."""
         op = message.get("op")
         if connection in self._early:
@@ -144,7 +144,7 @@ class RankServer:
         elif op == Raised.op:  # from holdfast.launch.script, as its only frame on this connection
             self._check(connection, message)
             self._dispatch(str(message["member"]), message)
-            connection.say(Noted())
+            connection.send(Noted())
         else:
             raise FrameError(f"the first frame must be a hello, not {op!r:.80}")
 
@@ -162,7 +162,7 @@ class RankServer:
 
     def _dispatch(self, member: str, message: Message) -> None:
         try:
-            self._node.hear(member, message)
+            self._node.receive(member, message)
         except BadMessage as error:
             self.drop("rank_message", f"{member}: {error}")
 
@@ -182,7 +182,7 @@ class RankServer:
         else:
             reason = self._node.admit(member, pid)
         if reason:
-            connection.say(Refused(reason))
+            connection.send(Refused(reason))
             raise FrameError(f"refused: {reason}")
 
     def _greet(self, connection: _Connection, message: Message) -> None:
@@ -198,7 +198,7 @@ class RankServer:
         if older is not None:
             older.end()
         for answer in first:
-            connection.say(answer)
+            connection.send(answer)
 
 
 class _Connection(asyncio.Protocol):
@@ -222,14 +222,14 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._decoder.feed(data):
-                self._server.hear(self, message)
+                self._server.receive(self, message)
         except FrameError as error:
             self._break(error)
 
     def take(self, message: Message) -> None:
         """Take a frame that had to wait."""
         try:
-            self._server.hear(self, message)
+            self._server.receive(self, message)
         except FrameError as error:
             self._break(error)
 
@@ -240,7 +240,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._server.closed(self)
 
-    def say(self, message: AgentMessage) -> None:
+    def send(self, message: AgentMessage) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(message.encode(), bytes_max=FORM_BYTES_MAX))
 

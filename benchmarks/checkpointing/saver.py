@@ -100,7 +100,7 @@ class Saver:
 
 
 def _commit(store: Store, part: CheckpointPart, what: dict[str, Any]) -> dict[str, Any]:
-    done = save.seal(store, parts=(part,), **what)
+    done = save.finalize(store, parts=(part,), **what)
     save.publish(store, JOB, what["checkpoint"], done.digest)
     return {"bytes_written": done.bytes_written, "bytes_total": done.bytes_total}
 

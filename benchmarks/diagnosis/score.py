@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.diagnosis.dumps import dumps
 from benchmarks.diagnosis.fleets import PLANTS as FLEETS
 from benchmarks.diagnosis.fleets import fleet
 from benchmarks.diagnosis.planted import PLANTS as JOBS
 from benchmarks.diagnosis.planted import planted
+from benchmarks.diagnosis.stoppages import PLANTS as DUMPS
+from controlplane.analysis.flight_records import diagnosis as of_dumps
+from controlplane.analysis.flight_records.fields import dump_of
+from controlplane.analysis.flight_records.records import DumpFolder
 from controlplane.analysis.iterations import diagnosis as of_iterations
 from controlplane.analysis.iterations.pace import Iterations
 from controlplane.analysis.steps.records import KINDS, Timeline
@@ -20,6 +25,7 @@ from controlplane.analysis.timelines import diagnosis as of_timelines
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
+    from benchmarks.diagnosis.dumps import DumpCase
     from benchmarks.diagnosis.fleets import Fleet, Sample
     from benchmarks.diagnosis.pipelines import Row
     from benchmarks.diagnosis.planted import Culprit
@@ -99,6 +105,24 @@ def fleets(plant: str, seeds: Iterable[int]) -> Score:
     return score
 
 
+def flights(plant: str, seeds: Iterable[int]) -> Score:
+    """The score over the dumps of one kind of planted fault. Culprits count as named. A rank that is said to
+    be undetermined counts only if the truth does not allow that: as wrongly named."""
+    score = Score()
+    for seed in seeds:
+        case = dumps(plant, seed)
+        found = judged(case)
+        unsure = {each.rank for each in found.undetermined}
+        score.add({each.rank for each in found.culprits} | (unsure - case.either), set(case.culprits))
+    return score
+
+
+def judged(case: DumpCase) -> of_dumps.FlightDiagnosis:
+    """What the detector says of a case."""
+    read = [dump_of(rank, f"rank {rank}", dump) for rank, dump in case.dumps.items()]
+    return of_dumps.diagnose(DumpFolder(tuple(read)))
+
+
 def late(case: Fleet, found: of_iterations.IterationsDiagnosis) -> list[float]:
     """By how many intervals the onsets and recoveries of the slow workers that were named are off.
 
@@ -116,13 +140,16 @@ def late(case: Fleet, found: of_iterations.IterationsDiagnosis) -> list[float]:
     return off
 
 
+_KINDS = (("timeline", JOBS, jobs), ("iterations", FLEETS, fleets), ("dumps", DUMPS, flights))
+
+
 def table(seeds: Sequence[int]) -> str:
     """The scores of every kind of planted fault, as a table in Markdown."""
     lines = [
         "| data | planted | recordings | right | wrong | missed | precision | recall | onset off by |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for data, plants, count in (("timeline", JOBS, jobs), ("iterations", FLEETS, fleets)):
+    for data, plants, count in _KINDS:
         for plant in plants:
             score = count(plant, seeds)
             shares = f"{score.precision:.3f} | {score.recall:.3f}" if score.right + score.missed else "|"

@@ -49,7 +49,7 @@ def beat(
 ) -> None:
     """One node's beat with all its statuses. Writes are answered at once."""
     name = f"n{number}"
-    seq = made.machine.nodes[name].seq + 1
+    seq = made.state.nodes[name].seq + 1
     statuses = tuple(_as(status, phase) for status in members.get(name, []))
     effects = made.step(now, ev.NodeBeat(name, 1, seq, 1, statuses))
     for each in effects:
@@ -67,7 +67,7 @@ def _as(status: MemberStatus, phase: MemberPhase) -> MemberStatus:
 
 def rejoining(made: Cluster, members: dict[str, list[MemberStatus]]) -> float:
     """The mean cost (us) of a node that trains on and joins a new leader."""
-    job = made.machine.jobs["j"]
+    job = made.state.jobs["j"]
     assert job.generation is not None
     successor = Cluster()
     known = ev.Elected(
@@ -78,7 +78,7 @@ def rejoining(made: Cluster, members: dict[str, list[MemberStatus]]) -> float:
     for number, (name, statuses) in enumerate(members.items()):
         trains = tuple(_as(status, MemberPhase.RUNNING) for status in statuses)
         successor.step(0.0, ev.NodeJoined(name, 1, f"l{number}", name, RANKS_PER_NODE, 1, trains))
-    assert successor.machine.jobs["j"].phase is JobPhase.RUNNING, "the new leader does not see it train"
+    assert successor.state.jobs["j"].phase is JobPhase.RUNNING, "the new leader does not see it train"
     return (process_time() - begun) / len(members) * 1e6
 
 

@@ -47,11 +47,11 @@ class DenyList:
     def why(self, caller: Caller, serial: int) -> str:
         """Return why this caller is refused; "" when it is not. `serial` is its certificate's number, -1
         without one."""
-        said, role, name = self._file.value, str(caller.role), caller.name
-        if serial in said.serials:
+        entries, role, name = self._file.value, str(caller.role), caller.name
+        if serial in entries.serials:
             return f"the certificate {serial:x} of {caller} is on the deny list"
-        if (role, name) in said.names or any(
-            role == of and name.startswith(begin) for of, begin in said.begins
+        if (role, name) in entries.names or any(
+            role == of and name.startswith(begin) for of, begin in entries.begins
         ):
             return f"{caller} is on the deny list"
         return ""
@@ -79,21 +79,21 @@ def _read(path: Path) -> _Denied:
     return _Denied(frozenset(serials), whole, begins)
 
 
-def _serial(where: str, word: str) -> int:
-    found = _SERIAL.fullmatch(word)
+def _serial(where: str, text: str) -> int:
+    found = _SERIAL.fullmatch(text)
     if found is None:
         raise SettingsError(
-            f"{where}: {word!r:.80} is not a serial number: give it in hex, as `openssl x509 -noout -serial` "
+            f"{where}: {text!r:.80} is not a serial number: give it in hex, as `openssl x509 -noout -serial` "
             "prints it"
         )
     return int(found[1].replace(":", ""), 16)
 
 
-def _caller(where: str, word: str) -> tuple[str, str]:
-    role, _, name = word.partition("/")
+def _caller(where: str, text: str) -> tuple[str, str]:
+    role, _, name = text.partition("/")
     if role not in tuple(CallerRole) or not _NAME.fullmatch(name):
         raise SettingsError(
-            f"{where}: {word!r:.80} is not a caller: give ROLE/NAME, ROLE one of {', '.join(CallerRole)}, "
+            f"{where}: {text!r:.80} is not a caller: give ROLE/NAME, ROLE one of {', '.join(CallerRole)}, "
             f"NAME as its certificate or token has it; {ANY} at its end matches all names that begin so"
         )
     return role, name

@@ -47,7 +47,7 @@ class LogLimiter:
     def __init__(self, per_s: float = TOLD_PER_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock
         self._room, self._at = per_s, clock()
-        self._untold = 0
+        self._unlogged = 0
 
     def __call__(self) -> bool:
         """Return whether one more line may be logged now. If not, it counts as held back."""
@@ -55,15 +55,15 @@ class LogLimiter:
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
         self._at = now
         if self._room < 1:
-            self._untold += 1
+            self._unlogged += 1
             return False
         self._room -= 1
         return True
 
     def untold(self) -> int:
         """Return how many lines were held back since the last call."""
-        untold, self._untold = self._untold, 0
-        return untold
+        held_back, self._unlogged = self._unlogged, 0
+        return held_back
 
 
 class Denied(Exception):

@@ -37,13 +37,15 @@ def _kept(reply: Any, jobs: tuple[str, ...]) -> None:
         del rows[:]
         rows.extend(kept)
     health = reply.health
-    reasons, of = told_to(jobs, health.reasons, health.jobs)
+    reasons, of = visible_reasons(jobs, health.reasons, health.jobs)
     del health.reasons[:], health.jobs[:]
     health.reasons.extend(reasons)
     health.jobs.extend(of)
 
 
-def told_to(jobs: Sequence[str], reasons: Sequence[str], of: Sequence[str]) -> tuple[list[str], list[str]]:
+def visible_reasons(
+    jobs: Sequence[str], reasons: Sequence[str], of: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """Return those reasons for the cluster's health that callers of these jobs may see, and the job of each.
 
     `of` has the job of each reason; one that concerns no single job ("") is for everybody."""
@@ -74,6 +76,9 @@ RULES: dict[str, Rule] = {
     f"/{CONTROL}/Link": _rule(CallerRole.AGENT, job=None),
     f"/{ADMIN}/Status": _rule(*_SEES, job=None, trim=_kept),
     f"/{ADMIN}/Events": _rule(*_SEES, job=_named),
+    f"/{ADMIN}/Diagnose": _rule(*_SEES, job=_named),
+    f"/{ADMIN}/Mute": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Profile": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Submit": _rule(_OPERATOR, job=_of_spec),
     f"/{ADMIN}/Stop": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Pause": _rule(_OPERATOR, job=_named),
@@ -86,6 +91,7 @@ RULES: dict[str, Rule] = {
     f"/{PEER}/Get": _rule(CallerRole.AGENT, job=None),
     f"/{PEER}/Have": _rule(CallerRole.AGENT, job=None),
     f"/{PEER}/Drop": _rule(CallerRole.AGENT, job=None),
+    f"/{PEER}/Echo": _rule(CallerRole.AGENT, job=None),
     f"/{HEALTH}/Check": _rule(public=True),
     f"/{HEALTH}/Watch": _rule(public=True),
 }

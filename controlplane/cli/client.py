@@ -5,6 +5,7 @@ until one answers, and UnreachableError means that none did."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -119,6 +120,45 @@ class AdminClient:
         reply: pb.MarkReply = await self._ask("Checkpoint", request)
         return reply
 
+    async def diagnose(self, job: str) -> dict[str, Any]:
+        """What is wrong with a job, or with the cluster ("").
+
+        Raises UnreachableError, CliError with the reason of a refusal."""
+        reply = await self._ask("Diagnose", pb.DiagnoseRequest(job=job))
+        found: dict[str, Any] = json.loads(reply.json)
+        return found
+
+    async def mute(self, job: str, finding: str, for_s: float, reason: str) -> pb.MarkReply:
+        """Alert nobody to a finding for so long (s); 0: alert again. Raises UnreachableError, CliError."""
+        request = pb.MuteRequest(job=job, id=finding, for_s=for_s, reason=reason)
+        reply: pb.MarkReply = await self._ask("Mute", request)
+        return reply
+
+    async def profile(
+        self, job: str, ranks: Sequence[int], *, steps: int, timeout_s: float, reason: str
+    ) -> AsyncIterator[pb.ProfileReply]:
+        """Have ranks of a job profile their next steps; each rank's answer, as it is done.
+
+        Raises UnreachableError, also when the answers break off; CliError with the reason of a refusal."""
+        request = pb.ProfileRequest(job=job, ranks=ranks, steps=steps, timeout_s=timeout_s, reason=reason)
+        problems, begun = [], False
+        for address in self._addresses:
+            call = self._stub(address).Profile(request, metadata=self._access.metadata())
+            try:
+                async for reply in call:
+                    begun = True
+                    yield reply
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
+                    raise CliError(_reason_of(error)) from error
+                if begun or ("connection refused" not in _reason_of(error) and error.code() in _AWAY):
+                    raise UnreachableError(
+                        f"the answers broke off, ask again: {_reason_of(error)}"
+                    ) from error
+                problems.append(f"{address}: {_reason_of(error)}")
+        raise UnreachableError(f"no coordinator answers ({'; '.join(problems)})")
+
     async def adopt(self, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
         """Make these checkpoints known. Raises UnreachableError, CliError."""
         rows = [row_message(record) for record in records]
@@ -140,9 +180,9 @@ class AdminClient:
                     yield line
                 return
             except grpc.aio.AioRpcError as error:
-                problem = f"{address}: {_told(error)}"
+                problem = f"{address}: {_reason_of(error)}"
                 if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
-                    raise CliError(_told(error)) from error
+                    raise CliError(_reason_of(error)) from error
         raise UnreachableError(f"coordinator {problem}")
 
     async def _leader_first(self) -> list[str]:
@@ -168,8 +208,8 @@ class AdminClient:
                 return await call(request, timeout=self._timeout_s, metadata=self._access.metadata())
             except grpc.aio.AioRpcError as error:
                 if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
-                    raise CliError(_told(error)) from error
-                problems.append(f"{address}: {_told(error)}")
+                    raise CliError(_reason_of(error)) from error
+                problems.append(f"{address}: {_reason_of(error)}")
         raise UnreachableError(
             f"no coordinator answers ({'; '.join(problems)}): is one running there? Name it with "
             "--coordinator host:port, or start one with `holdfast coordinator`"
@@ -192,7 +232,7 @@ def _code_of(error: CliError) -> grpc.StatusCode | None:
     return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None
 
 
-def _told(error: grpc.aio.AioRpcError) -> str:
+def _reason_of(error: grpc.aio.AioRpcError) -> str:
     details = error.details() or error.code().name.lower()
     if error.code() in _DENIED:
         return f"the coordinator refuses: {details}"

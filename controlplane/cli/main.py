@@ -39,7 +39,10 @@ SECTIONS = {
             "questions.events", "show events and decisions with their reasons, line by line"
         ),
         "doctor": CommandEntry(
-            "doctor.command", "find out from recorded times what slows a job, and whose doing it is"
+            "doctor.command", "find out what slows or stops a job, whose doing it is, and what will fail next"
+        ),
+        "profile": CommandEntry(
+            "questions.profile", "profile some steps of a running job with torch's profiler"
         ),
         "replay": CommandEntry(
             "questions.replay", "repeat the decisions of a coordinator from its recording"
@@ -53,6 +56,7 @@ SECTIONS = {
         "cordon": CommandEntry("orders.drain", "give a node no new ranks"),
         "uncordon": CommandEntry("orders.drain", "let a node take ranks again"),
         "quarantine": CommandEntry("orders.quarantine", "list nodes that fail often; release one"),
+        "check": CommandEntry("check.command", "measure this node, and compare it with its peers"),
     },
     "plan": {
         "plan": CommandEntry("plan", "rank the parallel layouts of a model on a cluster"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
-from controlplane.cli.flags.job import add_job_flags, check_command, job_name, read_job, said_in_vain
+from controlplane.cli.flags.job import add_job_flags, check_command, job_name, read_job, unused_flags
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.flags.settings import add_settings, given
 from controlplane.settings import (
@@ -91,7 +91,7 @@ def run(values: argparse.Namespace) -> int:
     check_command(values, command)
     plan = _plan(values)
     name, stable = job_name(values, command)
-    vain = said_in_vain(values)
+    vain = unused_flags(values)
     if vain:
         print(f"holdfast: {vain}", file=sys.stderr)
     spec = read_job(values, command, name)

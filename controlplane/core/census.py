@@ -27,24 +27,24 @@ class Census:
 
 def census(cluster: Cluster, now: float) -> Census:
     """Count what the cluster has now."""
-    m, found = cluster.machine, Census()
-    busy = _processes(m, found)
-    for node in m.nodes.values():
-        state = node.shown
-        found.nodes[state] = found.nodes.get(state, 0) + 1
-        last = eligibility.last_choice(m, node)
+    state, found = cluster.state, Census()
+    busy = _processes(state, found)
+    for node in state.nodes.values():
+        shown = node.shown
+        found.nodes[shown] = found.nodes.get(shown, 0) + 1
+        last = eligibility.last_choice(state, node)
         found.quarantined += last
-        if state == "up":
-            kept = last or marks.word(node) or eligibility.barred(m, node)
+        if shown == "up":
+            kept = last or marks.word(node) or eligibility.barred(state, node)
             found.spare += not kept and node.name not in busy
-            found.silence_s = max(found.silence_s, now - node.heard_at)
+            found.silence_s = max(found.silence_s, now - node.last_contact_at)
     return found
 
 
-def _processes(m: ClusterState, found: Census) -> dict[str, None]:
+def _processes(state: ClusterState, found: Census) -> dict[str, None]:
     """Count the processes, and return the nodes that hold a rank."""
     busy: dict[str, None] = {}
-    for job in m.jobs.values():
+    for job in state.jobs.values():
         for member in () if job.ended else job.members.values():
             phase = member.phase
             if phase in GONE or member.dead:

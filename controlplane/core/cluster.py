@@ -21,14 +21,16 @@ from controlplane.core.checkpoint import (
     saving,
     scrubbing,
 )
-from controlplane.core.elasticity import draining, pausing, resizing, spares
+from controlplane.core.elasticity import draining, pausing, resizing, spares, swapping
 from controlplane.core.failures import eligibility, hangs, network, quarantine
 from controlplane.core.lifecycle import (
+    corrupt_state,
     ending,
     incidents,
     launching,
     loading,
     numeric_faults,
+    recurring,
     rendezvous,
     submission,
     takeover,
@@ -41,6 +43,7 @@ from controlplane.core.records.events import Event
 from controlplane.core.records.model import Incident, JobPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import CoreSettings
+from controlplane.core.recovery import breaks
 from controlplane.core.restore import leftovers, replica_holders, vouching
 from controlplane.core.state.cluster_state import ClusterState
 from controlplane.core.state.job import Job
@@ -53,42 +56,42 @@ ROUNDS_MAX = 32
 other."""
 
 
-def _stored(m: ClusterState, event: ev.Stored) -> None:
+def _stored(state: ClusterState, event: ev.Stored) -> None:
     """etcd holds a write."""
-    m.stored_ok(event.ticket)
+    state.stored_ok(event.ticket)
 
 
-def _store_failed(m: ClusterState, event: ev.StoreFailed) -> None:
+def _store_failed(state: ClusterState, event: ev.StoreFailed) -> None:
     """etcd does not hold a write; if this leader is fenced, it decides nothing more."""
-    m.fenced = m.fenced or event.fenced
-    m.stored_not(event.ticket, event.reason)
+    state.fenced = state.fenced or event.fenced
+    state.stored_not(event.ticket, event.reason)
 
 
-def _dcs_changed(m: ClusterState, event: ev.DcsChanged) -> None:
+def _dcs_changed(state: ClusterState, event: ev.DcsChanged) -> None:
     """Record whether etcd answers. Nothing is decided by it, but people are told."""
     trouble = "" if event.available else event.reason or "no answer"
-    if trouble != m.dcs_trouble:
-        m.dcs_trouble = trouble
-        m.note(
+    if trouble != state.dcs_trouble:
+        state.dcs_trouble = trouble
+        state.note(
             NoteKind.DCS_UNAVAILABLE if trouble else NoteKind.DCS_AVAILABLE,
             "etcd",
             trouble or "etcd answers again",
         )
-        m.ask_health()
+        state.ask_health()
 
 
-def _tick(m: ClusterState, event: ev.Tick) -> None:
+def _tick(state: ClusterState, event: ev.Tick) -> None:
     """Do nothing: every step looks at the deadlines, and a Tick only brings the time."""
 
 
-def _said(handler: Callable[[ClusterState, Any], None]) -> Callable[[ClusterState, Any], None]:
+def _checked(handler: Callable[[ClusterState, Any], None]) -> Callable[[ClusterState, Any], None]:
     """Wrap a handler so that it gets messages of the node's current agent only, and none that cannot be
     true."""
 
-    def handle(m: ClusterState, event: Any) -> None:
-        word = plausible.ROWS[type(event)].word
-        if nodes.known(m, event.node, event.incarnation, word) and plausible.fits(m, event):
-            handler(m, event)
+    def handle(state: ClusterState, event: Any) -> None:
+        what = plausible.ROWS[type(event)].what
+        if nodes.known(state, event.node, event.incarnation, what) and plausible.fits(state, event):
+            handler(state, event)
 
     return handle
 
@@ -101,35 +104,39 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.MemberReport: nodes.report,
     ev.NodeBroken: nodes.broken,
     ev.DeviceReport: nodes.device,
-    ev.MemberStarted: _said(members.started),
-    ev.SnapshotReady: _said(releasing.snapshot),
-    ev.SnapshotVouched: _said(vouching.vouched),
-    ev.PartPersisted: _said(finalizing.part_persisted),
-    ev.Persisted: _said(finalizing.persisted),
-    ev.PersistFailed: _said(saving.persist_failed),
-    ev.Published: _said(finalizing.published),
-    ev.Mirrored: _said(finalizing.mirrored),
-    ev.Collected: _said(retention.collected),
-    ev.Scrubbed: _said(scrubbing.scrubbed),
-    ev.CheckpointAsked: _said(requests.asked),
+    ev.MemberStarted: _checked(members.started),
+    ev.SnapshotReady: _checked(releasing.snapshot),
+    ev.SnapshotVouched: _checked(vouching.vouched),
+    ev.PartPersisted: _checked(finalizing.part_persisted),
+    ev.Persisted: _checked(finalizing.persisted),
+    ev.PersistFailed: _checked(saving.persist_failed),
+    ev.Published: _checked(finalizing.published),
+    ev.Mirrored: _checked(finalizing.mirrored),
+    ev.Collected: _checked(retention.collected),
+    ev.Scrubbed: _checked(scrubbing.scrubbed),
+    ev.CheckpointAsked: _checked(requests.asked),
     ev.CheckpointsFound: adopting.found,
-    ev.Loaded: _said(loading.loaded),
-    ev.Fetched: _said(loading.fetched),
-    ev.OrderFailed: _said(members.order_failed),
-    ev.PeersLooked: _said(network.looked),
+    ev.Loaded: _checked(loading.loaded),
+    ev.Fetched: _checked(loading.fetched),
+    ev.OrderFailed: _checked(members.order_failed),
+    ev.PeersLooked: _checked(network.looked),
     ev.ProbeAnswered: mass_failure.answered,
     ev.DcsChanged: _dcs_changed,
     ev.QuarantineReleased: quarantine.release,
-    ev.StacksCollected: _said(hangs.collected),
-    ev.UserFault: _said(numeric_faults.faulted),
+    ev.StacksCollected: _checked(breaks.collected),
+    ev.UserFault: _checked(numeric_faults.faulted),
+    ev.ReplicasReported: _checked(corrupt_state.compared),
     ev.NodeReplaced: replacement.replaced,
-    ev.NodeLeaving: _said(draining.leaving),
+    ev.NodeLeaving: _checked(draining.leaving),
     ev.DrainRequested: draining.requested,
     ev.CordonRequested: draining.cordon,
     ev.JobSubmitted: submission.submitted,
     ev.JobStopRequested: ending.stop_requested,
     ev.PauseRequested: pausing.requested,
     ev.CheckpointWanted: pausing.checkpoint,
+    ev.Diagnosed: health.diagnosed,
+    ev.CauseFound: recurring.found,
+    ev.RecordsJudged: breaks.judged,
     ev.Stored: _stored,
     ev.StoreFailed: _store_failed,
     ev.Tick: _tick,
@@ -137,7 +144,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
 """For each class of events, the function that records its facts."""
 
 
-def _wait(m: ClusterState, job: Job) -> None:
+def _wait(state: ClusterState, job: Job) -> None:
     """Wait for etcd's answer: the callback of the write continues."""
 
 
@@ -164,44 +171,44 @@ class Cluster:
 
     def __init__(self, settings: CoreSettings = CoreSettings()) -> None:  # noqa: B008 - it is frozen
         self.settings = settings
-        self.machine = ClusterState(settings)
+        self.state = ClusterState(settings)
 
     @property
     def term(self) -> int:
         """The leader term, which is also the fencing token; 0 until elected."""
-        return self.machine.term
+        return self.state.term
 
     @property
     def counts(self) -> dict[str, int]:
         """Messages dropped or refused so far, by kind."""
-        return self.machine.counts
+        return self.state.counts
 
     @property
     def incidents(self) -> list[Incident]:
         """Closed incidents of this term, oldest first."""
-        return self.machine.incidents
+        return self.state.incidents
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event at time `now` (s, never going back) and return what is to be done.
 
         Due deadlines are handled in the same step. AssertionError when decisions do not settle, or a job
         would make a forbidden change of phase: the process ends before anything wrong is sent."""
-        m = self.machine
-        m.now = max(m.now, now)
-        if m.fenced:
+        state = self.state
+        state.now = max(state.now, now)
+        if state.fenced:
             return []
-        if m.term == 0 and not isinstance(event, ev.Elected):
+        if state.term == 0 and not isinstance(event, ev.Elected):
             return self._unelected(event)
-        HANDLERS[type(event)](m, event)
-        for kind, name in m.deadlines.due(m.now):
-            _DUE[kind](m, name)
+        HANDLERS[type(event)](state, event)
+        for kind, name in state.deadlines.due(state.now):
+            _DUE[kind](state, name)
         for _ in range(ROUNDS_MAX):
-            if not m.dirty:
-                return m.take()
-            for name in list(m.dirty):
-                del m.dirty[name]
-                _drive(m, m.jobs[name])
-        raise AssertionError(f"decisions do not settle for {', '.join(m.dirty)}")
+            if not state.dirty:
+                return state.take()
+            for name in list(state.dirty):
+                del state.dirty[name]
+                _drive(state, state.jobs[name])
+        raise AssertionError(f"decisions do not settle for {', '.join(state.dirty)}")
 
     def _unelected(self, event: Event) -> list[Effect]:
         """Before the election nothing is decided: a hello is refused, the rest counted."""
@@ -220,67 +227,69 @@ class Cluster:
     @property
     def fenced(self) -> bool:
         """Whether another leader has taken over: nothing is decided here any more."""
-        return self.machine.fenced
+        return self.state.fenced
 
     def unstored(self, job: str) -> tuple[int, ...]:
         """Tickets of writes that etcd does not hold yet: spec, state and generation of this job."""
-        return tuple(pending.effect.ticket for pending in self.machine.write_queues.get(f"job/{job}", ()))
+        return tuple(pending.effect.ticket for pending in self.state.write_queues.get(f"job/{job}", ()))
 
     def unrecorded(self, job: str) -> tuple[int, ...]:
         """Tickets of writes that etcd does not hold yet: checkpoint records of this job."""
         return tuple(
-            pending.effect.ticket for pending in self.machine.write_queues.get(finalizing.lane_of(job), ())
+            pending.effect.ticket for pending in self.state.write_queues.get(finalizing.queue_of(job), ())
         )
 
     def next_deadline(self, steady: bool = False) -> float:
         """When (s, clock of `now`) a Tick is due at the latest; infinity: no deadline is set.
 
         `steady`: every node will send something by then, so the nodes' own timeouts do not count."""
-        return self.machine.deadlines.next_but("node") if steady else self.machine.deadlines.next()
+        return self.state.deadlines.next_but("node") if steady else self.state.deadlines.next()
 
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken."""
-        invariants.check(self.machine)
+        invariants.check(self.state)
 
 
-def _drive(m: ClusterState, job: Job) -> None:
+def _drive(state: ClusterState, job: Job) -> None:
     """Advance a job as far as the facts allow: judge new evidence, then its phase, then everything beside
     it."""
     if job.recovery.unjudged:
-        incidents.take(m, job)
+        incidents.take(state, job)
     if job.ending is None:
         before = job.phase
-        PHASES[job.phase](m, job)
+        PHASES[job.phase](state, job)
         if job.phase is not before or job.recovery.unjudged:
-            m.touch(job)
-        hangs.reconcile(m, job)
-        saving.reconcile(m, job)
-        pausing.reconcile(m, job)
-        resizing.reconcile(m, job)
-        draining.tidy(m, job)
-        spares.reconcile(m, job)
-        replica_holders.reconcile(m, job)
-        leftovers.reconcile(m, job)
-    members.kill_zombies(m, job)
+            state.touch(job)
+        hangs.reconcile(state, job)
+        breaks.reconcile(state, job)
+        saving.reconcile(state, job)
+        pausing.reconcile(state, job)
+        swapping.reconcile(state, job)
+        resizing.reconcile(state, job)
+        draining.tidy(state, job)
+        spares.reconcile(state, job)
+        replica_holders.reconcile(state, job)
+        leftovers.reconcile(state, job)
+    members.kill_zombies(state, job)
 
 
-def _due_job(m: ClusterState, name: str) -> None:
+def _due_job(state: ClusterState, name: str) -> None:
     """Drive a job whose deadline has come, unless it is gone."""
-    if name in m.jobs:
-        m.touch(m.jobs[name])
+    if name in state.jobs:
+        state.touch(state.jobs[name])
 
 
 _DUE: dict[str, Callable[[ClusterState, str], None]] = {
     "job": _due_job,
     "node": nodes.deadline,
     "drain": draining.deadline,
-    "brake": nodes.brake_due,
+    "guard": nodes.guard_due,
     "hold": eligibility.hold_over,
-    "lemon": quarantine.expired,
+    "quarantine": quarantine.expired,
     "cut": network.look_again,
-    "health": lambda m, _name: health.due(m),
-    "replace": lambda m, _name: replacement.due(m),
-    "watch": lambda m, _name: overdue.due(m),
-    "lane": lambda m, lane: m.pump(lane),
+    "health": lambda state, _name: health.due(state),
+    "replace": lambda state, _name: replacement.due(state),
+    "watch": lambda state, _name: overdue.due(state),
+    "queue": lambda state, queue: state.pump(queue),
 }
 """For each kind of deadline, the function that handles it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import durability
+from controlplane.core.elasticity import slow_policy
 from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from controlplane.core.checkpoint.durability import DurabilityProblem
+    from controlplane.core.records.diagnosis import Diagnosed, OpenFinding
     from controlplane.core.records.model import Unread
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import ClusterState
@@ -42,7 +44,7 @@ class HealthFacts:
     quarantined: tuple[tuple[str, str], ...] = ()
     held: tuple[tuple[str, str], ...] = ()  # held down, or cut from their peers
     devices: tuple[tuple[str, str], ...] = ()  # unhealthy ones, as node/device
-    brake: str = ""  # why the mass-failure guard is on; "": it is off
+    guard: str = ""  # why the mass-failure guard is on; "": it is off
     dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
@@ -50,6 +52,7 @@ class HealthFacts:
     incidents: int = 0  # begun within the last hour
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that should be replaced and were not
     unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
+    diagnosed: tuple[tuple[str, OpenFinding], ...] = ()  # (job, what diagnosis has open about it)
 
 
 def assess(facts: HealthFacts, s: CoreSettings) -> tuple[Finding, ...]:
@@ -65,8 +68,8 @@ def level(findings: Iterable[Finding]) -> Level:
 
 
 def _mass_loss(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
-    if facts.brake:
-        yield Finding("mass_loss", Level.CRITICAL, "", f"{facts.brake}: decisions are paused")
+    if facts.guard:
+        yield Finding("mass_loss", Level.CRITICAL, "", f"{facts.guard}: decisions are paused")
 
 
 def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
@@ -117,6 +120,12 @@ def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         yield Finding("row_unreadable", Level.DEGRADED, row.key, reason, row.job)
 
 
+def _diagnosed(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
+    for job, each in facts.diagnosed:
+        subject = f"{job}: {each.subject}" if each.subject else job
+        yield Finding(each.kind, Level(each.level), subject, each.reason, job, loud=not each.muted)
+
+
 RULES: tuple[Rule, ...] = (
     _mass_loss,
     _dcs,
@@ -130,6 +139,7 @@ RULES: tuple[Rule, ...] = (
     _unkept,
     _each("node_unreplaced", lambda f: f.unreplaced),
     _unread,
+    _diagnosed,
 )
 """All rules of the cluster's health."""
 
@@ -145,30 +155,42 @@ JOB_KINDS = (
 # ------------------------------------------------------------------ with the cluster state
 
 
-def due(m: ClusterState) -> None:
+def diagnosed(state: ClusterState, event: Diagnosed) -> None:
+    """Record what diagnosis has open about a job."""
+    if event.job not in state.jobs or state.diagnosed.get(event.job, ()) == event.findings:
+        return
+    state.diagnosed[event.job] = event.findings
+    state.ask_health()
+    if state.settings.slow_rank_policy == slow_policy.ACT:
+        state.touch(state.jobs[event.job])
+
+
+def due(state: ClusterState) -> None:
     """Assess health now, alert what has changed, and set the next deadline."""
-    m.health_at = m.now
-    before, found = m.findings, assess(facts_of(m), m.settings)
-    m.findings = {(each.kind, each.subject): each for each in found}
-    _tell(m, before)
+    state.health_at = state.now
+    before, found = state.findings, assess(facts_of(state), state.settings)
+    state.findings = {(each.kind, each.subject): each for each in found}
+    _alert_changes(state, before)
     now, then = level(found), level(before.values())
     if now is not then:
-        m.note(NoteKind.HEALTH, now.value, "; ".join(each.reason for each in found) or "all is well")
-    _pause(m, found)
-    if found or any(job.phase not in ENDED for job in m.jobs.values()):
-        m.deadlines.sooner(("health", ""), m.now + m.settings.health_every_s)
+        state.note(NoteKind.HEALTH, now.value, "; ".join(each.reason for each in found) or "all is well")
+    _pause(state, found)
+    if found or any(job.phase not in ENDED for job in state.jobs.values()):
+        state.deadlines.sooner(("health", ""), state.now + state.settings.health_every_s)
 
 
-def _tell(m: ClusterState, before: dict[tuple[str, str], Finding]) -> None:
+def _alert_changes(state: ClusterState, before: dict[tuple[str, str], Finding]) -> None:
     """Alert administrators to findings that are new, have another level, or are gone."""
-    loud = {key: each for key, each in m.findings.items() if each.loud}
-    heard = {key: each for key, each in before.items() if each.loud}
+    loud = {key: each for key, each in state.findings.items() if each.loud}
+    loud_before = {key: each for key, each in before.items() if each.loud}
     for key, each in loud.items():
-        if key not in heard or heard[key].level is not each.level:
-            m.emit(fx.Alert(each.kind, each.severity, each.subject, each.reason, job=each.job))
-    for key, each in heard.items():
+        if key not in loud_before or loud_before[key].level is not each.level:
+            state.emit(fx.Alert(each.kind, each.severity, each.subject, each.reason, job=each.job))
+    for key, each in loud_before.items():
         if key not in loud:
-            m.emit(fx.Alert(each.kind, each.severity, each.subject, each.reason, resolved=True, job=each.job))
+            state.emit(
+                fx.Alert(each.kind, each.severity, each.subject, each.reason, resolved=True, job=each.job)
+            )
 
 
 PAUSING = ("mass_loss", "nodes_lost", "incidents", "dcs_unavailable")
@@ -176,57 +198,58 @@ PAUSING = ("mass_loss", "nodes_lost", "incidents", "dcs_unavailable")
 needs a new start to go away: such a pause would never end."""
 
 
-def _pause(m: ClusterState, found: tuple[Finding, ...]) -> None:
+def _pause(state: ClusterState, found: tuple[Finding, ...]) -> None:
     """Start or end the pause. Jobs that wait show its reason, so a changed reason drives them, too."""
     grave = [each for each in found if each.level is Level.CRITICAL and each.kind in PAUSING]
-    paused = grave[0].reason if grave and m.settings.pause_when_critical else ""
-    if bool(paused) != bool(m.paused):
-        m.note(
+    paused = grave[0].reason if grave and state.settings.pause_when_critical else ""
+    if bool(paused) != bool(state.paused):
+        state.note(
             NoteKind.PAUSED if paused else NoteKind.RESUMED,
             "cluster",
             paused or "the cluster is critical no more",
         )
-    if paused != m.paused:  # also when only the reason changed: jobs show why they wait
-        m.touch_all()
-    m.paused = paused
+    if paused != state.paused:  # also when only the reason changed: jobs show why they wait
+        state.touch_all()
+    state.paused = paused
 
 
-def facts_of(m: ClusterState) -> HealthFacts:
+def facts_of(state: ClusterState) -> HealthFacts:
     """The facts as the cluster state has them now."""
     quarantined, held, devices, lost = [], [], [], []
-    for name, node in m.nodes.items():
+    for name, node in state.nodes.items():
         if node.shown == "lost":
             lost.append(name)
-        if node.lemon is not None and eligibility.last_choice(m, node):
-            quarantined.append((name, node.lemon.reason))
-        if node.cut or node.held_until > m.now:
-            held.append((name, eligibility.barred(m, node)))
+        if node.failure_history is not None and eligibility.last_choice(state, node):
+            quarantined.append((name, node.failure_history.reason))
+        if node.cut or node.held_until > state.now:
+            held.append((name, eligibility.barred(state, node)))
         if node.bad_devices:
             devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
-    jobs = [job for job in m.jobs.values() if job.phase not in ENDED]
+    jobs = [job for job in state.jobs.values() if job.phase not in ENDED]
     return HealthFacts(
-        nodes=sum(node.shown != LEFT for node in m.nodes.values()),
+        nodes=sum(node.shown != LEFT for node in state.nodes.values()),
         lost=tuple(lost),
         quarantined=tuple(quarantined),
         held=tuple(held),
         devices=tuple(devices),
-        brake=m.brake.reason if m.brake else "",
-        dcs=m.dcs_trouble or _store_trouble(m),
+        guard=state.guard.reason if state.guard else "",
+        dcs=state.dcs_trouble or _store_trouble(state),
         parked=tuple((job.name, job.reason) for job in jobs if job.phase is JobPhase.PARKED),
-        spareless=tuple((job.name, why) for job in jobs if (why := _spareless(m, job))),
-        unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(m, job)),
-        incidents=_recent(m),
-        unreplaced=tuple((node.name, node.unreplaced) for node in m.nodes.values() if node.unreplaced),
-        unread=m.unread,
+        spareless=tuple((job.name, why) for job in jobs if (why := _spareless(state, job))),
+        unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(state, job)),
+        incidents=_recent(state),
+        unreplaced=tuple((node.name, node.unreplaced) for node in state.nodes.values() if node.unreplaced),
+        unread=state.unread,
+        diagnosed=tuple((job.name, each) for job in jobs for each in state.diagnosed.get(job.name, ())),
     )
 
 
-def _store_trouble(m: ClusterState) -> str:
+def _store_trouble(state: ClusterState) -> str:
     """Why etcd refused a write that waits; "": none was refused."""
-    return next((queue[0].trouble for queue in m.write_queues.values() if queue and queue[0].trouble), "")
+    return next((queue[0].trouble for queue in state.write_queues.values() if queue and queue[0].trouble), "")
 
 
-def _spareless(m: ClusterState, job: Job) -> str:
+def _spareless(state: ClusterState, job: Job) -> str:
     """Why a node of the job has no spares left: they died so often that no new ones are started; "": all
     have some."""
     most = job.spec.max_restarts
@@ -241,7 +264,7 @@ def _spares(member: Member) -> bool:
     return member.role is Role.SPARE and not member.dead
 
 
-def _recent(m: ClusterState) -> int:
+def _recent(state: ClusterState) -> int:
     """Incidents begun within the last hour, in this leader's term."""
-    m.begun = [at for at in m.begun if at > m.now - HOUR_S]
-    return len(m.begun)
+    state.begun = [at for at in state.begun if at > state.now - HOUR_S]
+    return len(state.begun)

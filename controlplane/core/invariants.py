@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def check(m: ClusterState) -> None:
+def check(state: ClusterState) -> None:
     """Raise AssertionError on the first invariant that does not hold."""
-    for job in m.jobs.values():
+    for job in state.jobs.values():
         _seats(job)
         _numbers(job)
-        _phase(m, job)
+        _phase(state, job)
         _incident(job)
-        _saving(m, job)
+        _saving(state, job)
         _restoring(job)
-    for lane, queue in m.write_queues.items():
-        assert queue, f"lane {lane} is kept although nothing waits in it"
+    for name, queue in state.write_queues.items():
+        assert queue, f"write queue {name} is kept although nothing waits in it"
         asked = [pending.asked for pending in queue]
-        assert not any(asked[1:]), f"lane {lane} has two stores on their way at once"
+        assert not any(asked[1:]), f"write queue {name} has two stores on their way at once"
 
 
 def _seats(job: Job) -> None:
@@ -39,7 +39,7 @@ def _seats(job: Job) -> None:
     assert [seat.rank for seat in job.seats] == list(range(len(job.seats))), f"{job.name}: ranks have gaps"
     job.seating.check()
     number = job.generation.number if job.generation else 0
-    assert job.seating.rolls.number == number, f"{job.name}: the rolls are of generation {number}"
+    assert job.seating.rank_sets.number == number, f"{job.name}: the rank sets are of generation {number}"
     zombies = [mb.name for mb in job.members.values() if mb.dead and mb.alive]
     assert sorted(job.zombies) == sorted(zombies), f"{job.name}: zombies {zombies}, noted {list(job.zombies)}"
     in_order = [mb.number for mb in job.members.values()]
@@ -76,7 +76,7 @@ def _numbers(job: Job) -> None:
         assert job.seats == job.generations.storing.seats, f"{job.name}: stores a layout that is not wanted"
 
 
-def _phase(m: ClusterState, job: Job) -> None:
+def _phase(state: ClusterState, job: Job) -> None:
     """Each phase has what it needs: a generation in etcd, a write on its way, or every rank at the
     barrier."""
     stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING, JobPhase.LEAVING)
@@ -87,7 +87,7 @@ def _phase(m: ClusterState, job: Job) -> None:
         assert job.generation is not None and job.generation.store, f"{job.name}: forms with nowhere to meet"
     if job.phase is JobPhase.STORING and job.ending is None:
         assert job.generations.storing is not None, f"{job.name}: waits for etcd but nothing is on its way"
-        assert m.in_flight(f"job/{job.name}"), f"{job.name}: waits for etcd but was not asked"
+        assert state.in_flight(f"job/{job.name}"), f"{job.name}: waits for etcd but was not asked"
     if job.phase is JobPhase.LEAVING and job.ending is None and not job.recovery.unjudged:
         assert job.recovery.incident is None, (
             f"{job.name}: its ranks may go on behind their function in an incident"
@@ -110,7 +110,7 @@ def _incident(job: Job) -> None:
         assert not job.recovery.evidence, f"{job.name}: evidence without an incident"
 
 
-def _saving(m: ClusterState, job: Job) -> None:
+def _saving(state: ClusterState, job: Job) -> None:
     """One checkpoint at a time reads the slots, none mixes steps, and each has what its stage needs."""
     reading = [saving.id for saving in job.checkpoints.savings.values() if saving.stage is Stage.PERSIST]
     assert len(reading) <= 1, f"{job.name}: checkpoints {reading} read the slots at once"
@@ -122,11 +122,11 @@ def _saving(m: ClusterState, job: Job) -> None:
         shares = [(writer.shard, writer.share) for writer in saving.writers]
         assert len(shares) == len(frozenset(shares)), f"{job.name}: {saving.id} has a share written twice"
         if saving.stage in (Stage.STORE, Stage.CONFIRM):
-            waits = m.in_flight(finalizing.lane(job))
+            waits = state.in_flight(finalizing.queue(job))
             assert waits, f"{job.name}: checkpoint {saving.id} waits for etcd but was not asked"
-        if saving.stage not in (Stage.PERSIST, Stage.SEAL):
+        if saving.stage not in (Stage.PERSIST, Stage.FINALIZE):
             assert saving.record is not None, f"{job.name}: checkpoint {saving.id} has no record"
-        elif saving.stage is Stage.SEAL:
+        elif saving.stage is Stage.FINALIZE:
             assert not commit.lacking(saving), f"{job.name}: {saving.id} is sealed without all parts"
 
 

@@ -37,6 +37,10 @@ class JobRow:
     argv: str
     health: str = ""  # healthy, degraded or critical; "": it has ended
     troubles: tuple[str, ...] = ()  # why it is not healthy, worst first
+    # Where its time went, over all of its lives (s); the core does not know, and leaves them 0.
+    total_s: float = 0.0
+    productive_s: float = 0.0
+    unknown_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +86,17 @@ class HealthRow:
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
     """All jobs, by name."""
-    return tuple(job_row(cluster, job) for _, job in sorted(cluster.machine.jobs.items()))
+    return tuple(job_row(cluster, job) for _, job in sorted(cluster.state.jobs.items()))
 
 
 def job_row(cluster: Cluster, job: Job) -> JobRow:
     """One job, with its health by its own findings."""
     good = newest_good(job.checkpoints.records.values())
-    found = [each for each in cluster.machine.findings.values() if each.job == job.name and not job.ended]
+    found = [each for each in cluster.state.findings.values() if each.job == job.name and not job.ended]
     return JobRow(
         job=job.name,
         phase=job.phase.value,
-        reason="; ".join((job.reason, *(f"{what} are overdue: {why}" for what, why in overdue.told(job)))),
+        reason="; ".join((job.reason, *(f"{what} are overdue: {why}" for what, why in overdue.reasons(job)))),
         generation=job.generation.number if job.generation else 0,
         world_size=len(job.seats),
         step=min((completed(member) for member in job.seated()), default=NO_STEP),
@@ -116,17 +120,17 @@ def completed(member: Member) -> int:
 def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
     """All nodes, by name."""
     here: dict[str, int] = {}
-    for job in cluster.machine.jobs.values():
+    for job in cluster.state.jobs.values():
         for member in job.members.values():
             if member.alive:
                 here[member.node] = here.get(member.node, 0) + 1
-    rows = sorted(cluster.machine.nodes.items())
+    rows = sorted(cluster.state.nodes.items())
     return tuple(node_row(cluster, now, node, here.get(name, 0)) for name, node in rows)
 
 
 def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
     """One node with `members` living processes."""
-    m, word = cluster.machine, eligibility.word(cluster.machine, node)
+    state, word = cluster.state, eligibility.word(cluster.state, node)
     return NodeRow(
         node=node.name,
         state=node.shown,
@@ -134,9 +138,11 @@ def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
         incarnation=node.incarnation,
         slots=node.slots,
         members=members,
-        last_heard_s=max(0.0, now - node.heard_at),
+        last_heard_s=max(0.0, now - node.last_contact_at),
         standing=marks.word(node) or word[0],
-        score=quarantine.decayed(node.lemon, m.wall_s + now, cluster.settings.lemon_half_life_s),
+        score=quarantine.decayed(
+            node.failure_history, state.wall_s + now, cluster.settings.lemon_half_life_s
+        ),
         reason=node.reason
         or marks.reason(node)
         or word[1]
@@ -146,7 +152,7 @@ def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
 
 def health(cluster: Cluster, now: float) -> HealthRow:
     """The cluster's health as it was last assessed, with every reason, worst first."""
-    found = list(cluster.machine.findings.values())
+    found = list(cluster.state.findings.values())
     reasons = tuple(f"{f.subject}: {f.reason}" if f.subject else f.reason for f in found)
     return HealthRow(health_of.level(found).value, reasons, tuple(f.job for f in found))
 
@@ -154,7 +160,7 @@ def health(cluster: Cluster, now: float) -> HealthRow:
 def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:
     """Living members of all jobs that have not ended: by job, ranks first, then spares."""
     rows = []
-    for _, job in sorted(cluster.machine.jobs.items()):
+    for _, job in sorted(cluster.state.jobs.items()):
         living = [mb for mb in job.members.values() if not job.ended and mb.phase not in GONE]
         living.sort(key=lambda mb: (mb.rank < 0, mb.rank, mb.node, mb.name))
         rows += [rank_row(member) for member in living if not member.dead]
@@ -182,12 +188,12 @@ def checkpoints(cluster: Cluster, now: float) -> tuple[CheckpointRecord, ...]:
     """All checkpoints that etcd holds, by job, oldest first."""
     return tuple(
         record
-        for _, job in sorted(cluster.machine.jobs.items())
+        for _, job in sorted(cluster.state.jobs.items())
         for record in sorted(job.checkpoints.records.values(), key=lambda r: (r.step, r.generation))
     )
 
 
 def incidents(cluster: Cluster, now: float) -> tuple[Incident, ...]:
     """Incidents of this leader's term: closed ones, oldest first, then open ones."""
-    still = [job.recovery.incident for job in cluster.machine.jobs.values() if job.recovery.incident]
+    still = [job.recovery.incident for job in cluster.state.jobs.values() if job.recovery.incident]
     return (*cluster.incidents, *still)

@@ -109,18 +109,18 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
         etcd.observed = metrics.saw_etcd
-        works = [_stand(settings, etcd, front), watch_lag(metrics), alerts.run()]
+        works = [_campaign(settings, etcd, front), watch_lag(metrics), alerts.run()]
         works += [front.platform.run()] if front.platform is not None else []
         await _until(stop, works)
 
 
-async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: ServerContext) -> None:
+async def _campaign(settings: CoordinatorSettings, etcd: Etcd, front: ServerContext) -> None:
     """Wait for a usable etcd, then stand for election and lead, again and again."""
     await _usable(etcd, settings)
     keys = Keyspace(settings.cluster)
     candidate = Identity.own(front.address, front.page).to_bytes()
     election = Election(etcd, keys, candidate, ttl_s=settings.lease_ttl_s)
-    await Standby(etcd, election, keys, front, core_settings(settings)).run()
+    await Standby(etcd, election, keys, front, core_settings(settings), diagnosis=settings).run()
 
 
 async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from controlplane.reporting import repeating
+from controlplane.reporting import first_cause, repeating
 from controlplane.reporting.quantities import duration, size
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Sentence:
     text: str
 
 
-def tell(line: dict[str, Any]) -> Sentence:
+def sentence_of(line: dict[str, Any]) -> Sentence:
     """Return a line as a sentence. A type without words of its own is shown as JSON, as a detail."""
     words = _WORDS.get(line["type"])
     sentence = words(line["body"]) if words is not None else None
@@ -42,7 +42,7 @@ def tell(line: dict[str, Any]) -> Sentence:
 
 def stamped(line: dict[str, Any]) -> str:
     """Return a line's sentence after its local time of day."""
-    return f"{datetime.fromtimestamp(line['wall_s']):%H:%M:%S.%f}"[:-3] + f"  {tell(line).text}"
+    return f"{datetime.fromtimestamp(line['wall_s']):%H:%M:%S.%f}"[:-3] + f"  {sentence_of(line).text}"
 
 
 def headline(reason: str) -> str:
@@ -118,9 +118,9 @@ def _outcome(incident: Body, total: str) -> str:
     return f"{incident['outcome']} in {total}{lost}"
 
 
-_LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted")
-"""Kinds of notes that are headlines: something waits for what people can fix, or a node offers state that its
-ranks never made."""
+_LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted", "state_corrupt")
+"""Kinds of notes that are headlines: something waits for what people can fix, a node offers state that its
+ranks never made, or replicas of the state differ."""
 
 
 def _job(body: Body) -> Sentence:
@@ -130,6 +130,30 @@ def _job(body: Body) -> Sentence:
     return Sentence(
         EventLevel.HEADLINE if loud else EventLevel.DECISION, f"job {state['job']} {state['phase']}{reason}"
     )
+
+
+_OF_INCIDENTS = ("first_failure", "fails_again")
+"""Kinds of findings that repeat what the first cause of an incident says."""
+
+
+def _finding(body: Body) -> Sentence:
+    head = f"job {body['job']}: {body['severity']} {body['kind']} {body['outcome']}: {body['about']}"
+    if body["kind"] in _OF_INCIDENTS:
+        return Sentence(EventLevel.DETAIL, f"{head}: {body['reason']}")
+    if body["outcome"] == "resolved":
+        return Sentence(EventLevel.HEADLINE, head)
+    return Sentence(EventLevel.HEADLINE, f"{head}: {body['reason']}")
+
+
+def _cause(body: Body) -> Sentence:
+    again = "" if body["restart"] else f"; {first_cause.outlook(body).lower()}: {body['advice']}"
+    text = f"{body['job']}/{body['incident']}: first cause: {first_cause.sentence(body)}{again}"
+    return Sentence(EventLevel.HEADLINE, text)
+
+
+def _profiled(body: Body) -> Sentence:
+    what = f"no profile: {body['reason']}" if body["reason"] else f"profiled, the trace is {body['path']}"
+    return Sentence(EventLevel.DECISION, f"job {body['job']}: rank {body['rank']} on {body['node']}: {what}")
 
 
 def _checkpoint(body: Body) -> Sentence:
@@ -221,6 +245,14 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "Interrupt": _phrase(EventLevel.DECISION, "generation {generation} stops on {node}: {reason}"),
     "Judged": _judged,
     "IncidentChanged": _incident,
+    "FindingChanged": _finding,
+    "CauseFound": _cause,
+    "FindingMuted": _phrase(EventLevel.DECISION, "job {job}: finding {id} is muted for {for_s} s: {reason}"),
+    "ProfileAsked": _phrase(
+        EventLevel.DECISION, "job {job}: ranks {ranks} are to be profiled for {steps} steps: {reason}"
+    ),
+    "Profiled": _profiled,
+    "LinksAsked": _phrase(EventLevel.DETAIL, "job {job}: {nodes} nodes are to probe their links: {reason}"),
     "JobChanged": _job,
     "CheckpointChanged": _checkpoint,
     "Note": lambda body: Sentence(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from controlplane.reporting import repeating
-from controlplane.reporting.event_text import EventLevel, headline, tell, whom
+from controlplane.reporting import first_cause, repeating
+from controlplane.reporting.event_text import EventLevel, headline, sentence_of, whom
 from controlplane.reporting.lines import Line, job_of
 from controlplane.reporting.quantities import duration
 
@@ -77,6 +77,7 @@ class IncidentReport:
     verdict: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     incident: dict[str, Any] = field(default_factory=dict)  # as reported last; {}: not yet
+    cause: dict[str, Any] = field(default_factory=dict)  # its first cause, CauseFound; {}: none was found
     lines: list[tuple[float, str]] = field(default_factory=list)  # (Unix time, text) about its job meanwhile
 
     @property
@@ -108,7 +109,7 @@ class ReportBuilder:
         self.found: dict[tuple[str, int], IncidentReport] = {}
         self._open: dict[str, IncidentReport] = {}
 
-    def hear(self, line: Line) -> IncidentReport | None:
+    def add(self, line: Line) -> IncidentReport | None:
         """Take one line. Returns the incident that it belongs to; None when there is none."""
         body = line["body"]
         job = job_of(body)
@@ -118,9 +119,11 @@ class ReportBuilder:
             return self._changed(line)
         if line["type"] == "Note" and body["kind"] in ENDINGS:
             return self._outlived(line)
+        if line["type"] == "CauseFound":
+            return self._caused(line)
         story = self._open.get(job)
         if story is not None and len(story.lines) < TIMELINE_MAX:
-            sentence = tell(line)
+            sentence = sentence_of(line)
             if sentence.level <= EventLevel.DECISION:
                 story.lines.append((line["wall_s"], headline(sentence.text)))
         if line["type"] == "JobChanged" and body["state"]["phase"] in ENDED:
@@ -143,6 +146,12 @@ class ReportBuilder:
             self._open.pop(story.job, None)
         return story
 
+    def _caused(self, line: Line) -> IncidentReport | None:
+        story = self.found.get((line["body"]["job"], line["body"]["incident"]))
+        if story is not None:
+            story.cause = line["body"]
+        return story
+
     def _outlived(self, line: Line) -> IncidentReport | None:
         """Close an incident whose leader ended before it was over; its further phases are not known."""
         story = self._open.pop(line["body"]["subject"], None)
@@ -158,15 +167,16 @@ class ReportBuilder:
 
 def stories(lines: Iterable[Line]) -> list[IncidentReport]:
     """Return all incidents in the lines, oldest first."""
-    teller = ReportBuilder()
+    builder = ReportBuilder()
     for line in lines:
-        teller.hear(line)
-    return list(teller.found.values())
+        builder.add(line)
+    return list(builder.found.values())
 
 
-def told(story: IncidentReport) -> str:
+def as_text(story: IncidentReport) -> str:
     """Return the report of an incident as text for people."""
-    parts = [_title(story), _happened(story), _evidence(story), _done(story), _cost(story)]
+    cause = first_cause.as_text(story.cause) if story.cause else ""
+    parts = [_title(story), _happened(story), cause, _evidence(story), _done(story), _cost(story)]
     if story.lines:
         parts.append("In between:\n" + "\n".join(f"  {_clock(at)}  {text}" for at, text in story.lines))
     return "\n\n".join(part for part in parts if part)
@@ -182,6 +192,7 @@ def as_json(story: IncidentReport) -> dict[str, Any]:
         "begun_s": story.begun_s,
         "ended_s": story.ended_s or None,
         "happened": _sentence(story),
+        "cause": story.cause or None,
         "evidence": list(story.verdict.get("evidence", ())),
         "verdict": story.verdict,
         "plan": story.plan,

@@ -47,6 +47,6 @@ class Agent:
         ]
 
 
-def word(rank: int, ranks_per_replica: int) -> str:
+def shard_id(rank: int, ranks_per_replica: int) -> str:
     """Return the shard id of a rank: the same at the same place of every replica of the model."""
     return WHOLE_STATE if ranks_per_replica <= 1 else f"part {rank % ranks_per_replica}"

@@ -32,16 +32,19 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """All failures of a run, by time. `notes`: what was odd in the source, and how it was read."""
+    """All failures of a run, by time. `notes`: what was odd in the source, and how it was read.
+
+    `names`: what the source calls the first nodes, by number; empty where it has no names."""
 
     source: str
     outages: tuple[Outage, ...]
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def within(self, days: float) -> Failures:
         """Return the failures that begin in the first `days`."""
         kept = tuple(outage for outage in self.outages if outage.start_s < days * DAY_S)
-        return Failures(self.source, kept, self.notes)
+        return Failures(self.source, kept, self.notes, self.names)
 
 
 def merged(outages: Iterable[Outage]) -> tuple[tuple[Outage, ...], int]:

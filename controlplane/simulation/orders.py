@@ -12,7 +12,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, MemberPhase
 from controlplane.simulation import records
-from controlplane.simulation.agents import Agent, word
+from controlplane.simulation.agents import Agent, shard_id
 from controlplane.simulation.costs import NET_S
 from controlplane.simulation.ranks import Rank
 
@@ -70,7 +70,7 @@ class SimulatedOrders:
                 continue
             old = agent.ranks.values()
             gone = [r.name for r in old if r.failure is not None or r.rank == order.rank >= 0]
-            fresh_rank = Rank(order, word(order.rank, self.ranks_per_replica))
+            fresh_rank = Rank(order, shard_id(order.rank, self.ranks_per_replica))
             for name in gone:  # a dead process's snapshots stay in its arena
                 left = agent.ranks.pop(name)
                 fresh_rank.copied, fresh_rank.copied_by = left.copied, left.copied_by
@@ -150,7 +150,7 @@ class SimulatedOrders:
             if rank is None or rank.phase is not MemberPhase.READY:
                 continue
             rank.phase, rank.generation, rank.rank = MemberPhase.FORMING, meeting.generation.number, seat
-            rank.shard, entered = word(seat, self.ranks_per_replica), True
+            rank.shard, entered = shard_id(seat, self.ranks_per_replica), True
         return entered
 
     def _run(self, agent: Agent, number: int) -> bool:
@@ -185,11 +185,11 @@ class SimulatedOrders:
         costs = scene.setup.costs
         spans_s = (costs.form_s, costs.restore_s, scene.setup.step_s)
 
-        def tell() -> None:
+        def report() -> None:
             for seat in generation.seats:
                 self._feed(records.started(seat, scene.by_name[seat.node].boots, generation, spans_s))
 
-        self._at_once(tell)
+        self._at_once(report)
 
     def kill(self, orders: Sequence[fx.Kill]) -> None:
         """Kill processes: their agents list them no more."""

@@ -18,6 +18,8 @@ from controlplane.simulation.failures import DAY_S, FailureInputError, Failures,
 KINDS = ("fault_start", "fault_end")
 NEEDED = ("node_id", "event_time", "event_type")
 KNOWN = (*NEEDED, "fault_type")
+TIME_MAX_D = 1e7
+"""The latest time of an event, in days: what is later is in another unit, or wrong."""
 
 _BETWEEN = re.compile(r"[\s,]*")
 
@@ -57,7 +59,7 @@ def read(text: str, nodes: int, source: str = "trace") -> Failures:
     # A fault may end at the moment of its beginning: the beginning has to come first.
     entries.sort(key=lambda entry: (entry.at_s, not entry.begins, entry.index))
     outages, odd = _paired(entries, names)
-    return Failures(source, outages, (*notes, *odd))
+    return Failures(source, outages, (*notes, *odd), tuple(names))
 
 
 def _lines(text: str) -> list[int]:
@@ -109,9 +111,9 @@ def _entry(index: int, where: str, row: Any) -> TraceEvent:
 
 def _time(where: str, value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
+    if not number or not 0 <= value <= TIME_MAX_D:
         raise FailureInputError(
-            f"{where}: event_time {value!r} is no time: give days since the beginning, 0 or more"
+            f"{where}: event_time {value!r} is no time: give days since the beginning, 0 to {TIME_MAX_D:g}"
         )
     return float(value) * DAY_S
 
@@ -157,12 +159,12 @@ def _paired(entries: list[TraceEvent], names: dict[str, int]) -> tuple[tuple[Out
     left = [entry for waiting in open_.values() for entry in waiting]
     outages += [_outage(names, entry, math.inf) for entry in left]
     joined, overlapping = merged(outages)
-    told = (
+    counted = (
         (orphans, "ends of faults that never began: left out"),
         (len(left), "faults that never end: the node stays down"),
         (overlapping, "faults that overlap another of the same node: taken as one"),
     )
-    return joined, tuple(f"{count} {what}" for count, what in told if count)
+    return joined, tuple(f"{count} {what}" for count, what in counted if count)
 
 
 def _outage(names: dict[str, int], first: TraceEvent, end_s: float) -> Outage:

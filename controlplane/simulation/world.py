@@ -81,7 +81,7 @@ class World(Scene):
         self._unjudged: dict[str, None] = {}  # nodes that are down and that the core has not given up yet
         self.struck = 0  # failures of nodes that trained, or that had ranks while nothing trained
         self.spared = 0  # failures of all other nodes that were up
-        self._heard: tuple[tuple[str, int], ...] | None = None
+        self._beating: tuple[tuple[str, int], ...] | None = None
         self._queue: deque[Event] = deque()
         self._armed = -1.0
         self._feeding = False
@@ -104,9 +104,9 @@ class World(Scene):
         self.clock.run(self.end_s)
         self.situation.book()
         self.training.settle(None, self.end_s)
-        phase = self.cluster.machine.jobs[JOB].phase
+        phase = self.cluster.state.jobs[JOB].phase
         if phase in ENDED:
-            raise SimulationError(f"the job is {phase}: {self.cluster.machine.jobs[JOB].reason}")
+            raise SimulationError(f"the job is {phase}: {self.cluster.state.jobs[JOB].reason}")
 
     # ------------------------------------------------------------ failures
 
@@ -123,7 +123,7 @@ class World(Scene):
         agent.up, agent.ranks = False, {}
         self.down[agent.name] = outage
         self._unjudged[agent.name] = None
-        self._heard = None
+        self._beating = None
         event = ev.NodeBroken(agent.name, agent.boots, f"{outage.cause}: connection reset")
         self.clock.after(NET_S, lambda: self.feed(event))
         if outage.end_s < math.inf:
@@ -144,7 +144,7 @@ class World(Scene):
         self.situation.book()
         del self.down[agent.name]
         self._unjudged.pop(agent.name, None)
-        self._heard = None
+        self._beating = None
         self.feed(agent.joined(self.setup.nproc))
 
     def _kill_rank(self, agent: Agent, outage: Outage) -> None:
@@ -181,36 +181,36 @@ class World(Scene):
         if not self._together:
             self._arm()
 
-    def at_once(self, tell: Callable[[], None]) -> None:
-        """Call `tell`, in which many nodes report at one moment. The core's next deadline is looked up only
+    def at_once(self, report: Callable[[], None]) -> None:
+        """Call `report`, in which many nodes report at one moment. The core's next deadline is looked up only
         after the last report."""
         self._together = True
-        tell()
+        report()
         self._together = False
         self._arm()
 
     def _refresh(self) -> None:
-        """Let the core hear, in one event, that all nodes that are up have sent heartbeats until now."""
-        if self._heard is None:
-            self._heard = tuple((agent.name, agent.boots) for agent in self.agents if agent.up)
+        """Report to the core, in one event, that all nodes that are up have sent heartbeats until now."""
+        if self._beating is None:
+            self._beating = tuple((agent.name, agent.boots) for agent in self.agents if agent.up)
         self.heard_at = self.clock.now
-        self._step(ev.NodesHeard(self._heard))
+        self._step(ev.NodesHeard(self._beating))
 
     def _step(self, event: Event) -> None:
         self.events += 1
         effects = self.cluster.step(self.clock.now, event)
         if not effects:
             return
-        told: dict[type[Any], list[Any]] = {}
+        orders_by_kind: dict[type[Any], list[Any]] = {}
         for effect in effects:
             kind = type(effect)
             if isinstance(effect, fx.STORES):
                 self._store(effect)
             elif kind in ORDERS:
-                told.setdefault(kind, []).append(effect)
+                orders_by_kind.setdefault(kind, []).append(effect)
             elif kind in SEEN:
                 SEEN[kind](self, effect)
-        for kind, orders in told.items():
+        for kind, orders in orders_by_kind.items():
             ORDERS[kind](self.orders, orders)
 
     def _store(self, effect: fx.Store) -> None:
@@ -237,7 +237,7 @@ class World(Scene):
     def _suspects(self) -> bool:
         """Whether a node is down that the core has not given up yet."""
         if self._unjudged:
-            nodes = self.cluster.machine.nodes
+            nodes = self.cluster.state.nodes
             self._unjudged = {name: None for name in self._unjudged if nodes[name].state != "lost"}
         return bool(self._unjudged)
 

@@ -8,6 +8,7 @@ from the leader, and older leaders leave fields out."""
 from __future__ import annotations
 
 from functools import cache
+from math import isfinite
 from typing import Any, NamedTuple
 
 from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
@@ -27,6 +28,9 @@ class Bound(NamedTuple):
 
 
 GENERATION_MAX = 2_000_000_000
+PROFILE_STEPS_MAX = 50
+"""Steps of one profile: torch keeps all of their events in memory until the last step is complete."""
+PROFILE_TIMEOUT_MAX_S = 3600.0
 COUNT_MAX = 1_000_000
 _BYTES_MAX = 1 << 60
 _TALLY_MAX = (1 << 31) - 1
@@ -41,6 +45,8 @@ SPAN = Bound(0, _SPAN_MAX_S)
 AGE = Bound(-0.5, _SPAN_MAX_S)
 """An age compares the clocks of two processes, so it may be a little below 0."""
 UNIX = Bound(0, _UNIX_MAX_S)
+REAL = Bound(-1e15, 1e15)
+"""A number of the training itself, as ranks cut it off (holdfast.telemetry.gradient_policy)."""
 WINDOW = Bound(0, STEP_MAX << 1)
 
 BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
@@ -49,6 +55,8 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "Failure.step": NO_STEP,
     "MemberStatus.step": NO_STEP,
     "PeerCopy.step": NO_STEP,
+    "RankEnded.step": NO_STEP,
+    "began_step": NO_STEP,
     "Snapshot.rank": COUNT,
     "Release.step": NO_STEP,
     "Standing.step": NO_STEP,
@@ -57,6 +65,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "snapshot_step": NO_STEP,
     "snapshot_before": NO_STEP,
     "former_step": NO_STEP,
+    "agreed_step": STEP,
     "void_step": NO_STEP,
     "versions": (RANK, STEP),
     "first": WINDOW,
@@ -79,6 +88,9 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "exit_code": Bound(-(1 << 31), (1 << 31) - 1),
     "signal": Bound(0, 65_535),
     "tries": COUNT,
+    "oom_kills": TALLY,
+    "odd_ranks": RANK,
+    "more": COUNT,
     "failed": COUNT,
     "repaired": Bound(0, 1 << 40),
     "restarts": TALLY,
@@ -101,6 +113,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "state_bytes": BYTES,
     "data_bytes": BYTES,
     "header_bytes": Bound(0, 1 << 30),
+    "skipped_bytes": BYTES,
     # times
     "age_s": AGE,
     "stalled_s": AGE,
@@ -118,6 +131,56 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "until_s": UNIX,
     "drain_by_s": UNIX,
     "score": SPAN,
+    # how steps were spent
+    "span_s": SPAN,
+    "ranks": RANK,
+    "generations": GENERATION,
+    "steps": COUNT,
+    "last_steps": NO_STEP,
+    "covered": COUNT,
+    **dict.fromkeys(
+        (
+            *("wall_s", "data_s", "forward_s", "backward_s", "communication_s"),
+            *("optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s"),
+            *("watched_s", "ran_s", "queued_s", "throttled_s"),
+            *("compile_s", "evaluate_s", "checkpoint_s"),
+        ),
+        SPAN,
+    ),
+    "cpu_limits": Bound(-1, COUNT_MAX),
+    "samples": BYTES,
+    "tokens": BYTES,
+    "flops": Bound(0, 1e30),
+    "memory_bytes": BYTES,
+    "memory_peak_bytes": BYTES,
+    "memory_limit_bytes": BYTES,
+    "memory_reserved_bytes": BYTES,
+    "device_used": Bound(-1, _SPAN_MAX_S),  # the diagnosis leaves out what is no share
+    "token_flops": Bound(0, 1e30),
+    "peak_flops": Bound(0, 1e30),
+    # gradients and losses
+    "parameters": BYTES,
+    "numel": BYTES,
+    "zeros": BYTES,
+    "nans": BYTES,
+    "infs": BYTES,
+    "vanishing": BYTES,
+    "skipped": STEP,
+    "local_bad": RANK,
+    **dict.fromkeys(("norm", "local_norm", "mean", "deviation", "least", "most", "usual", "loss"), REAL),
+    # profiles
+    "calls": BYTES,
+    "device_s": SPAN,
+    "timeout_s": SPAN,
+    "first_step": NO_STEP,
+    # probes of links
+    "rtt_s": SPAN,
+    "bytes_per_s": Bound(0, 1e15),
+    "slot_s": SPAN,
+    "write_s": SPAN,
+    "read_s": SPAN,
+    "bytes_read": BYTES,
+    "burst_s": SPAN,
     # what people ask for
     "nnodes_min": SOME,
     "nnodes_max": SOME,
@@ -132,6 +195,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "replicas": COUNT,
     "replica_nodes": SOME,
     "nan_skip_window": COUNT,
+    "check_replicas_every": COUNT,
     "tensor_parallel": SOME,
     "pipeline_parallel": SOME,
     "context_parallel": SOME,
@@ -141,6 +205,10 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "AdoptRequest.generation": Bound(1, GENERATION_ADOPTED_MAX),
     "DrainRequest.deadline_s": Bound(0, 7 * 86_400),
     "EventsRequest.after": SEQUENCE,
+    "MuteRequest.for_s": Bound(0, 366 * 86_400),
+    "ProfileRequest.ranks": Bound(0, COUNT_MAX),
+    "ProfileRequest.steps": Bound(1, PROFILE_STEPS_MAX),
+    "ProfileRequest.timeout_s": Bound(1, PROFILE_TIMEOUT_MAX_S),
     "Hello.protocol_version": TALLY,
     "Hello.term_seen": SEQUENCE,
 }
@@ -161,11 +229,12 @@ def beyond(record: str, field: str, value: Any) -> str:
     pairs = ((bounds, value),) if isinstance(bounds, Bound) else tuple(zip(bounds, value, strict=True))
     for bound, number in pairs:
         if bound is not None and bound.refuses(number):
-            return f"{record}.{field} {number} is invalid: give {_told(bound.least)} to {_told(bound.most)}"
+            least, most = _number_text(bound.least), _number_text(bound.most)
+            return f"{record}.{field} {number} is invalid: give {least} to {most}"
     return ""
 
 
-def _told(number: float) -> str:
+def _number_text(number: float) -> str:
     return str(int(number)) if number == int(number) else f"{number:g}"
 
 
@@ -177,6 +246,12 @@ def check(record: Any) -> None:
         value = getattr(record, name)
         if not (value is None or least <= value <= most):
             raise WireError(beyond(kind.__name__, name, value))
+    for name, least, most in plan.columns:
+        column = getattr(record, name)
+        if column and not (least <= min(column) and max(column) <= most and isfinite(sum(column))):
+            raise WireError(
+                f"{kind.__name__}.{name}: every value must be {_number_text(least)} to {_number_text(most)}"
+            )
     for name in plan.pairs:
         for pair in getattr(record, name):
             if reason := beyond(kind.__name__, name, pair):
@@ -187,8 +262,21 @@ def check(record: Any) -> None:
             check(each)
 
 
+def check_columns(record: Any) -> None:
+    """Raise WireError if the columns of a record (its tuples) have different lengths. Those that have a
+    default may be empty: an older version does not send them."""
+    columns = {
+        shape.name: len(getattr(record, shape.name))
+        for shape in shapes_of(type(record))
+        if shape.many and (shape.required or getattr(record, shape.name))
+    }
+    if len(set(columns.values())) > 1:
+        raise WireError(f"{type(record).__name__}: its columns have different lengths: {columns}")
+
+
 class _Plan(NamedTuple):
     numbers: tuple[tuple[str, float, float], ...]
+    columns: tuple[tuple[str, float, float], ...]  # of numbers
     pairs: tuple[str, ...]
     records: tuple[tuple[str, bool], ...]  # the field, and whether it holds several
 
@@ -196,7 +284,9 @@ class _Plan(NamedTuple):
 @cache
 def _plan(kind: Any) -> _Plan:
     """Return which fields are numbers, and which hold records. Raises KeyError on a number without bounds."""
-    numbers, pairs, records = [], [], []
+    numbers: list[tuple[str, float, float]] = []
+    columns: list[tuple[str, float, float]] = []
+    pairs, records = [], []
     for shape in shapes_of(kind):
         if shape.is_record:
             records.append((shape.name, shape.many))
@@ -207,8 +297,8 @@ def _plan(kind: Any) -> _Plan:
             bound = of(kind.__name__, shape.name)
             if not isinstance(bound, Bound):
                 raise TypeError(f"{kind.__name__}.{shape.name} is one number, and has the bounds of a pair")
-            numbers.append((shape.name, *bound))
-    return _Plan(tuple(numbers), tuple(pairs), tuple(records))
+            (columns if shape.many else numbers).append((shape.name, *bound))
+    return _Plan(tuple(numbers), tuple(columns), tuple(pairs), tuple(records))
 
 
 _COUNTS = {int, float}

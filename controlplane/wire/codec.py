@@ -16,6 +16,15 @@ from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[impor
 
 from controlplane.core import view
 from controlplane.core.records import effects, events, model
+from controlplane.core.records.diagnosis import (
+    GradientReport,
+    LinksProbed,
+    ProbeLinks,
+    ProfileRank,
+    RankEnded,
+    RankProfiled,
+    StepTimes,
+)
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS, Mapping
@@ -53,8 +62,13 @@ Order = (
     | effects.Drained
     | effects.Publish
     | effects.Load
+    | ProfileRank
+    | ProbeLinks
 )
-"""The effects that travel to an agent."""
+"""The orders to agents: effects of the core, and what people or diagnosis ask for without it."""
+
+AgentEvent = events.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport
+"""What agents send after their hello: events of the core, and what only diagnosis and profiles read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,7 @@ class Welcome:
     cluster: str
     beat_interval_s: float
     hears: frozenset[str] = frozenset()  # the new message bodies that it understands (versions.NEW_WORDS)
+    step_times_every_s: float = 0.0  # how often it wants StepTimes; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,7 @@ class Greeting:
     term_seen: int  # the highest leader term that the agent has heard
     holdfast_version: str
     joined: events.NodeJoined
+    takes: frozenset[str] = frozenset()  # the new orders that it understands (versions.NEW_ORDERS)
     unread: str = ""  # why some members or copies are left out of `joined`; "": none are
 
 
@@ -110,8 +126,14 @@ _EVENTS: dict[str, Mapping] = {
     "device": Mapping(events.DeviceReport, pb.Device, 2, "device"),
     "stacks_collected": Mapping(events.StacksCollected, pb.StacksCollected, 2, "job"),
     "user_fault": Mapping(events.UserFault, pb.UserFault, 2, "job member kind"),
+    "replicas_reported": Mapping(events.ReplicasReported, pb.ReplicasReported, 2, "job member"),
     "leaving": Mapping(events.NodeLeaving, pb.Leaving, 2),
     "peers_looked": Mapping(events.PeersLooked, pb.PeersLooked, 2),
+    "step_times": Mapping(StepTimes, pb.StepTimes, 2, "job"),
+    "profiled": Mapping(RankProfiled, pb.Profiled, 2, "job member request"),
+    "links_probed": Mapping(LinksProbed, pb.LinksProbed, 2, "job"),
+    "rank_ended": Mapping(RankEnded, pb.RankEnded, 2, "job member"),
+    "gradients": Mapping(GradientReport, pb.Gradients, 2, "job member"),
 }
 _ORDERS: dict[str, Mapping] = {
     "launch": Mapping(effects.Launch, pb.Launch, 1, "member"),
@@ -135,6 +157,8 @@ _ORDERS: dict[str, Mapping] = {
     "collect_stacks": Mapping(effects.CollectStacks, pb.CollectStacks, 1, "job"),
     "publish": Mapping(effects.Publish, pb.Publish, 1),
     "load": Mapping(effects.Load, pb.Load, 1, "member"),
+    "profile": Mapping(ProfileRank, pb.Profile, 1, "job member request"),
+    "probe_links": Mapping(ProbeLinks, pb.ProbeLinks, 1, "job"),
 }
 _ROWS: dict[type, Mapping] = {
     view.JobRow: Mapping(view.JobRow, pb.JobRow),
@@ -165,15 +189,17 @@ def parse_agent(data: bytes) -> pb.AgentMessage:
         raise WireError(f"{len(data)} bytes that are not an AgentMessage") from error
 
 
-def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.Event:
+def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> AgentEvent:
     """Return the event in an agent's message. Raises WireError, also on a hello: that is for
     `greeting_from`."""
     body = message.WhichOneof("body")
     mapping = _EVENTS.get(body or "")
     if mapping is None:
         raise WireError(f"AgentMessage.body is {body or _unknown(message)}: not an event")
-    event: events.Event = mapping.read(getattr(message, body), node, incarnation)
+    event: AgentEvent = mapping.read(getattr(message, body), node, incarnation)
     bounds.check(event)
+    if isinstance(event, StepTimes):
+        bounds.check_columns(event)
     return event
 
 
@@ -206,8 +232,8 @@ def greeting_from(message: pb.AgentMessage) -> Greeting:
     except WireError as error:
         why, unread = str(error), leave_out(hello)
         joined = dataclasses.replace(_hello(hello), unread=unread)
-    said = hello.protocol_version, hello.cluster, hello.term_seen, hello.holdfast_version
-    return Greeting(*said, joined, why)
+    header = hello.protocol_version, hello.cluster, hello.term_seen, hello.holdfast_version
+    return Greeting(*header, joined, versions.NEW_ORDERS.intersection(hello.takes), why)
 
 
 def _hello(message: Any) -> events.NodeJoined:
@@ -222,7 +248,7 @@ def _unknown(message: Any) -> str:
     return f"of a newer version (field {', '.join(numbers)})" if numbers else "empty"
 
 
-def to_coordinator(event: events.Event) -> pb.AgentMessage:
+def to_coordinator(event: AgentEvent) -> pb.AgentMessage:
     """Return the message by which an agent reports an event. Node and incarnation are those of its stream."""
     body = _BODY_OF_EVENT.get(type(event))
     if body is None:
@@ -236,9 +262,16 @@ def is_heard(message: pb.AgentMessage, hears: frozenset[str]) -> bool:
     return body not in versions.NEW_WORDS or body in hears
 
 
+def is_taken(effect: Order, takes: frozenset[str]) -> bool:
+    """Return whether an agent whose hello names these new orders understands this one."""
+    body = _BODY_OF_ORDER.get(type(effect))
+    return body not in versions.NEW_ORDERS or body in takes
+
+
 def hello(joined: events.NodeJoined, cluster: str, term_seen: int, version: str = "") -> pb.AgentMessage:
     """Return the first message of an agent's stream."""
     more = {"protocol_version": PROTOCOL_VERSION, "cluster": cluster, "term_seen": term_seen}
+    more |= {"takes": sorted(versions.NEW_ORDERS)}
     joined = dataclasses.replace(joined, holdfast_version=version or joined.holdfast_version)
     return pb.AgentMessage(hello=_HELLO.write(joined, **more))
 
@@ -254,12 +287,17 @@ def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMess
     return pb.CoordinatorMessage(term=term, incident=incident, **{body: _ORDERS[body].write(effect)})
 
 
-def welcome(cluster: str, beat_interval_s: float, term: int) -> pb.CoordinatorMessage:
+def welcome(
+    cluster: str, beat_interval_s: float, term: int, step_times_every_s: float = 0.0
+) -> pb.CoordinatorMessage:
     """Return the answer to a hello that is accepted."""
     return pb.CoordinatorMessage(
         term=term,
         welcome=pb.Welcome(
-            cluster=cluster, beat_interval_s=beat_interval_s, hears=sorted(versions.NEW_WORDS)
+            cluster=cluster,
+            beat_interval_s=beat_interval_s,
+            hears=sorted(versions.NEW_WORDS),
+            step_times_every_s=step_times_every_s,
         ),
     )
 
@@ -273,8 +311,13 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
     """Return what a message holds for the agent of `node`; its term is `message.term`. Raises WireError."""
     body = message.WhichOneof("body")
     if body == "welcome":
-        said = message.welcome
-        return Welcome(said.cluster, said.beat_interval_s, frozenset(said.hears))
+        welcomed = message.welcome
+        return Welcome(
+            welcomed.cluster,
+            welcomed.beat_interval_s,
+            frozenset(welcomed.hears),
+            max(0.0, welcomed.step_times_every_s),
+        )
     if body == "refused":
         return Refused(message.refused.reason, message.refused.retry, message.refused.leader)
     mapping = _ORDERS.get(body or "")
@@ -307,6 +350,12 @@ def found_from(message: pb.CheckpointRecord) -> model.CheckpointRecord:
     return record
 
 
+def profiled_message(answer: RankProfiled) -> pb.Profiled:
+    """Return the answer to a profile as a message, for Admin.Profile."""
+    message: pb.Profiled = _EVENTS["profiled"].write(answer)
+    return message
+
+
 def row_message(row: Any) -> Any:
     """Return a row of Admin.Status (one of the records in `_ROWS`) as a message."""
     return _ROWS[type(row)].write(row)
@@ -323,27 +372,27 @@ def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -
 
     A row that no message can hold is left out, and named among the reasons of the cluster's health, so that
     one bad value does not hide all other rows."""
-    rows, untold = dict(rows), list[tuple[str, str]]()
+    rows, unsendable = dict(rows), list[tuple[str, str]]()
     health = rows.pop("health", None)
-    lists = {name: _told(name, values, untold) for name, values in rows.items()}
-    if untold:
+    lists = {name: _messages(name, values, unsendable) for name, values in rows.items()}
+    if unsendable:
         health = health or view.HealthRow("healthy", (), ())
         worst = "degraded" if health.level == "healthy" else health.level
-        reasons = (*health.reasons, *(reason for reason, _ in untold))
-        health = view.HealthRow(worst, reasons, (*health.jobs, *(job for _, job in untold)))
-    told = row_message(health) if health is not None else None
-    return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=told, **lists)
+        reasons = (*health.reasons, *(reason for reason, _ in unsendable))
+        health = view.HealthRow(worst, reasons, (*health.jobs, *(job for _, job in unsendable)))
+    health_row = row_message(health) if health is not None else None
+    return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=health_row, **lists)
 
 
-def _told(name: str, rows: Iterable[Any], untold: list[tuple[str, str]]) -> list[Any]:
-    """Return the messages of rows. For a row that no message can hold, append (why, job) to `untold`."""
+def _messages(name: str, rows: Iterable[Any], unsendable: list[tuple[str, str]]) -> list[Any]:
+    """Return the messages of rows. For a row that no message can hold, append (why, job) to `unsendable`."""
     found = []
     for row in rows:
         try:
             found.append(row_message(row))
         except WireError as error:
             what = ", ".join(str(getattr(row, key)) for key in _KEYS if hasattr(row, key))
-            untold.append((f"{name}: {what} cannot be shown: {error}", getattr(row, "job", "")))
+            unsendable.append((f"{name}: {what} cannot be shown: {error}", getattr(row, "job", "")))
     return found
 
 

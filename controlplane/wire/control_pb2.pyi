@@ -14,7 +14,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window", "tensor_parallel", "pipeline_parallel", "context_parallel")
+    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window", "tensor_parallel", "pipeline_parallel", "context_parallel", "check_replicas_every", "on_corrupt_state")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,8 @@ class JobSpec(_message.Message):
     TENSOR_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    CHECK_REPLICAS_EVERY_FIELD_NUMBER: _ClassVar[int]
+    ON_CORRUPT_STATE_FIELD_NUMBER: _ClassVar[int]
     job: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
@@ -75,7 +77,9 @@ class JobSpec(_message.Message):
     tensor_parallel: int
     pipeline_parallel: int
     context_parallel: int
-    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ..., tensor_parallel: _Optional[int] = ..., pipeline_parallel: _Optional[int] = ..., context_parallel: _Optional[int] = ...) -> None: ...
+    check_replicas_every: int
+    on_corrupt_state: str
+    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ..., tensor_parallel: _Optional[int] = ..., pipeline_parallel: _Optional[int] = ..., context_parallel: _Optional[int] = ..., check_replicas_every: _Optional[int] = ..., on_corrupt_state: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("cause", "message", "exit_code", "signal", "step", "exception", "traceback", "age_s")
@@ -200,7 +204,7 @@ class Collective(_message.Message):
     def __init__(self, group: _Optional[str] = ..., sequence: _Optional[int] = ..., ended: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("member", "rank", "step", "activity", "since_s", "stalled", "collectives", "frames", "stacks", "silent_s")
+    __slots__ = ("member", "rank", "step", "activity", "since_s", "stalled", "collectives", "frames", "stacks", "silent_s", "flight_record")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +215,7 @@ class Standing(_message.Message):
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     STACKS_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    FLIGHT_RECORD_FIELD_NUMBER: _ClassVar[int]
     member: str
     rank: int
     step: int
@@ -221,7 +226,8 @@ class Standing(_message.Message):
     frames: _containers.RepeatedScalarFieldContainer[str]
     stacks: str
     silent_s: float
-    def __init__(self, member: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., activity: _Optional[str] = ..., since_s: _Optional[float] = ..., stalled: bool = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[str] = ..., silent_s: _Optional[float] = ...) -> None: ...
+    flight_record: str
+    def __init__(self, member: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., activity: _Optional[str] = ..., since_s: _Optional[float] = ..., stalled: bool = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[str] = ..., silent_s: _Optional[float] = ..., flight_record: _Optional[str] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born", "digest", "skip")
@@ -388,7 +394,7 @@ class Partner(_message.Message):
     def __init__(self, member: _Optional[str] = ..., node: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies", "jobs", "process_timeout_s", "fence_after_s", "orphan_timeout_s")
+    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies", "jobs", "process_timeout_s", "fence_after_s", "orphan_timeout_s", "takes")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +413,7 @@ class Hello(_message.Message):
     PROCESS_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     FENCE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     ORPHAN_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    TAKES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster: str
     node: str
@@ -425,7 +432,8 @@ class Hello(_message.Message):
     process_timeout_s: float
     fence_after_s: float
     orphan_timeout_s: float
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ..., jobs: _Optional[_Iterable[str]] = ..., process_timeout_s: _Optional[float] = ..., fence_after_s: _Optional[float] = ..., orphan_timeout_s: _Optional[float] = ...) -> None: ...
+    takes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ..., jobs: _Optional[_Iterable[str]] = ..., process_timeout_s: _Optional[float] = ..., fence_after_s: _Optional[float] = ..., orphan_timeout_s: _Optional[float] = ..., takes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("seq", "port", "members", "copies")
@@ -679,8 +687,315 @@ class UserFault(_message.Message):
     rollback: bool
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., reason: _Optional[str] = ..., rollback: bool = ...) -> None: ...
 
+class ReplicasReported(_message.Message):
+    __slots__ = ("job", "member", "generation", "step", "agreed_step", "ranks", "odd_ranks", "tensors", "more", "digests", "buffers", "uncovered")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AGREED_STEP_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ODD_RANKS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    BUFFERS_FIELD_NUMBER: _ClassVar[int]
+    UNCOVERED_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    generation: int
+    step: int
+    agreed_step: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    odd_ranks: _containers.RepeatedScalarFieldContainer[int]
+    tensors: _containers.RepeatedScalarFieldContainer[str]
+    more: int
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    buffers: bool
+    uncovered: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., agreed_step: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., odd_ranks: _Optional[_Iterable[int]] = ..., tensors: _Optional[_Iterable[str]] = ..., more: _Optional[int] = ..., digests: _Optional[_Iterable[str]] = ..., buffers: bool = ..., uncovered: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StorageTraffic(_message.Message):
+    __slots__ = ("bytes_written", "write_s", "bytes_read", "read_s")
+    BYTES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    WRITE_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    READ_S_FIELD_NUMBER: _ClassVar[int]
+    bytes_written: int
+    write_s: float
+    bytes_read: int
+    read_s: float
+    def __init__(self, bytes_written: _Optional[int] = ..., write_s: _Optional[float] = ..., bytes_read: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
+
+class StepTimes(_message.Message):
+    __slots__ = ("job", "span_s", "members", "ranks", "generations", "steps", "last_steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s", "samples", "tokens", "flops", "memory_bytes", "memory_peak_bytes", "watched_s", "ran_s", "queued_s", "throttled_s", "cpu_limits", "storage", "memory_limit_bytes", "memory_reserved_bytes", "device_used", "token_flops", "peak_flops", "compute_notes", "compile_s", "evaluate_s", "checkpoint_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SPAN_S_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEPS_FIELD_NUMBER: _ClassVar[int]
+    COVERED_FIELD_NUMBER: _ClassVar[int]
+    WALL_S_FIELD_NUMBER: _ClassVar[int]
+    DATA_S_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_S_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_S_FIELD_NUMBER: _ClassVar[int]
+    COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_S_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_S_FIELD_NUMBER: _ClassVar[int]
+    OTHER_S_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_S_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    RAN_S_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_S_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_S_FIELD_NUMBER: _ClassVar[int]
+    CPU_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_USED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FLOPS_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FLOPS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_NOTES_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_S_FIELD_NUMBER: _ClassVar[int]
+    EVALUATE_S_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    span_s: float
+    members: _containers.RepeatedScalarFieldContainer[str]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    generations: _containers.RepeatedScalarFieldContainer[int]
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    last_steps: _containers.RepeatedScalarFieldContainer[int]
+    covered: _containers.RepeatedScalarFieldContainer[int]
+    wall_s: _containers.RepeatedScalarFieldContainer[float]
+    data_s: _containers.RepeatedScalarFieldContainer[float]
+    forward_s: _containers.RepeatedScalarFieldContainer[float]
+    backward_s: _containers.RepeatedScalarFieldContainer[float]
+    communication_s: _containers.RepeatedScalarFieldContainer[float]
+    optimizer_s: _containers.RepeatedScalarFieldContainer[float]
+    snapshot_s: _containers.RepeatedScalarFieldContainer[float]
+    other_s: _containers.RepeatedScalarFieldContainer[float]
+    cpu_s: _containers.RepeatedScalarFieldContainer[float]
+    longest_s: _containers.RepeatedScalarFieldContainer[float]
+    samples: _containers.RepeatedScalarFieldContainer[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    flops: _containers.RepeatedScalarFieldContainer[float]
+    memory_bytes: _containers.RepeatedScalarFieldContainer[int]
+    memory_peak_bytes: _containers.RepeatedScalarFieldContainer[int]
+    watched_s: _containers.RepeatedScalarFieldContainer[float]
+    ran_s: _containers.RepeatedScalarFieldContainer[float]
+    queued_s: _containers.RepeatedScalarFieldContainer[float]
+    throttled_s: _containers.RepeatedScalarFieldContainer[float]
+    cpu_limits: _containers.RepeatedScalarFieldContainer[float]
+    storage: StorageTraffic
+    memory_limit_bytes: _containers.RepeatedScalarFieldContainer[int]
+    memory_reserved_bytes: _containers.RepeatedScalarFieldContainer[int]
+    device_used: _containers.RepeatedScalarFieldContainer[float]
+    token_flops: _containers.RepeatedScalarFieldContainer[float]
+    peak_flops: _containers.RepeatedScalarFieldContainer[float]
+    compute_notes: _containers.RepeatedScalarFieldContainer[str]
+    compile_s: _containers.RepeatedScalarFieldContainer[float]
+    evaluate_s: _containers.RepeatedScalarFieldContainer[float]
+    checkpoint_s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, job: _Optional[str] = ..., span_s: _Optional[float] = ..., members: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., last_steps: _Optional[_Iterable[int]] = ..., covered: _Optional[_Iterable[int]] = ..., wall_s: _Optional[_Iterable[float]] = ..., data_s: _Optional[_Iterable[float]] = ..., forward_s: _Optional[_Iterable[float]] = ..., backward_s: _Optional[_Iterable[float]] = ..., communication_s: _Optional[_Iterable[float]] = ..., optimizer_s: _Optional[_Iterable[float]] = ..., snapshot_s: _Optional[_Iterable[float]] = ..., other_s: _Optional[_Iterable[float]] = ..., cpu_s: _Optional[_Iterable[float]] = ..., longest_s: _Optional[_Iterable[float]] = ..., samples: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., flops: _Optional[_Iterable[float]] = ..., memory_bytes: _Optional[_Iterable[int]] = ..., memory_peak_bytes: _Optional[_Iterable[int]] = ..., watched_s: _Optional[_Iterable[float]] = ..., ran_s: _Optional[_Iterable[float]] = ..., queued_s: _Optional[_Iterable[float]] = ..., throttled_s: _Optional[_Iterable[float]] = ..., cpu_limits: _Optional[_Iterable[float]] = ..., storage: _Optional[_Union[StorageTraffic, _Mapping]] = ..., memory_limit_bytes: _Optional[_Iterable[int]] = ..., memory_reserved_bytes: _Optional[_Iterable[int]] = ..., device_used: _Optional[_Iterable[float]] = ..., token_flops: _Optional[_Iterable[float]] = ..., peak_flops: _Optional[_Iterable[float]] = ..., compute_notes: _Optional[_Iterable[str]] = ..., compile_s: _Optional[_Iterable[float]] = ..., evaluate_s: _Optional[_Iterable[float]] = ..., checkpoint_s: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class ParameterGradient(_message.Message):
+    __slots__ = ("name", "numel", "norm", "mean", "deviation", "least", "most", "zeros", "nans", "infs", "usual")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMEL_FIELD_NUMBER: _ClassVar[int]
+    NORM_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    DEVIATION_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    ZEROS_FIELD_NUMBER: _ClassVar[int]
+    NANS_FIELD_NUMBER: _ClassVar[int]
+    INFS_FIELD_NUMBER: _ClassVar[int]
+    USUAL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    numel: int
+    norm: float
+    mean: float
+    deviation: float
+    least: float
+    most: float
+    zeros: int
+    nans: int
+    infs: int
+    usual: float
+    def __init__(self, name: _Optional[str] = ..., numel: _Optional[int] = ..., norm: _Optional[float] = ..., mean: _Optional[float] = ..., deviation: _Optional[float] = ..., least: _Optional[float] = ..., most: _Optional[float] = ..., zeros: _Optional[int] = ..., nans: _Optional[int] = ..., infs: _Optional[int] = ..., usual: _Optional[float] = ...) -> None: ...
+
+class Gradients(_message.Message):
+    __slots__ = ("job", "member", "rank", "generation", "step", "parameters", "numel", "norm", "local_norm", "local_bad", "zeros", "nans", "infs", "vanishing", "samples", "loss", "loss_state", "sharded", "clipped", "skipped", "left_out", "trace", "origin", "words", "rows")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    NUMEL_FIELD_NUMBER: _ClassVar[int]
+    NORM_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_NORM_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_BAD_FIELD_NUMBER: _ClassVar[int]
+    ZEROS_FIELD_NUMBER: _ClassVar[int]
+    NANS_FIELD_NUMBER: _ClassVar[int]
+    INFS_FIELD_NUMBER: _ClassVar[int]
+    VANISHING_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_STATE_FIELD_NUMBER: _ClassVar[int]
+    SHARDED_FIELD_NUMBER: _ClassVar[int]
+    CLIPPED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    rank: int
+    generation: int
+    step: int
+    parameters: int
+    numel: int
+    norm: float
+    local_norm: float
+    local_bad: int
+    zeros: int
+    nans: int
+    infs: int
+    vanishing: int
+    samples: int
+    loss: float
+    loss_state: str
+    sharded: bool
+    clipped: bool
+    skipped: int
+    left_out: str
+    trace: str
+    origin: str
+    words: str
+    rows: _containers.RepeatedCompositeFieldContainer[ParameterGradient]
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., parameters: _Optional[int] = ..., numel: _Optional[int] = ..., norm: _Optional[float] = ..., local_norm: _Optional[float] = ..., local_bad: _Optional[int] = ..., zeros: _Optional[int] = ..., nans: _Optional[int] = ..., infs: _Optional[int] = ..., vanishing: _Optional[int] = ..., samples: _Optional[int] = ..., loss: _Optional[float] = ..., loss_state: _Optional[str] = ..., sharded: bool = ..., clipped: bool = ..., skipped: _Optional[int] = ..., left_out: _Optional[str] = ..., trace: _Optional[str] = ..., origin: _Optional[str] = ..., words: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[ParameterGradient, _Mapping]]] = ...) -> None: ...
+
+class OperatorTime(_message.Message):
+    __slots__ = ("name", "calls", "cpu_s", "device_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    calls: int
+    cpu_s: float
+    device_s: float
+    def __init__(self, name: _Optional[str] = ..., calls: _Optional[int] = ..., cpu_s: _Optional[float] = ..., device_s: _Optional[float] = ...) -> None: ...
+
+class Profiled(_message.Message):
+    __slots__ = ("job", "member", "request", "generation", "reason", "path", "bytes", "first_step", "steps", "cpu_s", "device_s", "operators", "no_table")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    OPERATORS_FIELD_NUMBER: _ClassVar[int]
+    NO_TABLE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    request: str
+    generation: int
+    reason: str
+    path: str
+    bytes: int
+    first_step: int
+    steps: int
+    cpu_s: float
+    device_s: float
+    operators: _containers.RepeatedCompositeFieldContainer[OperatorTime]
+    no_table: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., request: _Optional[str] = ..., generation: _Optional[int] = ..., reason: _Optional[str] = ..., path: _Optional[str] = ..., bytes: _Optional[int] = ..., first_step: _Optional[int] = ..., steps: _Optional[int] = ..., cpu_s: _Optional[float] = ..., device_s: _Optional[float] = ..., operators: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ..., no_table: _Optional[str] = ...) -> None: ...
+
+class LinkProbe(_message.Message):
+    __slots__ = ("node", "rtt_s", "bytes_per_s", "bytes", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    rtt_s: float
+    bytes_per_s: float
+    bytes: int
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., rtt_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LinksProbed(_message.Message):
+    __slots__ = ("job", "round", "found")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    round: int
+    found: _containers.RepeatedCompositeFieldContainer[LinkProbe]
+    def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., found: _Optional[_Iterable[_Union[LinkProbe, _Mapping]]] = ...) -> None: ...
+
+class RankEnded(_message.Message):
+    __slots__ = ("job", "member", "rank", "generation", "step", "began_step", "exit_code", "signal", "ordered", "at_s", "log", "text", "skipped_bytes", "no_text", "oom_kills", "memory_limit_bytes", "cgroup", "kernel_text")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_STEP_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NO_TEXT_FIELD_NUMBER: _ClassVar[int]
+    OOM_KILLS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_TEXT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    rank: int
+    generation: int
+    step: int
+    began_step: int
+    exit_code: int
+    signal: int
+    ordered: str
+    at_s: float
+    log: str
+    text: str
+    skipped_bytes: int
+    no_text: str
+    oom_kills: int
+    memory_limit_bytes: int
+    cgroup: str
+    kernel_text: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., began_step: _Optional[int] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ordered: _Optional[str] = ..., at_s: _Optional[float] = ..., log: _Optional[str] = ..., text: _Optional[str] = ..., skipped_bytes: _Optional[int] = ..., no_text: _Optional[str] = ..., oom_kills: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cgroup: _Optional[str] = ..., kernel_text: _Optional[str] = ...) -> None: ...
+
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched")
+    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported")
+    SENT_AT_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -703,6 +1018,13 @@ class AgentMessage(_message.Message):
     STACKS_COLLECTED_FIELD_NUMBER: _ClassVar[int]
     USER_FAULT_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_VOUCHED_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
+    PROFILED_FIELD_NUMBER: _ClassVar[int]
+    LINKS_PROBED_FIELD_NUMBER: _ClassVar[int]
+    RANK_ENDED_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_REPORTED_FIELD_NUMBER: _ClassVar[int]
+    sent_at_s: float
     hello: Hello
     beat: Beat
     report: Report
@@ -725,17 +1047,25 @@ class AgentMessage(_message.Message):
     stacks_collected: StacksCollected
     user_fault: UserFault
     snapshot_vouched: SnapshotVouched
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ...) -> None: ...
+    step_times: StepTimes
+    profiled: Profiled
+    links_probed: LinksProbed
+    rank_ended: RankEnded
+    gradients: Gradients
+    replicas_reported: ReplicasReported
+    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("cluster", "beat_interval_s", "hears")
+    __slots__ = ("cluster", "beat_interval_s", "hears", "step_times_every_s")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     HEARS_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIMES_EVERY_S_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     beat_interval_s: float
     hears: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, cluster: _Optional[str] = ..., beat_interval_s: _Optional[float] = ..., hears: _Optional[_Iterable[str]] = ...) -> None: ...
+    step_times_every_s: float
+    def __init__(self, cluster: _Optional[str] = ..., beat_interval_s: _Optional[float] = ..., hears: _Optional[_Iterable[str]] = ..., step_times_every_s: _Optional[float] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("reason", "retry", "leader")
@@ -992,19 +1322,55 @@ class Drained(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class CollectStacks(_message.Message):
-    __slots__ = ("job", "generation", "round", "bytes_max")
+    __slots__ = ("job", "generation", "round", "bytes_max", "records_only")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_ONLY_FIELD_NUMBER: _ClassVar[int]
     job: str
     generation: int
     round: int
     bytes_max: int
-    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
+    records_only: bool
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ..., records_only: bool = ...) -> None: ...
+
+class Profile(_message.Message):
+    __slots__ = ("job", "member", "request", "generation", "steps", "timeout_s", "bytes_max")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    request: str
+    generation: int
+    steps: int
+    timeout_s: float
+    bytes_max: int
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., request: _Optional[str] = ..., generation: _Optional[int] = ..., steps: _Optional[int] = ..., timeout_s: _Optional[float] = ..., bytes_max: _Optional[int] = ...) -> None: ...
+
+class ProbeLinks(_message.Message):
+    __slots__ = ("job", "round", "peers", "slot_s", "bytes_max", "burst_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BURST_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    round: int
+    peers: _containers.RepeatedCompositeFieldContainer[PeerAddress]
+    slot_s: float
+    bytes_max: int
+    burst_s: float
+    def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerAddress, _Mapping]]] = ..., slot_s: _Optional[float] = ..., bytes_max: _Optional[int] = ..., burst_s: _Optional[float] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "incident")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "profile", "probe_links", "incident")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -1029,6 +1395,8 @@ class CoordinatorMessage(_message.Message):
     COLLECT_STACKS_FIELD_NUMBER: _ClassVar[int]
     RETURNING_FIELD_NUMBER: _ClassVar[int]
     DISCARD_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    PROBE_LINKS_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
@@ -1054,8 +1422,10 @@ class CoordinatorMessage(_message.Message):
     collect_stacks: CollectStacks
     returning: Return
     discard: Discard
+    profile: Profile
+    probe_links: ProbeLinks
     incident: str
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., probe_links: _Optional[_Union[ProbeLinks, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)
@@ -1090,7 +1460,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class JobRow(_message.Message):
-    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles")
+    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles", "total_s", "productive_s", "unknown_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1103,6 +1473,9 @@ class JobRow(_message.Message):
     ARGV_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     TROUBLES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_S_FIELD_NUMBER: _ClassVar[int]
+    PRODUCTIVE_S_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -1115,7 +1488,10 @@ class JobRow(_message.Message):
     argv: str
     health: str
     troubles: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ...) -> None: ...
+    total_s: float
+    productive_s: float
+    unknown_s: float
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ..., total_s: _Optional[float] = ..., productive_s: _Optional[float] = ..., unknown_s: _Optional[float] = ...) -> None: ...
 
 class NodeRow(_message.Message):
     __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason", "standing", "score")
@@ -1288,3 +1664,51 @@ class AdoptReply(_message.Message):
     adopted: _containers.RepeatedScalarFieldContainer[str]
     refused: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, adopted: _Optional[_Iterable[str]] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DiagnoseRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class DiagnoseReply(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class MuteRequest(_message.Message):
+    __slots__ = ("job", "id", "for_s", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FOR_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    id: str
+    for_s: float
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., for_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ProfileRequest(_message.Message):
+    __slots__ = ("job", "ranks", "steps", "timeout_s", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    steps: int
+    timeout_s: float
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., steps: _Optional[int] = ..., timeout_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ProfileReply(_message.Message):
+    __slots__ = ("node", "rank", "profiled")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PROFILED_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    rank: int
+    profiled: Profiled
+    def __init__(self, node: _Optional[str] = ..., rank: _Optional[int] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ...) -> None: ...

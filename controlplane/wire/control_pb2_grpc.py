@@ -106,6 +106,21 @@ class AdminStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Profile = channel.unary_stream(
+                '/holdfast.control.v1.Admin/Profile',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.ProfileRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.ProfileReply.FromString,
+                _registered_method=True)
+        self.Diagnose = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Diagnose',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.DiagnoseRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.DiagnoseReply.FromString,
+                _registered_method=True)
+        self.Mute = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Mute',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.MuteRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+                _registered_method=True)
         self.Adopt = channel.unary_unary(
                 '/holdfast.control.v1.Admin/Adopt',
                 request_serializer=controlplane_dot_wire_dot_control__pb2.AdoptRequest.SerializeToString,
@@ -160,6 +175,24 @@ class AdminStub(object):
 
 class AdminServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def Profile(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Diagnose(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Mute(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Adopt(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -224,6 +257,21 @@ class AdminServicer(object):
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Profile': grpc.unary_stream_rpc_method_handler(
+                    servicer.Profile,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.ProfileRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.ProfileReply.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.DiagnoseRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.DiagnoseReply.SerializeToString,
+            ),
+            'Mute': grpc.unary_unary_rpc_method_handler(
+                    servicer.Mute,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.MuteRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.MarkReply.SerializeToString,
+            ),
             'Adopt': grpc.unary_unary_rpc_method_handler(
                     servicer.Adopt,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.AdoptRequest.FromString,
@@ -284,6 +332,87 @@ def add_AdminServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Profile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Profile',
+            controlplane_dot_wire_dot_control__pb2.ProfileRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.ProfileReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Diagnose',
+            controlplane_dot_wire_dot_control__pb2.DiagnoseRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.DiagnoseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Mute(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Mute',
+            controlplane_dot_wire_dot_control__pb2.MuteRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Adopt(request,

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import model
+from controlplane.core.records.diagnosis import LinkProbe, OperatorTime, ParameterGradient, StorageTraffic
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import Shape, WireError, shapes_of
 
@@ -89,7 +90,7 @@ def _reader(shape: Shape, never_empty: bool) -> Callable[[Message, Any], Any] | 
     if shape.is_record or shape.optional:
         return _present(shape, RECORDS[shape.kind].read if shape.is_record else lambda value: value)
     if shape.is_enum:
-        return _word(shape)
+        return _enum(shape)
     if shape.kind is float:
         return _number(shape)
     return _filled(shape) if never_empty else None
@@ -116,15 +117,15 @@ def _present(shape: Shape, read: Callable[[Any], Any]) -> Callable[[Message, Any
     return check
 
 
-def _word(shape: Shape) -> Callable[[Message, Any], Any]:
-    words = {word.value: word for word in shape.kind}
+def _enum(shape: Shape) -> Callable[[Message, Any], Any]:
+    members = {member.value: member for member in shape.kind}
 
     def read(message: Message, value: Any) -> Any:
-        word = words.get(value)
-        if word is None:
-            known = ", ".join(words)
+        member = members.get(value)
+        if member is None:
+            known = ", ".join(members)
             raise WireError(f"{type(message).__name__}.{shape.name}: {value!r} is not one of {known}")
-        return word
+        return member
 
     return read
 
@@ -187,5 +188,9 @@ for _record, _type, _never_empty in (
     (model.Partner, pb.Partner, "member node address"),
     (model.PeerAddress, pb.PeerAddress, "node address"),
     (model.PeerSight, pb.PeerSight, "node"),
+    (OperatorTime, pb.OperatorTime, "name"),
+    (LinkProbe, pb.LinkProbe, "node"),
+    (StorageTraffic, pb.StorageTraffic, ""),
+    (ParameterGradient, pb.ParameterGradient, ""),
 ):
     RECORDS[_record] = (_Failures if _record is model.Failure else Mapping)(_record, _type, 0, _never_empty)

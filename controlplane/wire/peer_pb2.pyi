@@ -114,3 +114,17 @@ class DropRequest(_message.Message):
 class DropReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class EchoRequest(_message.Message):
+    __slots__ = ("job", "payload")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    payload: bytes
+    def __init__(self, job: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class EchoReply(_message.Message):
+    __slots__ = ("busy",)
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    busy: bool
+    def __init__(self, busy: bool = ...) -> None: ...

@@ -54,6 +54,11 @@ class PeerStub(object):
                 request_serializer=controlplane_dot_wire_dot_peer__pb2.DropRequest.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_peer__pb2.DropReply.FromString,
                 _registered_method=True)
+        self.Echo = channel.unary_unary(
+                '/holdfast.peer.v1.Peer/Echo',
+                request_serializer=controlplane_dot_wire_dot_peer__pb2.EchoRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_peer__pb2.EchoReply.FromString,
+                _registered_method=True)
 
 
 class PeerServicer(object):
@@ -83,6 +88,12 @@ class PeerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Echo(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -105,6 +116,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Drop,
                     request_deserializer=controlplane_dot_wire_dot_peer__pb2.DropRequest.FromString,
                     response_serializer=controlplane_dot_wire_dot_peer__pb2.DropReply.SerializeToString,
+            ),
+            'Echo': grpc.unary_unary_rpc_method_handler(
+                    servicer.Echo,
+                    request_deserializer=controlplane_dot_wire_dot_peer__pb2.EchoRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_peer__pb2.EchoReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -215,6 +231,33 @@ class Peer(object):
             '/holdfast.peer.v1.Peer/Drop',
             controlplane_dot_wire_dot_peer__pb2.DropRequest.SerializeToString,
             controlplane_dot_wire_dot_peer__pb2.DropReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Echo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.peer.v1.Peer/Echo',
+            controlplane_dot_wire_dot_peer__pb2.EchoRequest.SerializeToString,
+            controlplane_dot_wire_dot_peer__pb2.EchoReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,9 +12,16 @@ OLDEST_TAKEN = 3
 so that a cluster can be upgraded coordinators first, then node by node. At most one below
 PROTOCOL_VERSION."""
 
-NEW_WORDS = frozenset({"snapshot_vouched"})
+NEW_WORDS = frozenset({
+    "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients",
+    "replicas_reported",
+})  # fmt: skip
 """Bodies of AgentMessage that the version before does not understand: an agent sends them only to a
 coordinator whose welcome names them. Emptied when tests/skew/before.txt moves on."""
+
+NEW_ORDERS = frozenset({"profile", "probe_links"})
+"""Bodies of CoordinatorMessage that the version before does not understand: a leader sends them only to an
+agent whose hello names them. Emptied when tests/skew/before.txt moves on."""
 
 ORDER = "the coordinators first, then the agents"
 """The order in which a cluster is upgraded; it is rolled back in reverse."""

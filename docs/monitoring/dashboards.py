@@ -1,47 +1,16 @@
-"""Define the dashboards of Grafana as code: Fleet, Job, Node.
+"""Define the dashboards of Grafana: Fleet, Job, Node.
 
 They are checked as documents only: no Grafana was available where they were written."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import Any
 
-from grafana_foundation_sdk.builders import common, stat, timeseries
-from grafana_foundation_sdk.builders import dashboard as board
-from grafana_foundation_sdk.builders.prometheus import Dataquery
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.common import StackingMode
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+from grafana import Board, Panel, documents
 
-SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 JOB = 'training_job=~"$training_job"'
 ON_NODE = '* on (instance) group_left (node) holdfast_agent_build_info{node=~"$node"}'
 """Joins an agent's series with the one that names its node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One panel: its queries as (legend, expression). `now`: show only the newest value, large."""
-
-    title: str
-    about: str
-    queries: tuple[tuple[str, str], ...]
-    unit: str = "short"
-    now: bool = False
-    stacked: bool = False
-    span: int = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """One dashboard. `variable`: what it can be filtered by, and the query for its values."""
-
-    title: str
-    about: str
-    panels: tuple[Panel, ...]
-    variable: tuple[str, str] = ("", "")
 
 
 def mean(histogram: str, by: str = "", labels: str = "") -> str:
@@ -194,6 +163,23 @@ TRAINING = Board(
             "Mean.",
             (("{{training_job}}", mean("holdfast_step_seconds", "training_job", JOB)),),
             "s",
+        ),
+        Panel(
+            "Where a step goes",
+            "Share of a typical rank's step.",
+            (
+                (
+                    "{{phase}}",
+                    f"max by (training_job, phase) (holdfast_step_phase_ratio{{{JOB}}})",
+                ),
+            ),
+            "percentunit",
+            stacked=True,
+        ),
+        Panel(
+            "Slowdown by slow ranks",
+            "A step takes so many times as long as if no rank were slower than its peers.",
+            (("{{training_job}}", f"max by (training_job) (holdfast_step_slowdown_ratio{{{JOB}}})"),),
         ),
         Panel(
             "Recoveries by phase",
@@ -363,32 +349,4 @@ BOARDS = {"fleet": FLEET, "job": TRAINING, "node": NODE}
 
 def boards() -> dict[str, Any]:
     """Every dashboard as the document that Grafana imports, by file name."""
-    return {
-        name: json.loads(json.dumps(_built(name, each), cls=JSONEncoder)) for name, each in BOARDS.items()
-    }
-
-
-def _built(name: str, source: Board) -> Any:
-    made = board.Dashboard(source.title).uid(f"holdfast-{name}").description(source.about).tags(["holdfast"])
-    made = made.time("now-3h", "now").refresh("30s").timezone("browser")
-    made.with_variable(board.DatasourceVariable("datasource").type("prometheus").label("Data source"))
-    variable, query = source.variable
-    if variable:
-        narrowed = board.QueryVariable(variable).query(query).datasource(SOURCE).multi(True).include_all(True)
-        made.with_variable(narrowed.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED))
-    for panel in source.panels:
-        made.with_panel(_panel(panel))
-    return made.build()
-
-
-def _panel(source: Panel) -> Any:
-    made: Any = stat.Panel() if source.now else timeseries.Panel()
-    made = made.title(source.title).description(source.about).unit(source.unit).datasource(SOURCE)
-    made = made.span(source.span).height(4 if source.now else 8)
-    if source.stacked:
-        made.stacking(common.StackingConfig().mode(StackingMode.NORMAL)).fill_opacity(30)
-    for index, (legend, expression) in enumerate(source.queries):
-        made.with_target(
-            Dataquery().expr(expression).legend_format(legend or source.title).ref_id(chr(ord("A") + index))
-        )
-    return made
+    return documents(BOARDS)

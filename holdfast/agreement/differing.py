@@ -43,10 +43,10 @@ def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
         holders = [rank for rank, held in enumerate(every) if key in held]
         things = dict.fromkeys(name for rank in holders for name in every[rank][key])
         for name in things:
-            told = {rank: every[rank][key].get(name, ["missing", ""]) for rank in holders}
-            if len({tuple(value) for value in told.values()}) > 1:
-                names.append(name + _forms(told))
-                odd = tuple(rank for rank in holders if told[rank] != told[holders[0]])
+            by_rank = {rank: every[rank][key].get(name, ["missing", ""]) for rank in holders}
+            if len({tuple(value) for value in by_rank.values()}) > 1:
+                names.append(name + _forms(by_rank))
+                odd = tuple(rank for rank in holders if by_rank[rank] != by_rank[holders[0]])
                 ranks.setdefault((holders[0], *odd))
     shown = ", ".join(names[:_NAMED_MAX]) or "the state"
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
@@ -54,9 +54,9 @@ def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
     return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {CURES}"
 
 
-def _forms(told: dict[int, list[str]]) -> str:
+def _forms(by_rank: dict[int, list[str]]) -> str:
     """The forms, if they differ; else ""."""
-    forms = {value[0]: rank for rank, value in reversed(told.items())}
+    forms = {value[0]: rank for rank, value in reversed(by_rank.items())}
     if len(forms) == 1:
         return ""
     return " (" + ", ".join(f"{form} on rank {rank}" for form, rank in list(forms.items())[:3]) + ")"

@@ -3,7 +3,11 @@
 When a generation begins, the ranks that hold its state compare all of it: at the start of the job before any
 state is given, later because what one of them gives must be what the others hold. While training, they
 compare a slice after the first step of each generation and at every snapshot boundary. All ranks see the same
-numbers, so all decide alike."""
+numbers, so all decide alike.
+
+With `--check-replicas-every`, whole replicas are compared instead of slices (`replica_check`). What has never
+been equal after a step is a mistake of the script, and ends the training; what was equal and differs now is
+reported as damaged."""
 
 from __future__ import annotations
 
@@ -13,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from holdfast.agreement import differing, giving
+from holdfast.agreement import differing, giving, odd_replicas
 from holdfast.agreement.proof import NUMBERS, Proof
+from holdfast.agreement.replica_check import ReplicaCheck
 from holdfast.errors import SessionError, StateError
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.ipc.agent_client import AgentClient
+    from holdfast.ipc.messages.replicas import ReplicasCompared
     from holdfast.rank_state import RankState
     from holdfast.snapshots.plan import SnapshotPlan
 
@@ -41,9 +47,10 @@ class Equality:
     def __init__(self, state: RankState, ask_for_room: Callable[[AgentClient], None]) -> None:
         self._state, self._ask_for_room = state, ask_for_room
         self._proof = Proof(state.tracked)
+        self._check = ReplicaCheck(state, self._proof)
         self._columns = 0  # numbers per row: those of the rank that tracks most
         self._first = False  # the next boundary is the generation's first
-        self._told = False  # it was logged that buffers differ
+        self._logged = False  # it was logged that buffers differ
         self._silent: list[int] = []  # ranks last logged as having a state that cannot be compared
         self._differing = False  # buffers differ, and without snapshots no rank's own can be kept
 
@@ -61,6 +68,7 @@ class Equality:
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)
         states, buffers = differing.keys(self._compare(None if holds else -1))
+        self._check.begin(step)
         if states:
             when = "as the script built it" if fresh else f"in the state of step {step}"
             self._refuse(states, when, holds=holds)
@@ -70,20 +78,56 @@ class Equality:
         elif state.rank in lost and (buffers or any(row[3] for row in rows)):
             state.inexact.append(f"buffers of rank {state.rank}")
 
-    def at_boundary(self) -> None:
-        """Compare a slice if it is time to; all ranks have completed this step. Raises SessionError."""
+    def at_boundary(self) -> ReplicasCompared | None:
+        """Compare what is due; all ranks have completed this step. Raises SessionError.
+
+        Returns what this rank has to report of it; None: nothing."""
         state = self._state
         every = state.environment.snapshot_every or LOOK_EVERY
-        due = self._first or state.completed % every == 0
-        if state.agent is None or not due or not self._columns or not dist.is_initialized():
-            return
+        due = self._check.due if self._check.on else state.completed % every == 0
+        alone = state.world_size == 1 and self._check.on  # nothing to compare with: that is reported, too
+        met = alone or (self._columns and dist.is_initialized())
+        if state.agent is None or not (self._first or due) or not met:
+            return None
         self._first = False
+        if self._check.on:
+            return self._compare_replicas()
         states, buffers = differing.keys(self._compare(state.completed // every))
         if states:
             self._refuse(states, f"after step {state.completed - 1}")
         if buffers:
-            self._scatter()
-            self._ask_for_room(state.agent)
+            self._keep_own_buffers(state.agent)
+        return None
+
+    def _compare_replicas(self) -> ReplicasCompared | None:
+        state, check = self._state, self._check
+        assert state.agent is not None
+        plan = self._plan()
+        silent = plan is None and bool(state.tracked.objects)
+        own = [*check.row(plan, self._columns), int(self._differing), int(silent)]
+        gathered = self._gather(own)
+        self._log_silent([rank for rank, row in enumerate(gathered) if row[-1]])
+        self._differing = any(row[-2] for row in gathered)
+        rows = [row[:-2] for row in gathered]
+        found = odd_replicas.claims([row[:-1] for row in rows])
+        keys, buffers = odd_replicas.differing(found), check.buffer_keys(rows)
+        if self._differing:
+            keys -= buffers
+        if not check.were_equal(rows) and (keys - buffers):
+            self._refuse(keys - buffers, f"after step {state.completed - 1}")
+        own_buffers = {
+            key
+            for key in keys & buffers
+            if not check.were_equal(rows) or not odd_replicas.has_majority(found[key])
+        }
+        if own_buffers:  # as with batch norm: each rank's batches give it other numbers
+            self._keep_own_buffers(state.agent)
+        keys -= own_buffers
+        return check.differ(plan, found, keys, buffers=keys <= buffers) if keys else check.agree(plan, found)
+
+    def _keep_own_buffers(self, agent: AgentClient) -> None:
+        self._scatter()
+        self._ask_for_room(agent)
 
     def _compare(self, look: int | None) -> Rows:
         """Every rank's numbers. `look` -1: this rank has nothing to compare."""
@@ -91,10 +135,10 @@ class Equality:
         own = self._proof.rows(plan, look) if plan is not None else []
         silent = look != -1 and plan is None and bool(self._state.tracked.objects)
         rows = self._gather([*own, *[0] * (self._columns - len(own)), int(silent)])
-        self._tell_silent([rank for rank, row in enumerate(rows) if row[-1]])
+        self._log_silent([rank for rank, row in enumerate(rows) if row[-1]])
         return [row[:-1] for row in rows]
 
-    def _tell_silent(self, ranks: list[int]) -> None:
+    def _log_silent(self, ranks: list[int]) -> None:
         """Log on every rank, once, the ranks whose state is compared with no other rank's."""
         if ranks and ranks != self._silent:
             log.warning(
@@ -124,7 +168,7 @@ class Equality:
     def _refuse(self, keys: set[int], when: str, *, holds: bool = True) -> None:
         plan = self._plan() if holds else None
         details = self._proof.details(plan, keys) if plan is not None else {}
-        every = transfer.tell_all(details, carrier(self._state.backend, self._state.device))
+        every = transfer.exchange(details, carrier(self._state.backend, self._state.device))
         # A gather without content: no rank leaves before all have received the details.
         with contextlib.suppress(RuntimeError):
             self._gather([0])
@@ -145,12 +189,12 @@ class Equality:
         else:
             self._differing = True
             becomes = "and no snapshots are taken, so those of a lost rank are gone"
-        if not self._told and state.rank == 0:
-            recovery_log.tell(
+        if not self._logged and state.rank == 0:
+            recovery_log.write(
                 agent,
                 logging.WARNING,
                 "buffers of the tracked modules differ between ranks (batch norm under plain DDP or FSDP?): "
                 "%s; session.ddp(model) makes them equal at the end of each step, and no step is lost",
                 becomes,
             )
-        self._told = True
+        self._logged = True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 
-def tell_lost(state: RankState, generators: Generators | None, seed: int | None) -> None:
+def record_lost(state: RankState, generators: Generators | None, seed: int | None) -> None:
     """Record this rank's random numbers as lost if its state came from another rank and no step is seeded.
 
     Not if the session itself seeds nothing: then it has `generators`, which keep the generator states."""
@@ -55,8 +55,8 @@ class Generators:
         if not every or state.completed % every or not dist.is_initialized():
             return
         device = carrier(state.backend, state.device)
-        told = transfer.tell_all(typed.encode(randomness.capture(state.rank)), device)
-        self._ranks, self._step = [typed.decode(data) for data in told], state.completed
+        received = transfer.exchange(typed.encode(randomness.capture(state.rank)), device)
+        self._ranks, self._step = [typed.decode(data) for data in received], state.completed
 
     def restore(self, random: Any, step: int) -> None:
         """Apply this rank's generators out of those that came with the state of `step`, or note them as lost.

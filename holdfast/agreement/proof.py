@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.checkpoint.format import typed
-from holdfast.state import digest, shard_ids
+from holdfast.state import digest, shard_ids, sums
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ claims nothing."""
 
 
 STATE, PARTS, BUFFERS = "state", "parts", "buffers"
+_NAMES = {STATE: "{}", PARTS: "shards of {}", BUFFERS: "buffers of {}"}
 
 
 @dataclass(slots=True)
@@ -60,10 +61,19 @@ class Proof:
 
     def rows(self, plan: SnapshotPlan, look: int | None) -> list[int]:
         """The numbers of each object, NUMBERS of them. `look`: the number of the slice; None: everything."""
+        self._renew(plan)
+        return [number for part in plan.parts for number in self._row(plan, part, look)]
+
+    def sums(self, plan: SnapshotPlan) -> list[int]:
+        """The same numbers of everything, with 64-bit sums of the devices instead of digests, as int64."""
+        self._renew(plan)
+        return [number for part in plan.parts for number in self._sums(plan, part)]
+
+    def _renew(self, plan: SnapshotPlan) -> None:
+        """Forget what is known of another plan."""
         if self._plan is None or plan is not self._plan():
             known: dict[str, _Known] = {}
             self._plan, self._known = weakref.ref(plan, lambda _: known.clear()), known
-        return [number for part in plan.parts for number in self._row(plan, part, look)]
 
     def _row(self, plan: SnapshotPlan, part: ObjectPlan, look: int | None) -> list[int]:
         if self._tracked.claims[part.name].per_rank:
@@ -74,10 +84,37 @@ class Proof:
             start, end = _range(chosen, look)
             seen = digest.of(digest.cut(chosen, start, end), known.views if part.kept else None)
             text = known.text + _canonical(part, part.now) if kind == STATE else b""
-            apart = kind == BUFFERS and self._tracked.scattered
-            said = (chosen or text) and not apart
-            found.append(_key(self._tracked, part, kind) if said else 0)
+            found.append(self._claimed(part, kind) if chosen or text else 0)
             found.append(digest.number(forms + text + seen.to_bytes(7, "big")))
+        return found
+
+    def _sums(self, plan: SnapshotPlan, part: ObjectPlan) -> list[int]:
+        if self._tracked.claims[part.name].per_rank:
+            return [0] * NUMBERS
+        known, found = self._know(part), []
+        for kind, (indices, forms) in known.kinds.items():
+            chosen = [plan.tensors[part.base + index] for index in indices]
+            text = known.text + _canonical(part, part.now) if kind == STATE else b""
+            key = self._claimed(part, kind) if chosen or text else 0
+            found += [
+                key,
+                sums.signed((sums.of(chosen) + sums.text(forms + text)) % sums.MODULUS) if key else 0,
+            ]
+        return found
+
+    def _claimed(self, part: ObjectPlan, kind: str) -> int:
+        """The key of this content; 0 if it may differ between ranks."""
+        return 0 if kind == BUFFERS and self._tracked.scattered else _key(self._tracked, part, kind)
+
+    def names(self, plan: SnapshotPlan) -> list[tuple[str, int]]:
+        """What `sums` gives numbers of, in its order: name and key. Empty content has the name ""."""
+        self._renew(plan)
+        found = []
+        for part in plan.parts:
+            own = self._tracked.claims[part.name].per_rank
+            for kind, (indices, _) in self._know(part).kinds.items():
+                name = _NAMES[kind].format(part.name) if indices or kind == STATE else ""
+                found.append((name, 0 if own or not name else self._claimed(part, kind)))
         return found
 
     def _know(self, part: ObjectPlan) -> _Known:
@@ -100,7 +137,7 @@ class Proof:
         """For the objects with these keys: by key, each thing's form (dtype and shape) and digest."""
         found: dict[str, dict[str, list[str]]] = {}
         for part in plan.parts:
-            for kind in (STATE, PARTS):
+            for kind in (STATE, PARTS, BUFFERS):
                 key = _key(self._tracked, part, kind)
                 if key in wanted and not self._tracked.claims[part.name].per_rank:
                     found[str(key)] = dict(self._detail(plan, part, kind))

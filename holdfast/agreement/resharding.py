@@ -42,13 +42,13 @@ def load(tracked: TrackedState, resume: Resume) -> str:
         return ""
     held = _prepare(tracked, next(iter(saved.states.values()), None))
     _load_cut(tracked, resume, held)
-    return "buffers" if any(_says(found, "scattered") for found in saved.states.values()) else ""
+    return "buffers" if any(_field(found, "scattered") for found in saved.states.values()) else ""
 
 
 def functions(resume: Resume) -> str:
     """The finished elastic functions that the checkpoint records, as in a header. Raises RestoreError."""
     with _reading(resume):
-        return max((str(_says(each, "functions") or "") for each in _saved(resume).states.values()), key=len)
+        return max((str(_field(each, "functions") or "") for each in _saved(resume).states.values()), key=len)
 
 
 def _saved(resume: Resume) -> Any:
@@ -81,7 +81,7 @@ def _own_shard(tracked: TrackedState, saved: dict[str, Any]) -> str:
     if shard in saved:
         return shard if plain_parts else ""
     older = shard_ids.older(tracked)
-    named = [name for found in saved.values() for name in _says(found, "own") or ()]
+    named = [name for found in saved.values() for name in _field(found, "own") or ()]
     if named := shard_ids.claimed(tracked) or named:
         raise SessionError(
             f"{', '.join(dict.fromkeys(named))}: state that is not the same on all ranks (per_rank=True or "
@@ -97,7 +97,7 @@ def _own_shard(tracked: TrackedState, saved: dict[str, Any]) -> str:
     return ""
 
 
-def _says(state_: Any, key: str) -> Any:
+def _field(state_: Any, key: str) -> Any:
     """A value in a shard's plain data, None if absent."""
     return state_.get(key) if isinstance(state_, dict) else None
 
@@ -118,7 +118,7 @@ def _prepare(tracked: TrackedState, saved: Any) -> dict[str, set[int]]:
     Returns for each optimizer which of its parameters have saved state. Raises RestoreError."""
     held: dict[str, set[int]] = {}
     try:
-        trees = typed.decode(saved["objects"], lambda _: None) if _says(saved, "objects") else {}
+        trees = typed.decode(saved["objects"], lambda _: None) if _field(saved, "objects") else {}
         own = modes.names(tracked.objects)
         for name, thing in tracked.objects.items():
             tree = trees.get(name, {})

@@ -79,7 +79,7 @@ def header(state: RankState, resume: Resume) -> bytes:
         if source.rank == state.rank and source.arena:
             with Arena.open(source.arena, touched=False) as arena:
                 slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
-                slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
+                slot = slot or snapshot.find(arena, resume.step, resume.origin, source.shard)
                 return slot.header if slot is not None else b""
     return b""
 
@@ -165,7 +165,7 @@ def _own(state: RankState, resume: Resume) -> bool:
     for source in mine:
         if source.rank == state.rank and source.arena and source.shares == 1:
             _overwrite(state)
-            snapshot.load(source.arena, resume.step, state.tracked, resume.born, source.shard)
+            snapshot.load(source.arena, resume.step, state.tracked, resume.origin, source.shard)
             state.clean.step = resume.step
             return True
     return False
@@ -277,7 +277,7 @@ class _Exchange:
             return _Gift(header, tensors)
         arena = Arena.open(source.arena, touched=False)
         slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
-        slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
+        slot = slot or snapshot.find(arena, resume.step, resume.origin, source.shard)
         if slot is None:
             path = arena.path
             arena.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.format.chunks import BaseIndex, Chunk
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def _published(store: Store, job: str, base: str) -> dict[str, Chunk]:
     for checkpoint in _newest_first(store, job, base):
         try:
             content = store.read(names.manifest(job, checkpoint), MANIFEST_BYTES_MAX)
-            manifest = unseal(content, job, checkpoint)
+            manifest = decode_manifest(content, job, checkpoint)
         except (FileNotFoundError, CheckpointCorrupt, CheckpointRefused):
             continue  # no help here; a reader that lists or loads it reports what is wrong
         if manifest.base == base:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
 from holdfast.checkpoint.format import envelope, names
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
 from holdfast.checkpoint.storage import lease
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _living(
 
 def _read(store: Store, job: str, entry: StoredFile, checkpoint: str) -> Manifest:
     content = store.read(f"{names.job_folder(job)}/{entry.name}", MANIFEST_BYTES_MAX)
-    return unseal(content, job, checkpoint)
+    return decode_manifest(content, job, checkpoint)
 
 
 def _garbage(

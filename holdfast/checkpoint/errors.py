@@ -8,14 +8,14 @@ class CheckpointError(RuntimeError):
 
 
 class StorageError(CheckpointError):
-    """A storage cannot be used, or failed. `url`: which; `doing`: the operation; `mend`: the fix, "" if not
+    """A storage cannot be used, or failed. `url`: which; `doing`: the operation; `fix`: what to do, "" if not
     known.
 
     All three are in the message too."""
 
-    def __init__(self, message: str, *, url: str = "", doing: str = "", mend: str = "") -> None:
+    def __init__(self, message: str, *, url: str = "", doing: str = "", fix: str = "") -> None:
         super().__init__(message)
-        self.url, self.doing, self.mend = url, doing, mend
+        self.url, self.doing, self.fix = url, doing, fix
 
 
 class NotAFile(CheckpointError):

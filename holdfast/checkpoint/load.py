@@ -17,7 +17,7 @@ from holdfast.checkpoint.errors import (
     StorageError,
 )
 from holdfast.checkpoint.format import names
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
 from holdfast.checkpoint.reading import read_chunk, read_chunk_into
 from holdfast.ipc import layout
 from holdfast.ipc.shm import touch
@@ -92,7 +92,7 @@ def _manifest_of(store: Store, job: str, checkpoint: str, digest: str) -> Manife
             continue
         except NotAFile as error:
             raise CheckpointCorrupt(checkpoint, "manifest", str(error)) from error
-        return unseal(content, job, checkpoint, digest)
+        return decode_manifest(content, job, checkpoint, digest)
     raise CheckpointCorrupt(checkpoint, "manifest", f"is not at {store.url}")
 
 
@@ -168,13 +168,13 @@ def verify(
     return manifest
 
 
-def shard_of(manifest: Manifest, word: str) -> ManifestShard:
+def shard_of(manifest: Manifest, shard_id: str) -> ManifestShard:
     """One shard of a checkpoint. Raises CheckpointRefused if it has none of that id."""
     for shard in manifest.shards:
-        if shard.shard == word:
+        if shard.shard == shard_id:
             return shard
     has = ", ".join(shard.shard for shard in manifest.shards[:8])
-    raise CheckpointRefused(f"checkpoint {manifest.id}: has no shard {word!r:.80}; it has {has}")
+    raise CheckpointRefused(f"checkpoint {manifest.id}: has no shard {shard_id!r:.80}; it has {has}")
 
 
 def _fetch(

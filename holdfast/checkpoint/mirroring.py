@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
 from holdfast.checkpoint.format import chunks, codec, names
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -50,10 +50,10 @@ def mirror(
 
     `check` receives a name and the bytes in `source`, and raises if they are not what belongs there. If a
     file of `last` exists with other content, that is a StorageError: an id is never overwritten."""
-    told = stop or threading.Event()
+    stopping = stop or threading.Event()
 
     def one(name: str, nbytes: int) -> int:
-        if told.is_set():
+        if stopping.is_set():
             raise CheckpointError(f"stopped on request while {target.url} was brought up to date")
         return _copy(source, target, name, nbytes, check)
 
@@ -94,7 +94,7 @@ def catch_up(source: Store, target: Store, job: str, stop: threading.Event | Non
         name = names.manifest(job, found.id)
         try:
             content = source.read(name, MANIFEST_BYTES_MAX)
-            manifest = unseal(content, job, found.id)
+            manifest = decode_manifest(content, job, found.id)
             mirror_manifest(source, target, manifest, last=(name, content), stop=stop)
         except (FileNotFoundError, CheckpointCorrupt, CheckpointRefused):
             continue

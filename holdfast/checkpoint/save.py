@@ -19,8 +19,7 @@ from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, Check
 from holdfast.checkpoint.format import codec as codecs
 from holdfast.checkpoint.format import cutting, names
 from holdfast.checkpoint.format import parts as parting
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
-from holdfast.checkpoint.format.manifest import seal as seal_manifest
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest, encode_manifest
 from holdfast.checkpoint.format.parts import ManifestPart
 from holdfast.checkpoint.format.records import CheckpointPart
 from holdfast.checkpoint.writing import ChunkTarget, Writing
@@ -114,10 +113,10 @@ def persist_part(
     )
     digest = keep(store, part)
     writing.remember()
-    return told(part, member, digest, sum(cut.nbytes for cut in cuts), writing.written)
+    return part_record(part, member, digest, sum(cut.nbytes for cut in cuts), writing.written)
 
 
-def told(part: ManifestPart, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
+def part_record(part: ManifestPart, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
     """The record of a durable part that is sent to the coordinator."""
     return CheckpointPart(
         job=part.job,
@@ -137,14 +136,14 @@ def told(part: ManifestPart, member: str, digest: str, nbytes: int, written: int
 
 def keep(store: Store, part: ManifestPart) -> str:
     """Make the chunks durable, then the part that names them. Returns its digest."""
-    content, digest = parting.seal(part)
+    content, digest = parting.encode_part(part)
     store.flush()
     store.put(names.part(part.job, part.id, digest), content)
     store.flush()
     return digest
 
 
-def seal(
+def finalize(
     store: Store,
     *,
     job: str,
@@ -165,11 +164,11 @@ def seal(
     chunk is not what was written, StorageError if the storage fails."""
     order = _Order(job, checkpoint, step, generation, kind, base)
     _check_order(order, versions)
-    read = [_part(store, job, checkpoint, told) for told in parts]
+    read = [_part(store, job, checkpoint, reported) for reported in parts]
     manifest = parting.merge(read, tuple(versions))
     _check_whole(manifest, order)
     _check_there(store, manifest)
-    content, digest = seal_manifest(manifest)
+    content, digest = encode_manifest(manifest)
     written = sum(part.bytes_written for part in parts)
     store.flush()
     if store.put(names.pending(job, checkpoint, digest), content):
@@ -190,7 +189,7 @@ def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:
     except FileNotFoundError:
         _already_published(store, job, checkpoint, digest)
         return
-    unseal(content, job, checkpoint, digest)
+    decode_manifest(content, job, checkpoint, digest)
     if not store.put(final, content):
         _already_published(store, job, checkpoint, digest)
     store.flush()
@@ -209,7 +208,7 @@ def _already_published(store: Store, job: str, checkpoint: str, digest: str) -> 
             f"storage {store.url}: checkpoint {checkpoint} of job {job} cannot be published: neither its "
             f"manifest nor its pending content with digest {digest} is there"
         ) from error
-    unseal(content, job, checkpoint, digest)
+    decode_manifest(content, job, checkpoint, digest)
 
 
 def _check_order(order: _Order, versions: Sequence[tuple[int, int]]) -> None:
@@ -278,21 +277,21 @@ def placed(
     return tuple(tuple(pieces) for pieces in places)
 
 
-def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> ManifestPart:
+def _part(store: Store, job: str, checkpoint: str, reported: CheckpointPart) -> ManifestPart:
     try:
-        content = store.read(names.part(job, checkpoint, told.digest), MANIFEST_BYTES_MAX)
+        content = store.read(names.part(job, checkpoint, reported.digest), MANIFEST_BYTES_MAX)
     except FileNotFoundError as error:
         if store.size(names.manifest(job, checkpoint)) is not None:
             raise CheckpointRefused(
                 f"checkpoint {checkpoint}: another save of it is already published and has deleted this "
                 "save's parts"
             ) from error
-        raise CheckpointCorrupt(checkpoint, f"part {told.digest}", "is missing") from error
-    part = parting.unseal(content, job, checkpoint, told.digest)
-    if (part.shard, part.share, part.shares) != (told.shard, told.share, told.shares):
+        raise CheckpointCorrupt(checkpoint, f"part {reported.digest}", "is missing") from error
+    part = parting.decode_part(content, job, checkpoint, reported.digest)
+    if (part.shard, part.share, part.shares) != (reported.shard, reported.share, reported.shares):
         raise CheckpointRefused(
-            f"checkpoint {checkpoint}: part {told.digest} is {part}, not share {told.share} of {told.shares} "
-            f"of shard {told.shard}"
+            f"checkpoint {checkpoint}: part {reported.digest} is {part}, not share {reported.share} "
+            f"of {reported.shares} of shard {reported.shard}"
         )
     return part
 

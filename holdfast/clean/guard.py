@@ -28,7 +28,7 @@ from holdfast.state import built, modes, randomness, wrapped
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from holdfast.state.tracked import TrackedState
 
@@ -63,6 +63,8 @@ class Guard:
         self.carries = False  # gradients cross the newest boundary
         self.skippable = False  # the script allows the tail of a step to be cut
         self.reason = ""  # why the newest broken step could not be undone; "": it could
+        # Called before an optimizer begins in a step; what it raises leaves the state as it was.
+        self.on_begun: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
         self.on_optimizer: Any = lambda code: None
         self.on_tail: Any = lambda code: None
 
@@ -196,6 +198,8 @@ class Guard:
 
     def _before(self, index: int) -> Any:
         def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if self._inside:
+                self.on_begun(optimizer)
             if self._inside and not self.moved:
                 self._strays()
             if self._inside and not self._begun[index]:

@@ -43,13 +43,13 @@ class _Still:
     version: int
     bits: int
 
-    def stands(self) -> bool:
+    def unwritten(self) -> bool:
         """Whether its module still holds it and no write to it was counted."""
         return self.place.tensor is self.tensor and self.tensor._version == self.version
 
     def same(self) -> bool:
         """Whether its bits are unchanged."""
-        return self.stands() and digest.whole(shards.local(self.tensor)) == self.bits
+        return self.unwritten() and digest.whole(shards.local(self.tensor)) == self.bits
 
 
 class Unowned:
@@ -63,7 +63,7 @@ class Unowned:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._stills: list[_Still] = []
         self._too_large: dict[str, int] = {}  # bytes, by name
-        self._told: set[str] = set()  # names that were logged as too large
+        self._logged: set[str] = set()  # names that were logged as too large
         self._entries = built.Entries((), ())
         self._submodules = built.Submodules(())
         self._owned: list[
@@ -140,7 +140,7 @@ class Unowned:
     def behaviour(self) -> dict[str, Hashable]:
         """How each tensor has moved since the step's start, for `StepPattern`. One that is too large
         always differs."""
-        still = {still.place.name: not still.stands() for still in self._stills}
+        still = {still.place.name: not still.unwritten() for still in self._stills}
         kept = {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
         return {**kept, "the submodules": not self._entries.same()}
 
@@ -202,13 +202,13 @@ class Unowned:
                 taken.append(place)
             else:
                 self._too_large[place.name] = nbytes
-                self._tell(place.name, nbytes)
+                self._log_too_large(place.name, nbytes)
         return taken
 
-    def _tell(self, name: str, nbytes: int) -> None:
-        if name in self._told:
+    def _log_too_large(self, name: str, nbytes: int) -> None:
+        if name in self._logged:
             return
-        self._told.add(name)
+        self._logged.add(name)
         log.warning(
             "%s changes in a step, no optimizer owns it, and with %d bytes it is too large to be copied at "
             "every step: when a step is interrupted, training goes back to the newest snapshot",
@@ -224,7 +224,7 @@ class Unowned:
         if all_of_them:
             moved = [still.place.name for still in self._stills if not still.same()]
         else:
-            moved = [still.place.name for still in self._stills if not still.stands()]
+            moved = [still.place.name for still in self._stills if not still.unwritten()]
         self._movers.update(moved)
         return bool(moved)
 

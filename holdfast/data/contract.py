@@ -172,7 +172,7 @@ class StreamPosition:
     states: tuple[bytes, ...]
 
 
-def tell(stream: SampleStream, batch: int, step: int) -> dict[str, Any]:
+def stream_entry(stream: SampleStream, batch: int, step: int) -> dict[str, Any]:
     """A stream as plain data, for a state of `step` completed steps whose next batch is `batch`."""
     order = stream.at(batch)
     return {
@@ -186,7 +186,7 @@ def tell(stream: SampleStream, batch: int, step: int) -> dict[str, Any]:
     }
 
 
-def hear(entry: dict[str, Any]) -> SampleStream:
+def stream_from(entry: dict[str, Any]) -> SampleStream:
     """The stream that a state's header describes. Raises RestoreError."""
     try:
         stretches = tuple(OrderStretch(*map(int, numbers)) for numbers in entry["stretches"])

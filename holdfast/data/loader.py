@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from holdfast.anatomy.recorder import DATA
 from holdfast.data import sampler, sampling
 from holdfast.data.seeding import Collated, FetchedBatch, PreservedGenerators, Seeded, Tag, Wanted, WorkerInit
 from holdfast.data.stateful import StateLoader, end_workers, is_maker
@@ -81,7 +82,8 @@ class Loader(Taking):
         state = self._state
         course = sampler.course(self._streams, self._sizes, self._micro, "session.loader")
         if course != self._course or self._next != state.step or self._batches is None:
-            self._open(course)
+            with state.times.within(DATA):
+                self._open(course)
         self._next = state.step + 1
         pull = functools.partial(self._pull, course, state.step)
         return self.take(course.parts, pull, whole=self._micro is None)
@@ -98,7 +100,8 @@ class Loader(Taking):
         state = self._state
         if self._batches is None or course != self._course or state.step != step:
             raise SessionError(f"these micro-batches belong to step {step}: take them in that step")
-        with PreservedGenerators():  # without workers, the data set draws random numbers here
+        # Without workers, the data set draws random numbers here.
+        with state.times.within(DATA), PreservedGenerators():
             fetched = next(self._batches)
         state.check_interrupted()
         if fetched.tag != (tag := Tag(course.generation, step, state.data_step, part)):

@@ -27,7 +27,7 @@ class StreamPositions:
         """Keep the position of a stream after `step` completed steps."""
         self._states.setdefault(seed, {})[step] = held
 
-    def hear(self, seed: int, step: int, held: StreamPosition) -> None:
+    def adopt(self, seed: int, step: int, held: StreamPosition) -> None:
         """Take over a position from a state's header, which knows of no earlier one."""
         self._states[seed] = {0: None, step: held}
 
@@ -48,7 +48,7 @@ class StreamPositions:
             )
         return found, held
 
-    def told(self, step: int) -> Iterator[tuple[int, int, StreamPosition]]:
+    def positions(self, step: int) -> Iterator[tuple[int, int, StreamPosition]]:
         """For each stream that has begun by `step`: seed, step and state, as in `at`. Raises SessionError."""
         for seed in self._states:
             found = self.at(seed, step)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, default_collate
 
 from holdfast import coordinates
+from holdfast.anatomy.recorder import DATA
 from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import StreamPosition
@@ -56,7 +57,7 @@ class StateLoader(Taking):
         self.check()
         rank_state = self._state
         self._streams.own(self._seed, self)
-        with PreservedGenerators():
+        with rank_state.times.within(DATA), PreservedGenerators():
             if self._samples is None or self._next != rank_state.step:
                 self._open()
             seed_all(self._seed, rank_state.data_step, rank_state.layout.dp_rank)
@@ -232,14 +233,14 @@ def encode(state: Any) -> bytes:
 
 def decode(data: bytes) -> Any:
     """The state that was encoded."""
-    told = json.loads(data)
+    record = json.loads(data)
     tensors = [
         torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).reshape(shape)
         if content
         else torch.empty(shape, dtype=getattr(torch, dtype))
-        for dtype, shape, content in typed.decode(told["tensors"])
+        for dtype, shape, content in typed.decode(record["tensors"])
     ]
-    return typed.decode(told["tree"], tensors.__getitem__)
+    return typed.decode(record["tree"], tensors.__getitem__)
 
 
 def _plain(value: Any) -> Any:

@@ -59,6 +59,7 @@ class SampleStreams:
         # In this step, by sizes: the number of parts, and the parts given.
         self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}
         self.running = False  # a step is running
+        self.taken = 0  # samples of this rank's share in this step, as far as it has taken them
         self._placed: tuple[tuple[int, int, int], tuple[int, int]] = ((-1, -1, -1), (0, 1))
         self._consumers: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -77,6 +78,25 @@ class SampleStreams:
             self.attempt(global_batch, chosen.tolist())
         mine = sampling.share(len(share), part, parts)
         self.weigh(len(mine), parts, global_batch)
+        return chosen[mine.start : mine.stop]
+
+    def ahead(
+        self, step: int, n: int, global_batch: int, seed: int, micro: tuple[int, int] | None
+    ) -> torch.Tensor:
+        """This rank's samples of a step of this function, as things stand (int64). Raises SessionError."""
+        sampling.check(n, global_batch, "indices_at")
+        part, parts = _part(micro)
+        state = self.state
+        if type(step) is not int or step < state.step:
+            raise SessionError(f"indices_at: step must be {state.step} or later, not {step!r:.80}")
+        sizes, known = (n, global_batch, seed), self._known.get(seed) or self._replaced()
+        order = known.at(state.data_step) if known is not None else SampleOrder.new(*sizes)
+        if order.sizes != sizes:
+            self._check_change(order.sizes, sizes, self._claims().maps.get(seed), "indices_at")
+            order = order.changed(state.data_step, *sizes)
+        batch = state.functions.batch(state.functions.base + step, state.skipped)
+        chosen = order.samples(batch, self.share(global_batch))
+        mine = sampling.share(len(chosen), part, parts)
         return chosen[mine.start : mine.stop]
 
     def _give_once(self, sizes: tuple[int, int, int], part: int, parts: int) -> bool:
@@ -106,9 +126,9 @@ class SampleStreams:
         order = known.at(batch) if known is not None else SampleOrder.new(*sizes)
         if order.sizes != sizes:
             self._check_change(order.sizes, sizes, claimed.get(seed), caller)
-            told = "step %d: the data continues with %s instead of %s, after %d samples"
+            line = "step %d: the data continues with %s instead of %s, after %d samples"
             log.warning(
-                told, state.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
+                line, state.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
             )
             changed = order.changed(batch, *sizes)
             if known is not None:
@@ -179,14 +199,15 @@ class SampleStreams:
 
     def weigh(self, samples: int, parts: int, global_batch: int) -> None:
         """Note that the next micro-batch, one of `parts`, has so many samples."""
+        self.taken += samples
         self.weighting.share(samples * parts, global_batch, self.place()[1])
 
     def attempt(self, global_batch: int, indices: list[int]) -> None:
         """Record in the ledger that this rank's share of the step is being consumed."""
         state = self.state
         if self.ledger is not None:
-            told = {"world_size": state.world_size, "total": global_batch, "indices": indices}
-            self.ledger.attempt(state.completed, state.generation, state.rank, **told)
+            record = {"world_size": state.world_size, "total": global_batch, "indices": indices}
+            self.ledger.attempt(state.completed, state.generation, state.rank, **record)
 
     def watch(self, consumer: Consumer) -> None:
         """Notify this consumer of steps from now on."""
@@ -199,7 +220,7 @@ class SampleStreams:
     def begin(self, anchor: int) -> None:
         """Begin a step; a break in it may go back to step `anchor`."""
         self._trim(anchor, self.state.completed)
-        self.running = True
+        self.running, self.taken = True, 0
         self._given.clear()
         self._claims().begin()
         self.weighting.begin()
@@ -259,16 +280,16 @@ class SampleStreams:
         if came is not False:
             return json.dumps(came, separators=(",", ":")) if came is not None else ""
         step, batch = self.state.step, self.state.data_step
-        streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
+        streams = [contract.stream_entry(stream, batch, step) for stream in self._known.values() if step]
         iterables = [
             {"seed": seed, "step": known, "global_batch": held.global_batch, "states": held.states}
-            for seed, known, held in self._places.told(step)
+            for seed, known, held in self._places.positions(step)
         ]
         if not streams and not iterables:
             return ""
-        told: dict[str, Any] = {"script": self._maker(), "windows": self.state.skipped}
-        told |= {"streams": streams, "iterables": iterables}
-        return json.dumps(typed.encode(told), separators=(",", ":"))
+        record: dict[str, Any] = {"script": self._maker(), "windows": self.state.skipped}
+        record |= {"streams": streams, "iterables": iterables}
+        return json.dumps(typed.encode(record), separators=(",", ":"))
 
     def restored(self, resume: Resume) -> None:
         """Take over the data contract of the state that was just restored.
@@ -283,34 +304,34 @@ class SampleStreams:
         if data is False:
             self._trim(resume.step, resume.step)
         else:
-            windows = self._hear(data, resume.step)
+            windows = self._read_record(data, resume.step)
         self._check_windows(windows, resume)
 
-    def _hear(self, data: Any, step: int) -> contract.Windows | None:
+    def _read_record(self, data: Any, step: int) -> contract.Windows | None:
         """Take over the contract in a header. Returns the batches left out; None if it does not say which."""
         self._known, self._places, self._made = {}, StreamPositions(), (contract.script(), step)
         if data is None:
             return None
         try:
-            told = typed.decode(data)
-            self._made = (str(told["script"]), step)
-            self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
-            for entry in told["iterables"]:
+            record = typed.decode(data)
+            self._made = (str(record["script"]), step)
+            self._known = {entry["seed"]: contract.stream_from(entry) for entry in record["streams"]}
+            for entry in record["iterables"]:
                 held = StreamPosition(int(entry["global_batch"]), tuple(entry["states"]))
-                self._places.hear(entry["seed"], int(entry["step"]), held)
-            windows = told.get("windows")
+                self._places.adopt(entry["seed"], int(entry["step"]), held)
+            windows = record.get("windows")
             return None if windows is None else tuple((int(first), int(end)) for first, end in windows)
         except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
             raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
 
-    def _check_windows(self, told: contract.Windows | None, resume: Resume) -> None:
+    def _check_windows(self, record: contract.Windows | None, resume: Resume) -> None:
         """Continue the streams where they were, although batches left out before may not be known any more.
 
         Raises SessionError unless the session goes on with other data."""
         count = functools.partial(self.state.functions.batch, resume.step)
-        batch = count(resume.skip if told is None else contract.common(told, resume.skip))
+        batch = count(resume.skip if record is None else contract.common(record, resume.skip))
         for stream in self._known.values():
-            counted = stream.order.batch if told is None else count(told)
+            counted = stream.order.batch if record is None else count(record)
             if counted <= batch:
                 continue
             if not self.goes_on:

@@ -32,11 +32,11 @@ class Saved:
         """The plain data of each shard, by shard id."""
         return {shard.shard: shard.state for shard in self.manifest.shards}
 
-    def read(self, word: str) -> tuple[bytes, list[torch.Tensor]]:
+    def read(self, shard_id: str) -> tuple[bytes, list[torch.Tensor]]:
         """A shard's header and its tensors. Raises LookupError, CheckpointCorrupt, StorageError."""
-        shard = next((shard for shard in self.manifest.shards if shard.shard == word), None)
+        shard = next((shard for shard in self.manifest.shards if shard.shard == shard_id), None)
         if shard is None:
-            raise LookupError(f"checkpoint {self.manifest.id} has no shard {word}")
+            raise LookupError(f"checkpoint {self.manifest.id} has no shard {shard_id}")
         tensors = [torch.empty(entry.shape, dtype=dtype_of(entry.dtype)) for entry in shard.tensors]
         fetch(self.store, self.manifest, _regions(shard, tensors))
         return shard.header, tensors

@@ -72,7 +72,7 @@ class PartWriter:
         part = self._part(shard, placed, data_bytes, save.placed(placed, cuts, refs), state)
         digest = save.keep(store, part)
         writing.remember()
-        return save.told(part, "", digest, sum(cut.nbytes for cut in cuts), writing.written)
+        return save.part_record(part, "", digest, sum(cut.nbytes for cut in cuts), writing.written)
 
     def _part(
         self, shard: str, tensors: tuple[Tensor, ...], data_bytes: int, placed: Any, state: Any

@@ -263,9 +263,9 @@ def _allocate(nbytes: int) -> int:
         os.posix_fallocate(descriptor, 0, nbytes)
     except OSError as error:
         os.close(descriptor)
-        mend = "; free memory, or raise the container's limit" if error.errno in _FULL else ""
+        fix = "; free memory, or raise the container's limit" if error.errno in _FULL else ""
         raise ArenaError(
-            f"cannot allocate {nbytes} bytes of memory to stage the state in: {error.strerror}{mend}"
+            f"cannot allocate {nbytes} bytes of memory to stage the state in: {error.strerror}{fix}"
         ) from error
     return descriptor
 

@@ -137,8 +137,8 @@ class HoldfastWriter(StorageWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """On the coordinator rank: read the parts back, check that they are the whole state, and publish."""
         step, generation = names.split_id(self.checkpoint_id)
-        told: list[CheckpointPart] = [result.storage_data for rank in results for result in rank]
-        sealed = save.seal(
+        reported: list[CheckpointPart] = [result.storage_data for rank in results for result in rank]
+        finalized = save.finalize(
             self.store,
             job=self.job,
             checkpoint=self.checkpoint_id,
@@ -147,11 +147,11 @@ class HoldfastWriter(StorageWriter):
             kind=self.kind,
             base=self._base,
             versions=tuple((rank, step) for rank in range(len(results))),
-            parts=told,
+            parts=reported,
         )
-        made = manifest.unseal(sealed.manifest, self.job, self.checkpoint_id, sealed.digest)
+        made = manifest.decode_manifest(finalized.manifest, self.job, self.checkpoint_id, finalized.digest)
         _check_complete(metadata, whole.by_user(made), self.checkpoint_id)
-        self._publish(sealed.digest)
+        self._publish(finalized.digest)
 
     def _publish(self, digest: str) -> None:
         self._check_free()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _KEY = f"alike/{__version__}/{RANKS_SPEAK}"
 
 
-def say(store: Store, rank: int) -> None:
+def publish(store: Store, rank: int) -> None:
     """Count this rank, once, before it meets the others."""
     if store.add(f"{_KEY}/{rank}", 1) == 1:
         store.add(_KEY, 1)

@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d
 RECORDED = 64
 """Collectives that the recorder keeps; their names and sizes go into the report of a hung rank."""
 
-GROUPS_TOLD = 16
+GROUPS_MAX = 16
 """The largest number of groups in a report."""
 
 
@@ -46,7 +46,7 @@ def collectives() -> list[dict[str, Any]]:
                 "bytes": last.bytes,
             }
         )
-    return found[:GROUPS_TOLD]
+    return found[:GROUPS_MAX]
 
 
 @dataclass(frozen=True, slots=True)

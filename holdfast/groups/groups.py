@@ -25,6 +25,7 @@ from torch.distributed import distributed_c10d
 from holdfast.errors import Interrupted
 from holdfast.groups import alike, sockets, torch_texts, waiting
 from holdfast.groups.answering import Answering
+from holdfast.groups.flight_record import FlightRecord
 from holdfast.ipc.formation import split_address
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Groups:
         self._ranks = 0
         self._line: frozenset[sockets.Handle] = frozenset()  # the connection to the generation's store
         self._answering = Answering()
+        self.flight_record = FlightRecord()
         name = _interface(address)
         if name:  # gloo must bind to the address at which peers reach this node
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -84,6 +86,7 @@ class Groups:
     def form(self, formation: Formation) -> None:
         """Build the generation's default group. Raises Interrupted, SessionError, or what torch raises if it
         fails."""
+        self.flight_record.begin(formation.number)
         with self._lock:
             self._before, self._window = sockets.opened(), None
             self._active, self._ranks = formation.number, formation.world_size
@@ -97,7 +100,7 @@ class Groups:
             waiting.begin(lambda: self.broken)
         hook = sys.excepthook
         store = PrefixStore(f"generation-{formation.number}", self._client)
-        alike.say(store, formation.rank)
+        alike.publish(store, formation.rank)
         try:
             dist.init_process_group(
                 self.backend,

@@ -59,7 +59,7 @@ def _wait(pending: dist.Work | None) -> None:
         pending.wait()
 
 
-def tell_all(own: Any, device: torch.device) -> list[Any]:
+def exchange(own: Any, device: torch.device) -> list[Any]:
     """Every rank's JSON data, by rank. All ranks call it together."""
     data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
     size = torch.tensor([data.numel()], device=device)

@@ -10,6 +10,7 @@ within C++ cannot be left this way: DDP, which waits there, receives a process g
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from holdfast.groups.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
 _LOOK_S = 0.1
 _LOOK = timedelta(seconds=_LOOK_S)
@@ -103,6 +105,8 @@ class Waits:
 
 
 _current: Waits | None = None
+around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+"""What each wait of Python code is entered in; the session that runs times them with it."""
 
 
 def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
@@ -110,7 +114,8 @@ def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
     waits = _current
     if waits is None or timeout != _FOR_EVER:
         return _torch_wait(work, timeout)
-    return waits.wait(work)
+    with around():
+        return waits.wait(work)
 
 
 def begin(broken: Callable[[], bool]) -> None:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc import formation, traces
 from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
-from holdfast.ipc.messages import agent as told
-from holdfast.ipc.messages import rank as said
+from holdfast.ipc.messages import agent as agent_msg
+from holdfast.ipc.messages import rank as rank_msg
+from holdfast.ipc.messages.profiles import Profiled, ProfileTaken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +42,11 @@ class AgentOrders:
         # For generations up to this one, a snapshot is wanted of the state at their end; 0: none.
         self.keep = 0
         self.form: formation.Formation | None = None
-        self.arena: told.ArenaMade | told.ArenaFailed | None = None
+        self.arena: agent_msg.ArenaMade | agent_msg.ArenaFailed | None = None
         self.released_step = -1
         self.void_step = -1
         self.returned = 0  # the generation in which the elastic function is over on all ranks; 0: none
-        self.complete: told.Complete | None = None
+        self.complete: agent_msg.Complete | None = None
         self.incident = ""  # of the newest interrupt or form; "" after its first step
         self.refused = ""
 
@@ -59,19 +60,21 @@ class AgentClient:
     def __init__(
         self,
         path: str,
-        greet: Callable[[], said.Hello],
-        beat: Callable[[], said.Beat],
+        greet: Callable[[], rank_msg.Hello],
+        beat: Callable[[], rank_msg.Beat],
         sever: Callable[[int], bool],
     ) -> None:
         self.orders = AgentOrders()
         self.dropped = 0
-        self.arena_taken: told.ArenaMade | None = None  # the answer whose arena is attached
-        self.describe: Callable[[], list[dict[str, Any]]] = list  # returns how far the groups are, for Stand
+        self.arena_taken: agent_msg.ArenaMade | None = None  # the answer whose arena is attached
+        self.describe: Callable[[], list[dict[str, Any]]] = list  # returns how far the groups have come
+        self.recorded: Callable[[int, int], str] = _no_record  # returns a generation's flight record
+        self.profile: Callable[[agent_msg.Profile], str] = _no_profile  # notes a request, or says why not
         self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
         self._changed = threading.Condition()
-        self._kept: dict[str, said.RankMessage] = {}
-        self._asked: dict[str, Callable[[told.CheckpointTold], None]] = {}
-        self._outbox: deque[said.RankMessage] = deque()
+        self._kept: dict[str, rank_msg.RankMessage] = {}
+        self._asked: dict[str, Callable[[agent_msg.CheckpointTold], None]] = {}
+        self._outbox: deque[rank_msg.RankMessage] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._socket: socket.socket | None = None
         self._beat_interval_s = 1.0
@@ -79,7 +82,7 @@ class AgentClient:
         self._unsevered = 0  # the newest generation whose groups could not be severed at once
         self._closed = False
         self._owner = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="holdfast-gate", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="holdfast-agent-client", daemon=True)
 
     @property
     def owner(self) -> int:
@@ -90,7 +93,7 @@ class AgentClient:
         """Start the thread."""
         self._thread.start()
 
-    def say(self, message: said.RankMessage, *, keep: bool = False) -> None:
+    def send(self, message: rank_msg.RankMessage, *, keep: bool = False) -> None:
         """Send a message once connected; never blocks.
 
         `keep`: send it again after every reconnect, until `forget` or a newer message of its kind."""
@@ -108,13 +111,13 @@ class AgentClient:
         with self._changed:
             self._kept.pop(op, None)
 
-    def ask(self, message: said.Checkpoint, answered: Callable[[told.CheckpointTold], None]) -> None:
+    def ask(self, message: rank_msg.Checkpoint, answered: Callable[[agent_msg.CheckpointTold], None]) -> None:
         """Send a request, again after every reconnect until its answer has come.
 
         `answered` runs in the client's thread."""
         with self._changed:
             self._asked[message.request] = answered
-        self.say(message, keep=True)
+        self.send(message, keep=True)
 
     def give_up(self, request: str) -> None:
         """Drop a request: its answer is not wanted any more."""
@@ -260,14 +263,14 @@ class AgentClient:
         except BlockingIOError:
             return True
         for message in decoder.feed(data) if data else ():
-            self._hear(message)
+            self._take(message)
         return bool(data) and not self.orders.refused
 
-    def _hear(self, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         try:
-            heard = told.from_agent(message)
+            order = agent_msg.from_agent(message)
             with self._changed:
-                _HANDLERS[type(heard)](self, heard)
+                _HANDLERS[type(order)](self, order)
                 self._changed.notify_all()
         except (LookupError, TypeError, ValueError):  # no message may end this thread, whatever is in it
             self.dropped += 1
@@ -287,32 +290,32 @@ class AgentClient:
                 log.exception("the groups of generation %d cannot be severed yet", self._unsevered)
             self._severing = True
 
-    def _hear_welcome(self, welcome: told.Welcome) -> None:
+    def _on_welcome(self, welcome: agent_msg.Welcome) -> None:
         self._beat_interval_s = welcome.beat_interval_s
         self._welcomed = True
 
-    def _hear_refused(self, refused: told.Refused) -> None:
+    def _on_refused(self, refused: agent_msg.Refused) -> None:
         self.orders.refused = refused.reason
 
-    def _hear_arena(self, arena: told.ArenaMade | told.ArenaFailed) -> None:
+    def _on_arena(self, arena: agent_msg.ArenaMade | agent_msg.ArenaFailed) -> None:
         self.orders.arena = arena
 
     def _note_incident(self, generation: int, incident: str) -> None:
         if generation >= max(self.orders.interrupted, self.orders.halted):
             self.orders.incident = incident
 
-    def _hear_halt(self, halt: told.Halt) -> None:
+    def _on_halt(self, halt: agent_msg.Halt) -> None:
         self._note_incident(halt.generation, halt.incident)
         self.orders.halted = max(self.orders.halted, halt.generation)
         if halt.keep:
             self.orders.keep = max(self.orders.keep, halt.generation)
 
-    def _hear_interrupt(self, interrupt: told.Interrupt) -> None:
+    def _on_interrupt(self, interrupt: agent_msg.Interrupt) -> None:
         self._note_incident(interrupt.generation, interrupt.incident)
         if interrupt.generation > self.orders.interrupted:
             self.orders.interrupted, self.orders.reason = interrupt.generation, interrupt.reason
 
-    def _hear_form(self, form: told.Form) -> None:
+    def _on_form(self, form: agent_msg.Form) -> None:
         formed = formation.parse(form.encode())
         newest = self.orders.form
         if newest is None or formed.number > newest.number:
@@ -322,48 +325,64 @@ class AgentClient:
         if newest is None or formed.number >= newest.number:
             self.orders.form, self.orders.incident = formed, form.incident
 
-    def _hear_release(self, release: told.Release) -> None:
+    def _on_release(self, release: agent_msg.Release) -> None:
         self.orders.released_step = max(self.orders.released_step, release.step)
         self.orders.void_step = max(self.orders.void_step, release.void)
 
-    def _hear_told(self, answer: told.CheckpointTold) -> None:
+    def _on_checkpoint_answer(self, answer: agent_msg.CheckpointTold) -> None:
         answered = self._asked.pop(answer.request, None)
         self._kept.pop(f"checkpoint {answer.request}", None)
         if answered is not None:
             answered(answer)
 
-    def _hear_stand(self, stand: told.Stand) -> None:
-        groups: tuple[said.Group, ...] = ()
-        trouble = ""
+    def _on_report_groups(self, order: agent_msg.ReportGroups) -> None:
+        groups: tuple[rank_msg.Group, ...] = ()
+        trouble = record = ""
         try:
-            groups = tuple(said.Group(**group) for group in self.describe())
+            if order.record_bytes_max > 0:
+                record = self.recorded(order.generation, order.record_bytes_max)
+            groups = tuple(rank_msg.Group(**group) for group in self.describe())
         except Exception as error:  # torch's recorder may raise anything, and this thread must live
             trouble = repr(error)[:200]
-        self._outbox.append(said.Standing(stand.round, groups, trouble, traces.others()))
+        self._outbox.append(rank_msg.GroupProgress(order.round, groups, trouble, traces.others(), record))
 
-    def _hear_return(self, over: told.Return) -> None:
+    def _on_profile(self, order: agent_msg.Profile) -> None:
+        reason = self.profile(order)
+        refused = Profiled(order.request, order.generation, reason)
+        self._outbox.append(refused if reason else ProfileTaken(order.request))
+
+    def _on_return(self, over: agent_msg.Return) -> None:
         self.orders.returned = max(self.orders.returned, over.generation)
 
-    def _hear_complete(self, complete: told.Complete) -> None:
+    def _on_complete(self, complete: agent_msg.Complete) -> None:
         self.orders.complete = complete
 
 
-def _key(message: said.RankMessage) -> str:
+def _no_record(_generation: int, _bytes_max: int) -> str:
+    return ""
+
+
+def _no_profile(_order: agent_msg.Profile) -> str:
+    return "this process trains no steps that could be profiled"
+
+
+def _key(message: rank_msg.RankMessage) -> str:
     """Under which key a message is kept: the newest of each kind, but every request."""
-    return f"{message.op} {message.request}" if isinstance(message, said.Checkpoint) else message.op
+    return f"{message.op} {message.request}" if isinstance(message, rank_msg.Checkpoint) else message.op
 
 
-_HANDLERS: dict[type[told.AgentMessage], Callable[[AgentClient, Any], None]] = {
-    told.Welcome: AgentClient._hear_welcome,
-    told.Refused: AgentClient._hear_refused,
-    told.ArenaMade: AgentClient._hear_arena,
-    told.ArenaFailed: AgentClient._hear_arena,
-    told.Interrupt: AgentClient._hear_interrupt,
-    told.Halt: AgentClient._hear_halt,
-    told.Form: AgentClient._hear_form,
-    told.Release: AgentClient._hear_release,
-    told.Return: AgentClient._hear_return,
-    told.Complete: AgentClient._hear_complete,
-    told.CheckpointTold: AgentClient._hear_told,
-    told.Stand: AgentClient._hear_stand,
+_HANDLERS: dict[type[agent_msg.AgentMessage], Callable[[AgentClient, Any], None]] = {
+    agent_msg.Welcome: AgentClient._on_welcome,
+    agent_msg.Refused: AgentClient._on_refused,
+    agent_msg.ArenaMade: AgentClient._on_arena,
+    agent_msg.ArenaFailed: AgentClient._on_arena,
+    agent_msg.Interrupt: AgentClient._on_interrupt,
+    agent_msg.Halt: AgentClient._on_halt,
+    agent_msg.Form: AgentClient._on_form,
+    agent_msg.Release: AgentClient._on_release,
+    agent_msg.Return: AgentClient._on_return,
+    agent_msg.Complete: AgentClient._on_complete,
+    agent_msg.CheckpointTold: AgentClient._on_checkpoint_answer,
+    agent_msg.ReportGroups: AgentClient._on_report_groups,
+    agent_msg.Profile: AgentClient._on_profile,
 }

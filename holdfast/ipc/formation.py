@@ -62,7 +62,7 @@ class Resume:
     storage: str = ""
     job: str = ""
     checkpoint: str = ""
-    born: int = 0  # the generation that computed the state; 0: not known
+    origin: int = 0  # the generation that computed the state; 0: not known
     skip: tuple[tuple[int, int], ...] = ()  # batches [first, end) that no step consumes, ascending
     digest: str = ""  # digest of the checkpoint's manifest; "": not known
 

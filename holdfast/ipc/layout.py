@@ -114,13 +114,13 @@ def shard(header: bytes) -> str:
     return check_shard(_parse(header).get("shard", WHOLE_STATE))
 
 
-def check_shard(word: Any) -> str:
+def check_shard(shard_id: Any) -> str:
     """Return the argument if it is a shard id. Raises SlotLayoutError."""
-    if not isinstance(word, str) or not _SHARD.fullmatch(word):
+    if not isinstance(shard_id, str) or not _SHARD.fullmatch(shard_id):
         raise SlotLayoutError(
-            f"{word!r:.80} is not a shard id: use letters, digits, '.', '_', '-', at most 64"
+            f"{shard_id!r:.80} is not a shard id: use letters, digits, '.', '_', '-', at most 64"
         )
-    return word
+    return shard_id
 
 
 def check(entries: list[Any], data_bytes: int) -> tuple[Tensor, ...]:

@@ -116,6 +116,12 @@ class ProgressPage:
                 found.append((ACTIVITIES[word >> 55], (word & _GAP_MAX) / 1e9))
         return max(count, 0), found
 
+    @property
+    def memory(self) -> mmap.mmap:
+        """The page's memory, for the parts of it that have a module of their own (`step_times`)."""
+        memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
+        return memory
+
     def close(self) -> None:
         """Unmap the page; the file stays."""
         self._memory.close()  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.sdk")
 
 
-def tell(agent: AgentClient, level: int, message: str, *values: object) -> None:
+def write(agent: AgentClient, level: int, message: str, *values: object) -> None:
     """Log a line (a format and its values) with the open incident, if there is one."""
     if named := agent.orders.incident:
         job = named.rpartition("/")[0]
@@ -26,5 +26,5 @@ def tell(agent: AgentClient, level: int, message: str, *values: object) -> None:
 
 def over(agent: AgentClient, generation: int, step: int) -> None:
     """Log that the generation's first step is complete: for this rank the incident is over."""
-    tell(agent, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
+    write(agent, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
     agent.orders.incident = ""

@@ -26,7 +26,7 @@ class EndPolicy:
     over: bool = False
     stopping: bool = False
 
-    def hear_over(self, job: str, ok: bool) -> bool:
+    def note_over(self, job: str, ok: bool) -> bool:
         """Note that a job is over here. True if the launcher is to end with it."""
         if not self.job or job != self.job:
             return False

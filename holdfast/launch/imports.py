@@ -33,11 +33,11 @@ _OF_A_RANK = ("MASTER_", "GROUP_", "ROLE_", "LOCAL_", "HOLDFAST_", "TORCHELASTIC
 class ImportWatch:
     """An import finder that finds nothing and notes which libraries are looked for.
 
-    `tell` is called with the names and files of those imported since its last call, and with the variables
+    `report` is called with the names and files of those imported since its last call, and with the variables
     that the script had changed before."""
 
-    def __init__(self, tell: Callable[[dict[str, str], list[str]], None]) -> None:
-        self._tell, self._owner = tell, os.getpid()
+    def __init__(self, report: Callable[[dict[str, str], list[str]], None]) -> None:
+        self._report, self._owner = report, os.getpid()
         self._environment = dict(os.environ)
         self._pending: set[str] = set()
         self._libraries = libraries()
@@ -73,7 +73,7 @@ class ImportWatch:
             if origin.startswith(self._libraries):
                 found[name] = origin
         if found and os.getpid() == self._owner:
-            self._tell(found, self._changed())
+            self._report(found, self._changed())
 
     def _changed(self) -> list[str]:
         """The variables that differ from when the script began."""

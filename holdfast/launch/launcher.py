@@ -8,23 +8,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
+import dataclasses
 import logging
 import os
 import signal
-import socket
-import struct
-import sys
 import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import logs, removal
-from holdfast.folders import FolderError, make_own
 from holdfast.ipc import traces
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.ipc.messages import launcher as msg
+from holdfast.ipc.messages.fields import BadMessage, Record, decode
 from holdfast.launch import linux
+from holdfast.launch import run_dir as folder
 from holdfast.launch.errand import ORPHANED, EndPolicy
 from holdfast.launch.processes import MemberProcess
 from holdfast.launch.zygote import Zygote
@@ -32,14 +31,13 @@ from holdfast.launch.zygote import Zygote
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-VERSION = 1
-SOCKET_NAME = "launcher.sock"
-PID_NAME = "launcher.pid"
 _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
 _OVER_TIMEOUT_S = 30.0
 _CARETAKERS_S = 2.0
 """In the last seconds of the launcher's wait for its children, caretakers of semaphores are killed too."""
+_MEMBER_REPORTS = {kind.op: kind for kind in (msg.MemberWarm, msg.MemberRunning, msg.MemberFailed)}
+"""What the launcher passes on from a member to the agent."""
 _STRAY_NS = 10_000_000_000
 """An older exit of an unknown process does not belong to a member about to be announced: pids are reused."""
 log = logging.getLogger("holdfast.launcher")
@@ -48,9 +46,9 @@ log = logging.getLogger("holdfast.launcher")
 class Launcher:
     """The processes of one node, and the one agent that controls them."""
 
-    def __init__(self, run_dir: Path, orphan_timeout_s: float, errand: EndPolicy | None = None) -> None:
+    def __init__(self, run_dir: Path, orphan_timeout_s: float, end_policy: EndPolicy | None = None) -> None:
         self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
-        self.errand = errand or EndPolicy()
+        self.end_policy = end_policy or EndPolicy()
         self.id = f"{uuid.uuid4().hex[:12]}-{os.getpid()}"
         self._processes: dict[str, MemberProcess] = {}
         self._by_pid: dict[int, MemberProcess] = {}
@@ -60,15 +58,15 @@ class Launcher:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._orphaned: asyncio.TimerHandle | None = None
         self._done = asyncio.Event()
-        self._ops: dict[str, Callable[[Message], Awaitable[None]]] = {
-            "attach": self._attach,
-            "spawn": self._spawn,
-            "run": self._run,
-            "signal": self._signal,
-            "stacks": self._stacks,
-            "forget": self._forget,
-            "over": self._over,
-            "end": self._end,
+        self._handlers: dict[type[Record], Callable[[Any], Awaitable[None]]] = {
+            msg.AttachCommand: self._attach,
+            msg.SpawnCommand: self._spawn,
+            msg.RunCommand: self._run,
+            msg.SignalCommand: self._signal,
+            msg.StacksCommand: self._stacks,
+            msg.ForgetCommand: self._forget,
+            msg.JobOverCommand: self._over,
+            msg.EndCommand: self._end,
         }
 
     async def serve(self) -> None:
@@ -78,9 +76,9 @@ class Launcher:
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate)
-        path = self._run_dir / SOCKET_NAME
+        path = self._run_dir / folder.SOCKET_NAME
         removal.dead_socket(path)
-        server = await asyncio.start_unix_server(self._on_connection, sock=_listener(path))
+        server = await asyncio.start_unix_server(self._on_connection, sock=folder.listener(path))
         made = path.lstat()
         self._zygote.start()
         self._start_orphan_clock()
@@ -106,7 +104,7 @@ class Launcher:
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _check_peer(writer)
+        folder.check_peer(writer.get_extra_info("socket"))
         decoder = Decoder()
         while data := await reader.read(_CHUNK_BYTES):
             for message in decoder.feed(data):
@@ -127,96 +125,107 @@ class Launcher:
             self._orphaned.cancel()
 
     async def _handle(self, message: Message) -> None:
-        handler = self._ops.get(str(message.get("op")))
-        if handler is None:
+        op = str(message.get("op"))
+        if op not in msg.COMMANDS:
             log.warning("an unknown message is dropped: op %.80r", message.get("op"))
             return
         try:
             with logs.bound(message.get("incident")):
-                await handler(message)
+                command = msg.launcher_command(message)
+                await self._handlers[type(command)](command)
         except (ValueError, TypeError, KeyError, OSError) as error:
-            log.warning("op %s failed: %r", message["op"], error)
-            self._say({"op": "failed", "member": str(message.get("member", "")), "message": _said(error)})
+            log.warning("op %s failed: %r", op, error)
+            self._send(msg.MemberFailed(str(message.get("member", "")), _reason(error)))
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: msg.LauncherMessage) -> None:
         if self._agent is not None:
-            self._agent.write(encode(message))
+            self._agent.write(encode(message.encode()))
 
-    async def _attach(self, _message: Message) -> None:
+    async def _attach(self, _command: msg.AttachCommand) -> None:
         for process in self._processes.values():
             if process.end is not None:
-                self._say(process.end)
-        members = [process.describe() for process in self._processes.values() if process.end is None]
-        self._say({"op": "hello", "version": VERSION, "launcher": self.id, "members": members})
+                self._send(process.end)
+        members = tuple(process.entry() for process in self._processes.values() if process.end is None)
+        self._send(msg.LauncherHello(msg.VERSION, self.id, members))
 
-    async def _spawn(self, message: Message) -> None:
-        member = message["member"]
+    async def _spawn(self, command: msg.SpawnCommand) -> None:
+        member = command.member
         known = self._processes.get(member)
         if known is not None:
-            self._say(known.end or {"op": known.state, "member": member, "pid": known.pid})
+            self._send_state(known)
             return
         log.info("%s is spawned", member)
         process = MemberProcess(member, self._on_member)
-        request = await process.open(message["log"])
+        request = await process.open(command.log)
         self._processes[member] = process
         self._zygote.fork(request)
 
-    async def _run(self, message: Message) -> None:
-        process = self._processes[message["member"]]
-        if "inherit" in message:  # the agent is in another container: its own variables are not for the ranks
-            message = {**message, "env": {**message["inherit"], **os.environ, **message["env"]}}
-        process.run(message)
-        if process.end is not None or process.state == "running":
-            self._say(process.end or {"op": "running", "member": process.member, "pid": process.pid})
+    def _send_state(self, process: MemberProcess) -> None:
+        """Answer a repeated SpawnCommand. A process that is not forked yet is reported once it is warm."""
+        if process.end is not None:
+            self._send(process.end)
+        elif process.state == "running":
+            self._send(msg.MemberRunning(process.member, process.pid))
+        elif process.state == "warm":
+            self._send(msg.MemberWarm(process.member, process.pid))
 
-    async def _signal(self, message: Message) -> None:
-        process = self._processes[message["member"]]
-        number = signal.Signals(message["signal"])
+    async def _run(self, command: msg.RunCommand) -> None:
+        process = self._processes[command.member]
+        if command.inherit is not None:  # the agent's own variables are not for ranks of another container
+            env = {**command.inherit, **os.environ, **command.env}
+            command = dataclasses.replace(command, env=env)
+        process.run(command)
+        if process.end is not None or process.state == "running":
+            self._send_state(process)
+
+    async def _signal(self, command: msg.SignalCommand) -> None:
+        process = self._processes[command.member]
+        number = signal.Signals(command.signal)
         log.info("%s gets %s", process.member, number.name)
         if not process.signal(number) and process.pid == 0 and number == signal.SIGKILL:
             self._zygote.forget(process.member)  # not forked yet: if it is later, its closed socket ends it
-            self._say(process.ended(None, signal.SIGKILL, time.monotonic_ns()))
+            self._send(process.ended(None, signal.SIGKILL, time.monotonic_ns()))
 
-    async def _stacks(self, message: Message) -> None:
+    async def _stacks(self, command: msg.StacksCommand) -> None:
         """Make a member write its Python stacks, and report what the kernel shows of it."""
-        process = self._processes[message["member"]]
+        process = self._processes[command.member]
         if process.pid == 0 or process.end is not None:
             return
-        why = traces.ask(process.pid)
+        reason = traces.ask(process.pid)
         native = traces.native(process.pid)[: traces.CHARS_MAX]
-        self._say({"op": "stood", "member": process.member, "reason": why, "native": native})
+        self._send(msg.NativeStacks(process.member, reason, native))
 
-    async def _forget(self, message: Message) -> None:
-        process = self._processes.get(message["member"])
+    async def _forget(self, command: msg.ForgetCommand) -> None:
+        process = self._processes.get(command.member)
         if process is not None and process.end is not None:
             del self._processes[process.member]
             await process.closed()
 
-    async def _over(self, message: Message) -> None:
-        if self.errand.hear_over(str(message["job"]), bool(message["ok"])):
-            log.info("job %s is over: %s", message["job"], message.get("reason"))
+    async def _over(self, command: msg.JobOverCommand) -> None:
+        if self.end_policy.note_over(command.job, command.ok):
+            log.info("job %s is over: %s", command.job, command.reason)
             asyncio.get_running_loop().call_later(_OVER_TIMEOUT_S, self._done.set)
             self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if self.errand.over and all(process.end is not None for process in self._processes.values()):
+        if self.end_policy.over and all(process.end is not None for process in self._processes.values()):
             self._done.set()
 
-    async def _end(self, _message: Message) -> None:
+    async def _end(self, _command: msg.EndCommand) -> None:
         self._done.set()
 
     def _terminate(self) -> None:
         """On SIGTERM or SIGINT: end at once, or when the agent has left in order."""
-        if self.errand.ask_agent(self._agent is not None):
-            self._say({"op": "stopping"})
-            asyncio.get_running_loop().call_later(self.errand.grace_s, self._done.set)
+        if self.end_policy.ask_agent(self._agent is not None):
+            self._send(msg.LauncherStopping())
+            asyncio.get_running_loop().call_later(self.end_policy.grace_s, self._done.set)
         else:
             self._done.set()
 
     def _on_zygote(self, message: Message) -> None:
         for note in message.get("notes", []):
             log.warning("%s", note)
-            self._say({"op": "note", "message": note})
+            self._send(msg.LauncherNote(note))
         process = self._processes.get(message.get("member", ""))
         if process is None:
             return
@@ -225,18 +234,23 @@ class Launcher:
         else:
             del self._processes[process.member]
             process.close()
-            self._say(message)
+            self._send(msg.MemberFailed.decode(message))
 
     def _on_member(self, process: MemberProcess, message: Message) -> None:
         if message.get("op") in ("imported", "late"):
-            self._zygote.hear(message)
+            self._zygote.take_report(message)
             return
-        if message.get("op") == "warm":
+        try:
+            report = decode({**message, "member": process.member}, _MEMBER_REPORTS)
+        except BadMessage as error:
+            log.warning("a message of %s is dropped: %s", process.member, error)
+            return
+        if isinstance(report, msg.MemberWarm):
             self._zygote.forget(process.member)
-            self._forked(process, message["pid"])
-        if message.get("fresh_for"):
-            log.info("%s needs a fresh interpreter for %s", process.member, ", ".join(message["fresh_for"]))
-        self._say({**message, "member": process.member})
+            self._forked(process, report.pid)
+        if isinstance(report, msg.MemberRunning) and report.fresh_for:
+            log.info("%s needs a fresh interpreter for %s", process.member, ", ".join(report.fresh_for))
+        self._send(report)
 
     def _forked(self, process: MemberProcess, pid: int) -> None:
         if process.end is not None and process.pid == pid:  # reported twice, and ended in between
@@ -268,7 +282,7 @@ class Launcher:
     def _exited(self, pid: int, code: int | None, number: int | None, at_ns: int) -> None:
         process = self._by_pid.pop(pid, None)
         if process is not None and process.end is None:
-            self._say(process.ended(code, number, at_ns))
+            self._send(process.ended(code, number, at_ns))
             self._end_when_idle()
         elif pid == self._zygote.pid:
             log.warning("the zygote ended (code %s, signal %s)", code, number)
@@ -287,7 +301,7 @@ class Launcher:
 
     def _orphan(self) -> None:
         log.warning("no agent for %s s: all members are ended", self._orphan_timeout_s)
-        self.errand.code = self.errand.code or ORPHANED
+        self.end_policy.code = self.end_policy.code or ORPHANED
         self._done.set()
 
     async def _kill_all(self) -> None:
@@ -317,51 +331,17 @@ class Launcher:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return f"no such member: {error}" if isinstance(error, KeyError) else str(error)
-
-
-def _listener(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    return listener
 
 
 def _check_version(message: Message, writer: asyncio.StreamWriter) -> None:
     """Raise FrameError, and tell the peer, if its version is another: it must not replace the agent."""
-    if message.get("version") != VERSION:
+    if message.get("version") != msg.VERSION:
         theirs = f"{message.get('version')!r:.80}"
-        reason = f"this launcher speaks version {VERSION}, the agent {theirs}: install the same Holdfast"
-        writer.write(encode({"op": "failed", "member": "", "message": reason}))
+        reason = f"this launcher speaks version {msg.VERSION}, the agent {theirs}: install the same Holdfast"
+        writer.write(encode(msg.MemberFailed("", reason).encode()))
         raise FrameError(reason)
-
-
-def _check_peer(writer: asyncio.StreamWriter) -> None:
-    """Raise PermissionError unless the peer belongs to our user or to root."""
-    peer: Any = writer.get_extra_info("socket")
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if uid not in (os.getuid(), 0):
-        raise PermissionError(f"user {uid} may not connect")
-
-
-def _prepare(run_dir: Path) -> int:
-    """Make the folder our own and lock it. Returns the lock's descriptor. Exits with the fix."""
-    try:
-        make_own(run_dir)
-    except FolderError as error:
-        sys.exit(f"{error}; give another --run-dir")
-    descriptor = os.open(run_dir / PID_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(f"another launcher uses {run_dir}: give another --run-dir")
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    return descriptor
 
 
 def main() -> None:
@@ -378,20 +358,20 @@ def main() -> None:
     serve(arguments.run_dir, arguments.orphan_timeout_s, EndPolicy(), arguments.log_format)
 
 
-def serve(run_dir: Path, orphan_timeout_s: float, errand: EndPolicy, log_format: str = "text") -> int:
+def serve(run_dir: Path, orphan_timeout_s: float, end_policy: EndPolicy, log_format: str = "text") -> int:
     """Serve in this folder to the end. Returns the exit code; exits with the fix if it cannot."""
     logs.set_up(log_format, process="launcher")
-    lock = _prepare(run_dir)
+    lock = folder.prepare(run_dir)
 
     async def run() -> None:
-        await Launcher(run_dir, orphan_timeout_s, errand).serve()
+        await Launcher(run_dir, orphan_timeout_s, end_policy).serve()
 
     try:
         asyncio.run(run())
     finally:
-        removal.opened(run_dir / PID_NAME, lock)
+        removal.opened(run_dir / folder.PID_NAME, lock)
         os.close(lock)
-    return errand.code
+    return end_policy.code
 
 
 if __name__ == "__main__":

@@ -7,12 +7,16 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.ipc.frames import Decoder, FrameError, encode
+from holdfast.ipc.messages.launcher import MemberExited, ProcessEntry
 from holdfast.launch import linux
 from holdfast.launch.zygote import ForkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.launcher import RunCommand
 
 _CHUNK_BYTES = 64 << 10
 
@@ -24,15 +28,15 @@ class MemberProcess:
     - `pid`: 0 until it was forked.
     - `end`: the message that reports its exit; None while it lives.
 
-    `told` is called with every message from the process."""
+    `receive` is called with every message from the process."""
 
-    def __init__(self, member: str, told: Callable[[MemberProcess, Message], None]) -> None:
+    def __init__(self, member: str, receive: Callable[[MemberProcess, Message], None]) -> None:
         self.member = member
         self.state = "spawning"
         self.pid = 0
-        self.end: Message | None = None
-        self._told = told
-        self._order: Message | None = None
+        self.end: MemberExited | None = None
+        self._receive = receive
+        self._order: RunCommand | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -46,33 +50,26 @@ class MemberProcess:
         self._task = asyncio.create_task(self._listen(reader))
         return ForkRequest(self.member, theirs, descriptor)
 
-    def run(self, order: Message) -> None:
+    def run(self, order: RunCommand) -> None:
         """Make it become a script, now or once it is warm; a second order does nothing.
 
         Raises FrameError when the order is too large."""
         if self._order is not None:
             return
-        encode(order)
+        encode(order.encode())
         self._order = order
         if self.state == "warm":
             self._send_order()
 
-    def describe(self) -> Message:
+    def entry(self) -> ProcessEntry:
         """What a newly attached agent learns of it."""
         state = "running" if self._order is not None and self.state == "warm" else self.state
-        return {"member": self.member, "pid": self.pid, "state": state}
+        return ProcessEntry(self.member, self.pid, state)
 
-    def ended(self, code: int | None, number: int | None, at_ns: int) -> Message:
+    def ended(self, code: int | None, number: int | None, at_ns: int) -> MemberExited:
         """Record that the process has ended. Returns the message that reports it."""
         self.state = "exited"
-        self.end = {
-            "op": "exited",
-            "member": self.member,
-            "pid": self.pid,
-            "code": code,
-            "signal": number,
-            "at_ns": at_ns,
-        }
+        self.end = MemberExited(self.member, self.pid, code, number, at_ns)
         self.close()
         return self.end
 
@@ -94,18 +91,18 @@ class MemberProcess:
 
     def _send_order(self) -> None:
         if self._writer is not None and self._order is not None:
-            self._writer.write(encode(self._order))
+            self._writer.write(encode(self._order.encode()))
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         decoder = Decoder()
         try:
             while data := await reader.read(_CHUNK_BYTES):
                 for message in decoder.feed(data):
-                    self._heard(message)
+                    self._handle(message)
         except (ConnectionError, FrameError):
             return  # its exit will be noticed
 
-    def _heard(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if self.end is not None:
             return
         if message.get("op") == "warm":
@@ -113,4 +110,4 @@ class MemberProcess:
             self._send_order()
         elif message.get("op") == "running":
             self.state = "running"
-        self._told(self, message)
+        self._receive(self, message)

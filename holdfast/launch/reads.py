@@ -43,17 +43,17 @@ def noted() -> Iterator[set[str]]:
         os.environ.__class__ = plain
 
 
-def watch_writes(values: Mapping[str, str | None], tell: Callable[[str], None]) -> None:
-    """Call `tell` with the name, once each, when one of these variables is set to another value than here."""
-    told: set[str] = set()
+def watch_writes(values: Mapping[str, str | None], report: Callable[[str], None]) -> None:
+    """Call `report` with the name, once each, of a variable that is set to another value than here."""
+    reported: set[str] = set()
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event not in ("os.putenv", "os.unsetenv"):
             return
         name = os.fsdecode(arguments[0])
         value = os.fsdecode(arguments[1]) if event == "os.putenv" else None
-        if name in values and value != values[name] and name not in told:
-            told.add(name)
-            tell(name)
+        if name in values and value != values[name] and name not in reported:
+            reported.add(name)
+            report(name)
 
     sys.addaudithook(hook)

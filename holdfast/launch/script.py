@@ -131,12 +131,12 @@ def _show(error: BaseException, trace: types.TracebackType | None) -> None:
     it."""
     torchs = _kind(error) == "holdfast.SessionError" and "torch.distributed" in sys.excepthook.__module__
     if (torchs or sys.excepthook is sys.__excepthook__) and sys.stderr is not None:
-        sys.stderr.write(_told(error))
+        sys.stderr.write(_formatted(error))
     else:
         sys.excepthook(type(error), error, trace)
 
 
-def _told(error: BaseException) -> str:
+def _formatted(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
@@ -223,8 +223,8 @@ def report(error: BaseException) -> None:
     """Report the exception that left the script to the agent, and wait until it is noted, for a moment.
 
     If the agent is away, only the log and the exit code show it."""
-    gate, member = os.environ.get("HOLDFAST_GATE"), os.environ.get("HOLDFAST_MEMBER")
-    if not gate or not member:
+    rank_socket, member = os.environ.get("HOLDFAST_GATE"), os.environ.get("HOLDFAST_MEMBER")
+    if not rank_socket or not member:
         return
     message = Raised(
         version=VERSION,
@@ -232,11 +232,11 @@ def report(error: BaseException) -> None:
         pid=os.getpid(),
         exception=_kind(error),
         message=_words(error)[:_TEXT_MAX],
-        traceback=_told(error)[-_TEXT_MAX:],
+        traceback=_formatted(error)[-_TEXT_MAX:],
     )
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ACK_TIMEOUT_S)
-        connection.connect(gate)
+        connection.connect(rank_socket)
         connection.sendall(encode(message.encode()))
         connection.recv(1)
 

@@ -8,6 +8,7 @@ what it preloads by name."""
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import gc
 import importlib
@@ -70,7 +71,7 @@ def serve(control: socket.socket, launcher: int, bare: bool) -> ForkedMember:
         notes.append(f"{linux.threads()} threads after the imports: forked interpreters may hang")
     gc.collect()
     gc.freeze()
-    _say(control, {"op": "ready", "notes": notes})
+    _send_packet(control, {"op": "ready", "notes": notes})
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, PACKET_BYTES_MAX, 2)
         if not data:
@@ -79,7 +80,8 @@ def serve(control: socket.socket, launcher: int, bare: bool) -> ForkedMember:
             os.set_inheritable(descriptor, False)
         packet = json.loads(data)
         if "preload" in packet:
-            _say(control, {"op": "preloaded", "spoilt": imports.take(packet["preload"], packet["changed"])})
+            spoilt = imports.take(packet["preload"], packet["changed"])
+            _send_packet(control, {"op": "preloaded", "spoilt": spoilt})
             continue
         name = packet["member"]
         if _fork(control, name):
@@ -89,7 +91,7 @@ def serve(control: socket.socket, launcher: int, bare: bool) -> ForkedMember:
             os.close(descriptor)
 
 
-def _say(control: socket.socket, message: Message) -> None:
+def _send_packet(control: socket.socket, message: Message) -> None:
     control.send(json.dumps(message).encode())
 
 
@@ -101,21 +103,21 @@ def _fork(control: socket.socket, name: str) -> bool:
             os.waitpid(child, 0)
             return False
     except OSError as error:
-        _say(control, {"op": "failed", "member": name, "message": f"cannot fork: {error}"})
+        _send_packet(control, {"op": "failed", "member": name, "message": f"cannot fork: {error}"})
         return False
-    _fork_again(control, name)
+    _fork_member(control, name)
     return True
 
 
-def _fork_again(control: socket.socket, name: str) -> None:
+def _fork_member(control: socket.socket, name: str) -> None:
     """In the intermediate child: fork the member and exit, so that the launcher adopts it."""
     try:
         pid = os.fork()
         if not pid:
             return
-        _say(control, {"op": "forked", "member": name, "pid": pid})
+        _send_packet(control, {"op": "forked", "member": name, "pid": pid})
     except OSError as error:
-        _say(control, {"op": "failed", "member": name, "message": f"cannot fork: {error}"})
+        _send_packet(control, {"op": "failed", "member": name, "message": f"cannot fork: {error}"})
     os._exit(0)
 
 
@@ -128,13 +130,13 @@ class ForkedMember:
     def live(self) -> NoReturn:
         """Wait for the order, then become the script. Ends by SystemExit."""
         self._settle()
-        self._tell(op="warm", pid=os.getpid())
+        self._send(op="warm", pid=os.getpid())
         message = self._receive()
         order = script.RunOrder.of(message)
         if order.no_python:
             self._run_program(order)
         causes = script.fresh_causes(self._before, order.env)
-        self._tell(op="running", pid=os.getpid(), fresh_for=causes)
+        self._send(op="running", pid=os.getpid(), fresh_for=causes)
         if causes:
             script.exec_fresh(message, order.env)
         os.environ.clear()
@@ -142,6 +144,7 @@ class ForkedMember:
         if "HOLDFAST_PRELOAD" not in self._before:
             imports.ImportWatch(self._report).start()
             reads.watch_writes(imports.frozen(), self._complain)
+        atexit.register(gc.unfreeze)  # what is frozen at the end is reported as leaked (nanobind, in triton)
         script.become(order)
         raise SystemExit(0)
 
@@ -159,7 +162,7 @@ class ForkedMember:
         os.close(nothing)
         script.open_output()
 
-    def _tell(self, **message: Any) -> None:
+    def _send(self, **message: Any) -> None:
         try:
             self._control.sendall(encode(message))
         except ConnectionError:  # the launcher has dropped this member, and nothing has run yet
@@ -188,11 +191,11 @@ class ForkedMember:
         os._exit(0)
 
     def _run_program(self, order: script.RunOrder) -> NoReturn:
-        self._tell(op="running", pid=os.getpid(), fresh_for=[])
+        self._send(op="running", pid=os.getpid(), fresh_for=[])
         try:
             script.exec_program(order)
         except OSError as error:
-            self._tell(op="failed", message=f"cannot run {order.argv[0]}: {error}")
+            self._send(op="failed", message=f"cannot run {order.argv[0]}: {error}")
         os._exit(127)
 
 

@@ -53,10 +53,10 @@ class ForkRequest:
 
 
 class Zygote:
-    """Forks members. `told` is called with its messages: ready, forked, failed."""
+    """Forks members. `receive` is called with its messages: ready, forked, failed."""
 
-    def __init__(self, told: Callable[[dict[str, Any]], None]) -> None:
-        self._told = told
+    def __init__(self, receive: Callable[[dict[str, Any]], None]) -> None:
+        self._receive = receive
         self._waiting: dict[str, ForkRequest] = {}
         self._control: socket.socket | None = None
         self._ready = False
@@ -91,7 +91,7 @@ class Zygote:
         self._control, self._started, self._ready = ours, time.monotonic(), False
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def take_report(self, message: dict[str, Any]) -> None:
         """Take a member's report of its script's imports, or of a variable that was set too late."""
         if message["op"] == "imported":
             self._learn(message["modules"], message["changed"])
@@ -240,9 +240,9 @@ class Zygote:
         if not data:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             return
-        self._heard(json.loads(data))
+        self._handle(json.loads(data))
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         if message["op"] == "ready":
             self._ready = True
             for request in list(self._waiting.values()):
@@ -253,4 +253,4 @@ class Zygote:
             return
         else:
             self.forget(message["member"])
-        self._told(message)
+        self._receive(message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch.distributed as dist
 
 from holdfast.ipc.formation import Resume
-from holdfast.reentry import stepping
+from holdfast.reentry import step_loop, stepping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +32,18 @@ def run(runtime: Runtime, name: str, function: Callable[[], R]) -> R:
             dist.init_process_group(state.backend)
         if dist.is_initialized():
             state.rank, state.world_size = dist.get_rank(), dist.get_world_size()
+        runtime.formations.formed()
         state.entry.pending = functools.partial(_begin, runtime)
         if not state.entry.tracks_inside:
             stepping.restore(runtime)
         return function()
     finally:
+        step_loop.drop(runtime)
         runtime.streams.leave()
         state.entry.inside, state.entry.pending = False, None
         known.leave(name, state.completed)
         stepping.between(state)
+        runtime.formations.left()
         if state.entry.tracks_inside:
             state.tracked.objects.clear()
         if own and dist.is_initialized():

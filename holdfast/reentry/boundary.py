@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from holdfast.anatomy.recorder import SNAPSHOT
 from holdfast.ipc import recovery_log
 from holdfast.ipc.messages.rank import Started
 from holdfast.reentry import snapshotting
 
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
+    from holdfast.ipc.messages.replicas import ReplicasCompared
     from holdfast.rank_state import RankState
     from holdfast.reentry.runtime import Runtime
 
-_OWED_TOLD = 3
+_OWED_LOGGED = 3
 """After so many snapshots that were put off, the log says why there are none."""
 log = logging.getLogger("holdfast.sdk")
 
@@ -26,7 +28,9 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     if first is not None:
         state.entry.timing = None
         _started(state, agent, first, now_ns)
-    runtime.equality.at_boundary()
+    compared = runtime.equality.at_boundary()
+    if compared is not None:
+        _report_replicas(runtime, agent, compared)
     if runtime.generators is not None:
         runtime.generators.at_boundary()
     if first is not None:
@@ -37,15 +41,34 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     every = state.environment.snapshot_every
     if runtime.requests.due:
         state.progress.show("snapshot")
-        runtime.requests.step_ended()
+        with state.times.within(SNAPSHOT):
+            runtime.requests.step_ended()
         state.progress.show("between")
     elif _is_due(state, every):
         state.progress.show("snapshot")
-        skip = snapshotting.snapshot(state, agent)
+        with state.times.within(SNAPSHOT):
+            skip = snapshotting.snapshot(state, agent)
         if skip is not None:
             snapshotting.report(state, agent, skip)
         state.progress.show("between")
     state.owed_snapshots = 0
+
+
+def _report_replicas(runtime: Runtime, agent: AgentClient, compared: ReplicasCompared) -> None:
+    """Report how replicas compare. If they differ, and the policy is to act, wait for the coordinator's
+    order to go back: what would be trained on damaged state is lost."""
+    state = runtime.state
+    agent.send(compared, keep=True)
+    if compared.ranks:
+        log.error(
+            "step %d: replicas that held the same after step %d differ in %s (%s)",
+            compared.step - 1,
+            compared.agreed_step - 1,
+            ", ".join(compared.tensors),
+            "; ".join(compared.digests),
+        )
+    if compared.ranks and not compared.buffers and state.environment.corrupt_acts:
+        runtime.anomalies.wait_for_decision()
 
 
 def _is_due(state: RankState, every: int) -> bool:
@@ -61,11 +84,11 @@ def _postpone(state: RankState) -> None:
     every = state.environment.snapshot_every
     if every and state.completed % every == 0:
         state.owed_snapshots += 1
-        if state.owed_snapshots == _OWED_TOLD:
+        if state.owed_snapshots == _OWED_LOGGED:
             log.warning(
                 "no snapshot for %d steps: each step leaves gradients for the next one. If that is not "
                 "intended, clear them with zero_grad() after the optimizer's step",
-                every * (_OWED_TOLD - 1),
+                every * (_OWED_LOGGED - 1),
             )
 
 
@@ -81,7 +104,7 @@ def _started(state: RankState, agent: AgentClient, first: tuple[float, float, fl
         state.page.resumed_ns = now_ns
         state.page.resumed_generation = state.generation
     inexact, state.inexact = "; ".join(state.inexact), []
-    agent.say(Started(state.generation, state.completed, form_s, restore_s, now_ns / 1e9 - begun, inexact))
+    agent.send(Started(state.generation, state.completed, form_s, restore_s, now_ns / 1e9 - begun, inexact))
     recovery_log.over(agent, state.generation, state.completed)
 
 

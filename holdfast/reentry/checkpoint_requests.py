@@ -113,7 +113,7 @@ class CheckpointRequests:
             if skip is not None:
                 handle.resolve("skipped", skip.reason)
             else:
-                self._say(handle, agent)
+                self._send(handle, agent)
         if skip is not None:
             snapshotting.report(state, agent, skip)
 
@@ -126,7 +126,7 @@ class CheckpointRequests:
                 state.agent.give_up(handle.request)
         self._waiting, self._open = [], []
 
-    def _say(self, handle: CheckpointHandle, agent: AgentClient) -> None:
+    def _send(self, handle: CheckpointHandle, agent: AgentClient) -> None:
         state = self._state
         self._open.append(handle)
         agent.ask(Checkpoint(handle.request, state.completed, state.generation), handle.answered)

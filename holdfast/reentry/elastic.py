@@ -12,14 +12,13 @@ import dataclasses
 import functools
 import gc
 import logging
-import sys
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.environment import announce
-from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
+from holdfast.errors import CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
 from holdfast.ipc import recovery_log
-from holdfast.ipc.messages import rank as said
+from holdfast.ipc.messages import rank as rank_msg
 from holdfast.ipc.shm import ArenaError
 from holdfast.reentry import (
     alone,
@@ -29,18 +28,18 @@ from holdfast.reentry import (
     leaving,
     meeting,
     misuse,
-    own_reports,
     snapshotting,
+    step_loop,
     stepping,
 )
+from holdfast.reentry.barrier import Barrier
 from holdfast.state.functions import Joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.ipc.agent_client import AgentClient, AgentOrders
+    from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.formation import Formation, Resume
-    from holdfast.ipc.messages.agent import Complete
     from holdfast.reentry.runtime import Runtime
 
 P = ParamSpec("P")
@@ -74,7 +73,7 @@ class _Loop:
         self._runtime, self._state = runtime, runtime.state
         self._agent, self._name, self._run = agent, name, run
         self._number = 0  # index, from 0, among the elastic functions that the script calls
-        self._finished, self._result = False, None
+        self._barrier, self._result = Barrier(runtime, agent, name), None
         self._returned = False  # this process ran the function itself: the result is its own
         self._apart = False  # some rank of the generation has not reached this function yet
         self._entered = False  # state of this function was restored in this process ...
@@ -90,7 +89,7 @@ class _Loop:
             return self._passed()
         joined = self._begin()
         while True:
-            formation = joined.formation if joined is not None else self._barrier()
+            formation = joined.formation if joined is not None else self._barrier.wait()
             if formation is None:
                 if state.entry.tracks_inside:
                     state.tracked.objects.clear()
@@ -108,11 +107,14 @@ class _Loop:
                 if not self._recoverable(error):
                     known.thrown = f"{type(error).__name__} was raised in {self._name}"
                     raise
+                self._state.groups.flight_record.keep(error)
                 meeting.clear(error)
                 self._leave(error)
             finally:
                 self._runtime.streams.leave()
+                self._runtime.profiler.leave(f"the rank has left generation {state.generation}")
                 state.entry.inside, joined = False, None
+                self._runtime.formations.left()
             self._collect()
 
     def _begin(self) -> Joined | None:
@@ -128,13 +130,16 @@ class _Loop:
         if self._agent.interrupted(joined.formation.number):
             self._collect()
             return None
-        self._agent.say(said.Forming(joined.formation.number))
+        self._agent.send(rank_msg.Forming(joined.formation.number))
         return joined
 
     def _go_through(self, formation: Formation) -> None:
         known = self._state.functions
         if not known.over(self._number):
-            self._result = self._run()
+            try:
+                self._result = self._run()
+            finally:
+                step_loop.drop(self._runtime)
             return
         stepping.restore(self._runtime)
         if not self._returned:
@@ -144,7 +149,7 @@ class _Loop:
         """Return from a function that the other ranks have finished; they wait in a later one."""
         known = self._state.functions
         known.joined, known.behind = joined, True
-        self._agent.say(said.Forming(joined.formation.number, "script"))
+        self._agent.send(rank_msg.Forming(joined.formation.number, "script"))
         return self._passed()
 
     def _passed(self) -> Any:
@@ -152,84 +157,6 @@ class _Loop:
         joining.mark_absent(self._state, self._name)
         stepping.between(self._state)
         return self._state.functions.value(self._number)
-
-    # ------------------------------------------------------------------ barrier
-
-    def _barrier(self) -> Formation | None:
-        """Wait for the next generation; None when the function is over on all ranks."""
-        state, agent = self._state, self._agent
-        if not self._finished:
-            agent.say(self._ready(), keep=True)
-            state.phase = "ready"
-            state.progress.show("barrier")
-            leaving.let_go(state)
-        orders = self._await()
-        agent.forget("ready")
-        if orders.refused:
-            raise AwayError(f"the agent refused this process: {orders.refused}")
-        if orders.complete is not None:
-            self._end(orders.complete)
-        if self._finished:
-            self._return()
-            return None
-        return orders.form
-
-    def _ready(self) -> said.Ready:
-        state = self._state
-        return said.Ready(
-            generation=state.generation,
-            held_step=state.clean.step,
-            held_generation=state.clean.generation,
-            ended_step=own_reports.ended(state),
-            step=state.completed,
-        )
-
-    def _await(self) -> AgentOrders:
-        state, agent = self._state, self._agent
-        agent.wait(self._moved)
-        if self._finished and not self._over(agent.orders):
-            self._finished = False  # a peer was lost before the end: it may need this state
-            agent.forget("finished")
-            self._runtime.requests.end()
-            state.clean.step = state.ended = state.completed
-            if state.entry.tracks_inside:
-                leaving.stow(state)
-            state.groups.dissolve()
-            agent.say(self._ready(), keep=True)
-            state.phase = "ready"
-            leaving.let_go(state)
-            agent.wait(self._moved)
-        return agent.orders
-
-    def _moved(self, orders: AgentOrders) -> bool:
-        state = self._state
-        if self._over(orders):
-            return True
-        if self._finished:
-            return orders.interrupted >= state.generation
-        form = orders.form
-        return form is not None and form.number > max(state.generation, orders.interrupted)
-
-    def _over(self, orders: AgentOrders) -> bool:
-        """Whether the wait is over: the job is, or the agent refuses this process, or all may return."""
-        if orders.complete is not None or orders.refused:
-            return True
-        return self._finished and orders.returned >= self._state.generation
-
-    def _return(self) -> None:
-        """Return from the function on all ranks: all have finished, and the final state is safe."""
-        ending.leave(self._runtime, self._agent, self._name)
-
-    def _end(self, complete: Complete) -> None:
-        """End with the job. A process without a result (a spare, or any rank of a failed job) exits here."""
-        self._runtime.requests.end("the job has ended without an answer about the checkpoint")
-        self._state.groups.dissolve()
-        self._state.phase = "finished"
-        if not complete.ok:
-            reason = complete.reason.partition("\n")[0]  # the rank that raised has logged the traceback
-            sys.exit(f"the job has ended: {reason}")
-        if not self._finished:
-            sys.exit(0)
 
     # ------------------------------------------------------------------ into a generation
 
@@ -243,7 +170,7 @@ class _Loop:
         self._runtime.streams.weighting.reset()
         meeting.take_place(state, formation.local_rank)
         state.rank, state.world_size = formation.rank, formation.world_size
-        agent.say(said.Forming(formation.number))
+        agent.send(rank_msg.Forming(formation.number))
         state.phase = "forming"
         state.progress.show("forming")
         if state.page is not None:
@@ -263,6 +190,8 @@ class _Loop:
         state, formation, port = self._state, joined.formation, joined.port
         state.functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
         joining.lift(state)
+        if not state.functions.over(self._number):
+            self._runtime.formations.formed()
         if state.entry.tracks_inside:
             rows = meeting.gather(state, [port])
             state.groups.narrow(port, {row[0] for row in rows})
@@ -288,11 +217,11 @@ class _Loop:
         state.guard.arm()
         now = time.monotonic()
         state.entry.timing = (formed - begun, now - formed, now)
-        told = (formation.number, formation.rank, state.completed)
-        recovery_log.tell(
-            agent, logging.INFO, "in generation %d as rank %d: the state of step %d is restored", *told
+        values = (formation.number, formation.rank, state.completed)
+        recovery_log.write(
+            agent, logging.INFO, "in generation %d as rank %d: the state of step %d is restored", *values
         )
-        agent.say(said.Running(formation.number, state.completed))
+        agent.send(rank_msg.Running(formation.number, state.completed))
         state.phase = "running"
         state.progress.show("between")
         state.progress.mark("first")
@@ -309,16 +238,16 @@ class _Loop:
         state, resume = self._state, formation.resume
         if self._begins(resume):
             resume, state.clean.step = dataclasses.replace(resume, tier="fresh"), -1
-        own = state.clean.step == resume.step
+        was_here = state.clean.step == resume.step
         try:
             ports = stepping.put_in_place(self._runtime, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
-            self._agent.say(said.RestoreFailed(formation.number, str(error)[:2000]))
-            recovery_log.tell(self._agent, logging.ERROR, "the state could not be restored: %s", error)
+            self._agent.send(rank_msg.RestoreFailed(formation.number, str(error)[:2000]))
+            recovery_log.write(self._agent, logging.ERROR, "the state could not be restored: %s", error)
             self._agent.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
         state.clean.step, state.clean.generation = resume.step, formation.number
-        state.clean.received = not own and resume.step > state.functions.base
+        state.clean.received = not was_here and resume.step > state.functions.base
         self._entered = True
         if not state.entry.tracks_inside:
             state.groups.narrow(port, ports)
@@ -349,7 +278,7 @@ class _Loop:
         if times > _SAME_BREAK_MAX:
             return False
         message = f"{type(error).__name__}: {error}"[:500]
-        agent.say(said.Broken(state.generation, message))
+        agent.send(rank_msg.Broken(state.generation, message))
         return True
 
     def _leave(self, error: BaseException) -> None:
@@ -368,15 +297,15 @@ class _Loop:
         self._runtime.requests.end()
         if state.entry.tracks_inside:
             leaving.stow(state)
-        told = (state.generation, state.completed, error)
-        recovery_log.tell(self._agent, logging.INFO, "left generation %d at step %d: %s", *told)
+        values = (state.generation, state.completed, error)
+        recovery_log.write(self._agent, logging.INFO, "left generation %d at step %d: %s", *values)
         if state.clean.step < 0 and state.guard.reason:
-            recovery_log.tell(self._agent, logging.INFO, "its state is not clean: %s", state.guard.reason)
+            recovery_log.write(self._agent, logging.INFO, "its state is not clean: %s", state.guard.reason)
 
     def _collect(self) -> None:
         """Dissolve the groups, after freeing the wrapped modules that refer to them."""
         state = self._state
-        if self._finished:
+        if self._barrier.finished:
             return
         if any(reference() is not None for reference in state.entry.wrapped):
             gc.collect()
@@ -394,6 +323,6 @@ class _Loop:
         stepping.commit(self._runtime)
         ending.keep_value(self._state, self._name, self._result)
         self._returned = True
-        reason = ending.say(self._state, self._agent)
-        self._finished = True
+        reason = ending.report_finished(self._state, self._agent)
+        self._barrier.finished = True
         ending.wait_for_room(self._state, self._agent, reason)

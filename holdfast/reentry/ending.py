@@ -27,12 +27,12 @@ def keep_value(state: RankState, name: str, result: Any) -> None:
         )
 
 
-def say(state: RankState, agent: AgentClient) -> Skip | None:
+def report_finished(state: RankState, agent: AgentClient) -> Skip | None:
     """Report that the function is over here, with its final state. Returns why there is no snapshot of that;
     None when there is one."""
     skip = snapshotting.last(state, agent)
     state.clean.step = state.ended = state.completed
-    agent.say(Finished(state.generation, state.completed), keep=True)
+    agent.send(Finished(state.generation, state.completed), keep=True)
     state.phase = "finished"
     state.progress.show("finished")
     return skip

@@ -50,7 +50,7 @@ def check_past(state: RankState, agent: AgentClient, name: str, number: int, for
     step = formation.resume.step
     if number and step <= state.functions.finished[number - 1].end:
         words = f"{name}: the newest state left, of step {step}, belongs to an earlier elastic function"
-        recovery_log.tell(agent, logging.ERROR, "%s: this process ends, and its script is run again", words)
+        recovery_log.write(agent, logging.ERROR, "%s: this process ends, and its script is run again", words)
         sys.exit(f"{words}: the script is run again")
 
 

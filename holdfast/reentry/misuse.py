@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from holdfast.agreement.collectives import CollectiveProof
     from holdfast.groups.groups import Groups
     from holdfast.rank_state import RankState
-    from holdfast.reentry.collectives import CollectiveProof
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,6 +141,16 @@ def check_inside(state: RankState, what: str) -> None:
             f"{what}: call it in the function under @session.elastic: outside of it there is no process "
             "group, and no state would be kept"
         )
+
+
+def check_steps(total: object, seed: object, tail: object) -> None:
+    """Raise SessionError if `session.steps` does not support these arguments."""
+    if type(total) is not int or total < 0:
+        raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
+    if tail not in ("required", "skippable"):
+        raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
+    if seed is not None and seed != "session" and type(seed) is not int:
+        raise SessionError(f'steps: seed must be "session", an integer or None, not {seed!r:.80}')
 
 
 def check_kept(state: RankState) -> None:

@@ -6,31 +6,60 @@ package, which drive a rank through steps and generations, receive the Runtime i
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from holdfast.agreement.collectives import CollectiveProof
 from holdfast.agreement.equality import Equality
 from holdfast.agreement.generators import Generators
+from holdfast.anatomy.calls import ModuleCalls
+from holdfast.anatomy.facts import FactsWriter
+from holdfast.anatomy.memory import used
+from holdfast.anatomy.recorder import COMMUNICATION, StepRecorder
 from holdfast.clean.guard import Guard
 from holdfast.data.streams import SampleStreams
-from holdfast.groups import flight_recorder
+from holdfast.groups import flight_recorder, waiting
 from holdfast.groups.groups import Groups, choose_backend
 from holdfast.ipc import traces
 from holdfast.ipc.progress_marks import ProgressMarks
+from holdfast.ipc.rank_facts import RankFactsPage
+from holdfast.ipc.step_times import StepTimesPage
 from holdfast.rank_state import RankState
 from holdfast.reentry import snapshotting
-from holdfast.reentry.after_step import AfterStep
+from holdfast.reentry.callbacks import AfterStep, FormationCallbacks
 from holdfast.reentry.checkpoint_requests import CheckpointRequests
-from holdfast.reentry.collectives import CollectiveProof
 from holdfast.reentry.misuse import MisuseChecks
 from holdfast.snapshots.snapshot import SnapshotWriter
 from holdfast.state import functions
 from holdfast.state.tracked import TrackedState
+from holdfast.telemetry import own_reports
+from holdfast.telemetry.gradient_watch import GradientWatch
 from holdfast.telemetry.numeric_anomalies import NumericAnomalies
+from holdfast.telemetry.profiling import StepProfiler
 from holdfast.telemetry.reporting import Reports
 
 if TYPE_CHECKING:
     from holdfast.environment import Environment
+    from holdfast.ipc.progress_page import ProgressPage
     from holdfast.state.functions import Functions
+
+
+class BegunSteps(Protocol):
+    """A loop over steps (step_loop.py), as far as its owner needs it."""
+
+    total: int
+    running: bool
+
+    def left(self) -> bool:
+        """Whether there are steps left."""
+
+    def begin(self) -> int:
+        """Begin the next step, and return its number."""
+
+    def end(self) -> None:
+        """Complete it."""
+
+    def leave(self) -> None:
+        """Leave the loop."""
 
 
 class Runtime:
@@ -48,11 +77,22 @@ class Runtime:
         self.streams = SampleStreams(state, data_change)
         state.tracked.contract = self.streams.text
         self.anomalies = NumericAnomalies(state)
+        self.gradients = GradientWatch(state, self.anomalies.notice)
+        self.anomalies.on_notice = self.gradients.noticed
+        state.guard.on_begun = self.gradients.before_optimizer
         self.reports = Reports()
+        self.profiler = StepProfiler(functools.partial(own_reports.send, state))
         self.collectives = CollectiveProof(state)
         self.mistakes = MisuseChecks(state, self.collectives)
         self.after_step = AfterStep(state)
+        self.formations = FormationCallbacks(state)
+        self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)
+        self.calls = ModuleCalls(state.times)
+        self.waiting = functools.partial(state.times.within, COMMUNICATION)
+        _watch_phases(state, self.calls)
+        if state.times.on:
+            waiting.around = self.waiting
 
 
 _groups: dict[str, Groups] = {}
@@ -87,6 +127,7 @@ def _state(environment: Environment, seed: int | None, backend: str) -> RankStat
         groups=_groups_of(environment, backend, done),
         page=page,
         progress=ProgressMarks(page),
+        times=_recorder(environment, page, tracked),
         rank=max(environment.rank, 0),
         world_size=environment.world_size,
         generation=generation,
@@ -96,6 +137,27 @@ def _state(environment: Environment, seed: int | None, backend: str) -> RankStat
     )
     state.snapshots.functions = done.text
     state.clean.generation = done.held_in
-    state.guard.on_optimizer = lambda _: state.progress.show("optimizer")
-    state.guard.on_tail = lambda _: state.progress.show("tail")
     return state
+
+
+def _recorder(environment: Environment, page: ProgressPage | None, tracked: TrackedState) -> StepRecorder:
+    if page is None or not environment.anatomy:
+        return StepRecorder()
+    facts = FactsWriter(RankFactsPage(page), lambda: tracked.modules)
+    return StepRecorder(StepTimesPage(page), memory=used, facts=facts)
+
+
+def _watch_phases(state: RankState, calls: ModuleCalls) -> None:
+    """Show when an optimizer steps, and time it."""
+
+    def begins(_: object) -> None:
+        state.progress.show("optimizer")
+        if state.times.measuring:
+            calls.optimizer_begins()
+
+    def ends(_: object) -> None:
+        if state.times.measuring:
+            calls.optimizer_ends()
+        state.progress.show("tail")
+
+    state.guard.on_optimizer, state.guard.on_tail = begins, ends

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import weakref
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SessionError
-from holdfast.groups import flight_recorder
+from holdfast.groups import flight_recorder, waiting
 from holdfast.ipc.agent_client import AgentClient
-from holdfast.reentry import misuse, own_reports
+from holdfast.reentry import misuse
+from holdfast.telemetry import own_reports
 
 if TYPE_CHECKING:
     from holdfast.reentry.runtime import Runtime
@@ -52,10 +54,12 @@ def _connect(runtime: Runtime) -> None:
     agent = state.agent = AgentClient(
         state.environment.agent_socket,
         functools.partial(own_reports.hello, state),
-        functools.partial(own_reports.beat, state, runtime.reports, runtime.anomalies),
+        functools.partial(own_reports.beat, state, runtime.reports, runtime.anomalies, runtime.gradients),
         state.groups.sever,
     )
     agent.describe = flight_recorder.collectives
+    agent.recorded = state.groups.flight_record.text
+    agent.profile = runtime.profiler.ask
     state.groups.heed(agent.interrupted)
     agent.start()
 
@@ -68,9 +72,14 @@ def close(runtime: Runtime) -> None:
     if state.functions.joined is None:  # else a generation waits for this process's next session
         state.groups.dissolve()
     runtime.mistakes.close()
+    runtime.profiler.leave("the session has been closed")
     if state.agent is not None:
         state.agent.close()
     state.snapshots.detach()
+    runtime.calls.close()
+    if state.times.on:
+        waiting.around = contextlib.nullcontext
+    state.times.close()
     for thing in (runtime.streams.ledger, state.page):
         if thing is not None:
             thing.close()

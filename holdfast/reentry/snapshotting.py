@@ -40,17 +40,17 @@ def ask_for_room(state: RankState, agent: AgentClient, *, forced: bool = False) 
     known = state.snapshots.path and state.announced_shard == state.shard_id
     wanted = forced or state.environment.snapshot_every
     if wanted and state.tracked.objects and not known:
-        _say_tracked(state, agent)
+        _send_tracked(state, agent)
 
 
-def _say_tracked(state: RankState, agent: AgentClient) -> None:
+def _send_tracked(state: RankState, agent: AgentClient) -> None:
     try:
         needs = state.snapshots.needs()
     except StateError as error:
         log.warning("no snapshots are taken, the tracked state cannot be read: %s", error)
         return
     state.announced_shard = state.shard_id
-    agent.say(Tracked(needs, state.shard_id), keep=True)
+    agent.send(Tracked(needs, state.shard_id), keep=True)
 
 
 def insist(state: RankState, agent: AgentClient, skip: Skip | None, wait_s: float) -> Skip | None:
@@ -100,10 +100,10 @@ def snapshot(state: RankState, agent: AgentClient) -> Skip | None:
     stall_s = time.perf_counter() - begun
     if isinstance(outcome, Skip):
         if outcome.kind is SkipKind.OUTGROWN:
-            _say_tracked(state, agent)
+            _send_tracked(state, agent)
         return outcome
     state.newest_snapshot = (state.completed, state.generation)
-    agent.say(Snapshot(state.generation, state.completed, outcome, stall_s), keep=True)
+    agent.send(Snapshot(state.generation, state.completed, outcome, stall_s), keep=True)
     return None
 
 
@@ -125,4 +125,4 @@ def _attach(state: RankState, agent: AgentClient) -> Skip | None:
 
 def report(state: RankState, agent: AgentClient, skip: Skip) -> None:
     """Report why there is no snapshot of this step."""
-    agent.say(SnapshotSkipped(state.generation, state.completed, skip.reason[:500]))
+    agent.send(SnapshotSkipped(state.generation, state.completed, skip.reason[:500]))

@@ -1,4 +1,4 @@
-"""Begin and complete one step; decide whether a step that the script left in the middle counts."""
+"""Begin and complete steps; decide whether a step that the script left in the middle counts."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def begin(runtime: Runtime, seed: int | None) -> None:
     runtime.collectives.begin()
     runtime.streams.begin(guard.anchor if guard.carries else step)
     guard.begin(step, keep_random=seed is None, whole=state.entry.fresh)
+    runtime.gradients.begin()
     if seed is not None:
         seed_step(seed, state.step, state.rank // state.layout.tp)
     if state.page is not None:
@@ -67,6 +68,7 @@ def after_break(runtime: Runtime) -> None:
     Raises SessionError if the ranks have not left it at the same place."""
     state = runtime.state
     guard = state.guard
+    state.times.stop()
     if not guard.entered:
         return
     moved = int(guard.moved) if guard.left_half and state.tracked.optimizers else _UNASKED
@@ -92,9 +94,9 @@ def _refuse_apart(rows: list[list[int]]) -> None:
     places = [_place(row[0], row[1], known if row[2] == _UNASKED else row[2]) for row in rows]
     other = next((rank for rank, place in enumerate(places) if place != places[0]), 0)
     if other:
-        told = ", ".join(f"rank {rank} left it {places[rank]}" for rank in (0, other))
+        where = ", ".join(f"rank {rank} left it {places[rank]}" for rank in (0, other))
         raise SessionError(
-            f"the ranks left the loop over steps at different places: {told}. Leave it in the same step on "
+            f"the ranks left the loop over steps at different places: {where}. Leave it in the same step on "
             "all ranks, and either before or after the optimizer on all: decide by a value that is equal on "
             "all ranks (session.step, a reduced loss)"
         )
@@ -121,6 +123,7 @@ def complete(runtime: Runtime) -> None:
     Raises CollectiveFailed if a collective of the step may have failed."""
     state = runtime.state
     runtime.collectives.check("the step")
+    runtime.gradients.end(runtime.streams.taken)
     runtime.streams.end()
     state.guard.end()
     state.completed += 1

@@ -74,7 +74,7 @@ class SnapshotWriter:
         self._arena: Arena | None = None
         self._plan: plan.SnapshotPlan | None = None
         self._header = b""
-        self._lane = gpu.GpuCopier()
+        self._copier = gpu.GpuCopier()
         self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
 
     @property
@@ -128,7 +128,7 @@ class SnapshotWriter:
     def detach(self) -> None:
         """Close the arena; the file stays."""
         self._views.clear()
-        self._lane.release()
+        self._copier.release()
         if self._arena is not None:
             self._arena.close()
             self._arena = None
@@ -164,25 +164,25 @@ class SnapshotWriter:
         copying.copy([pair for pair in pairs if not pair[1].is_cuda])
         away = [pair for pair in pairs if pair[1].is_cuda]
         if away:
-            self._lane.pin(torch.frombuffer(writer.memory, dtype=torch.uint8))
-            self._lane.copy([target for target, _ in away], [source for _, source in away])
+            self._copier.pin(torch.frombuffer(writer.memory, dtype=torch.uint8))
+            self._copier.copy([target for target, _ in away], [source for _, source in away])
 
 
-def find(arena: Arena, step: int, born: int, shard: str = "") -> SlotView | None:
+def find(arena: Arena, step: int, origin: int, shard: str = "") -> SlotView | None:
     """The READY slot of `step`, and of this shard if one is named.
 
-    Prefers the one whose origin is generation `born`, else the newest."""
-    return arena.find(step, generation=born, shard=shard) or arena.find(step, shard=shard)
+    Prefers the one whose origin is generation `origin`, else the newest."""
+    return arena.find(step, generation=origin, shard=shard) or arena.find(step, shard=shard)
 
 
-def load(path: str, step: int, tracked: TrackedState, born: int = 0, shard: str = "") -> None:
+def load(path: str, step: int, tracked: TrackedState, origin: int = 0, shard: str = "") -> None:
     """Restore the snapshot of `step`, and of this shard if one is named, from this arena file.
 
     The arena's owner waits at the barrier, so the slot is not pinned: the pin of a reader that is killed
     would stay. Afterwards it is checked that the slot was not overwritten. Raises RestoreError or
     ArenaError."""
     with Arena.open(path, touched=False) as arena:
-        slot = find(arena, step, born, shard)
+        slot = find(arena, step, origin, shard)
         if slot is None:
             raise RestoreError(f"{path} holds no snapshot of step {step}{shard and ' of shard '}{shard}")
         _adopt(slot, tracked)

@@ -66,9 +66,7 @@ def whole(tensor: torch.Tensor) -> int:
 @torch.no_grad()
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two plain tensors of the same dtype and shape hold the same bits."""
-    return torch.equal(
-        _plain(left).reshape(-1).view(torch.uint8), _plain(right).reshape(-1).view(torch.uint8)
-    )
+    return torch.equal(flat(left), flat(right))
 
 
 def number(data: bytes) -> int:
@@ -93,6 +91,11 @@ def shared(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor in logical order: a view of its own memory if they lie so there, else a copy."""
+    return _plain(tensor).reshape(-1).view(torch.uint8)
+
+
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
@@ -107,8 +110,7 @@ class _Away:
 
     def add(self, tensor: torch.Tensor, start: int, end: int) -> None:
         """Add one more piece."""
-        flat = _plain(tensor).reshape(-1).view(torch.uint8)[start:end]
-        for part in torch.split(flat, _BUCKET_BYTES):
+        for part in torch.split(flat(tensor)[start:end], _BUCKET_BYTES):
             self._waiting.append(part)
             self._bytes += part.numel()
             if self._bytes >= _BUCKET_BYTES:
@@ -132,12 +134,12 @@ def weigh(data: torch.Tensor) -> torch.Tensor:
     padded = torch.zeros(-(-data.numel() // size) * size, dtype=torch.uint8, device=data.device)
     padded[: data.numel()] = data
     words = padded.view(torch.int32).view(-1, _BLOCK_WORDS)
-    return (words.long() * _weights(data.device)).sum(1)
+    return (words.long() * weights(data.device)).sum(1)
 
 
 @functools.cache
-def _weights(device: torch.device) -> torch.Tensor:
-    """Random 64-bit weights, the same in every process: words that change places do not cancel out."""
+def weights(device: torch.device) -> torch.Tensor:
+    """Random odd 64-bit weights, the same in every process: words that change places do not cancel out."""
     drawn = torch.Generator().manual_seed(0x686F6C64)
     halves = torch.randint(0, 1 << 32, (2, _BLOCK_WORDS), dtype=torch.int64, generator=drawn)
     return ((halves[0] << 32) | halves[1] | 1).to(device)

@@ -33,9 +33,9 @@ def check(name: str, thing: Any) -> None:
         )
 
 
-def claim(thing: Any, said: Claim) -> Claim:
+def claim(thing: Any, claimed: Claim) -> Claim:
     """The claim that holds for an object. With ZeroRedundancyOptimizer each rank has its own part."""
-    return replace(said, per_rank=True, shard="") if _is_zero(thing) else said
+    return replace(claimed, per_rank=True, shard="") if _is_zero(thing) else claimed
 
 
 def local(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -15,6 +15,8 @@ from holdfast.ipc.messages.rank import Fault
 from holdfast.telemetry import reporting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.rank_state import RankState
 
 LOOK_EVERY = 10
@@ -31,12 +33,16 @@ class NumericAnomalies:
         self._state = state
         self._first: torch.Tensor | None = None  # on the GPU: the first bad step; -1: none
         self._looked = 0
+        # Called with the step and the kind of an anomaly; returns where it came from, in words, or "". None:
+        # the step is left out instead, on all ranks.
+        self.on_notice: Callable[[int, str], str | None] = lambda step, kind: ""
 
     def begin(self) -> None:
         """Begin a generation: the coordinator has acted on the last report."""
         self._first, self._state.numeric_anomaly = None, False
         if self._state.agent is not None:
             self._state.agent.forget("fault")
+            self._state.agent.forget("replicas")
 
     def check(self, value: Any, every: int) -> None:
         """Notice a NaN or Inf: at once, or for a tensor on a GPU within `every` steps."""
@@ -71,23 +77,29 @@ class NumericAnomalies:
 
     def notice(self, step: int, reason: str, kind: str = "nan", *, rollback: bool = True) -> None:
         """Report an anomaly, once in a generation. No snapshot is taken of this state any more."""
-        agent = self._state.agent
-        if self._state.numeric_anomaly:
+        agent, origin = self._state.agent, self.on_notice(step, kind)
+        if self._state.numeric_anomaly or origin is None:
             return
+        reason += origin
         self._state.numeric_anomaly = True
         if agent is None:
             log.warning("step %d: %s", step, reason)
             return
-        agent.say(Fault(self._state.generation, step, kind, reason[:_TEXT_MAX], rollback), keep=True)
+        agent.send(Fault(self._state.generation, step, kind, reason[:_TEXT_MAX], rollback), keep=True)
 
     def fault(self, why: str, *, rollback: bool) -> NoReturn:
         """Report that the script judges the numbers to be wrong; never returns."""
         state = self._state
-        agent, generation = state.agent, state.generation
-        if agent is None or not state.entry.inside:
+        if state.agent is None or not state.entry.inside:
             raise SessionError(f"fault: {why}")
         state.numeric_anomaly = False  # the script's reason counts, whatever was noticed before
         self.notice(state.completed, why, "user", rollback=rollback)
+        self.wait_for_decision()
+
+    def wait_for_decision(self) -> NoReturn:
+        """Wait until the coordinator ends this generation, because its numbers are wrong; never returns."""
+        state, agent, generation = self._state, self._state.agent, self._state.generation
+        assert agent is not None
         state.progress.mark("fault")
         agent.wait(lambda orders: orders.interrupted >= generation or orders.complete)
         raise Interrupted

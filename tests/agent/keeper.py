@@ -1,4 +1,4 @@
-"""A rank that only keeps snapshots: it speaks the gate's protocol and fills its arena with known bytes.
+"""A rank that only keeps snapshots: it speaks a rank's protocol and fills its arena with known bytes.
 
     python keeper.py <shard> <MiB> <step>... [waits]
 

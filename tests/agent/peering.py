@@ -93,7 +93,7 @@ class Side:
             "127.0.0.1",
             node=self.name,
             incarnation=1,
-            tell=self.told.append,
+            send_event=self.told.append,
             status=self.members.get,
             room=ArenaFiles(self.paths, lambda _: False).ensure_to_fill,
             loaded=self.loaded.append,

@@ -181,7 +181,7 @@ class Leader(ControlServicer):
         self.port = 0
         self.deaf = False  # takes streams, but reads nothing on them after the hello
         self.hellos: list[codec.Greeting] = []
-        self.events: list[events.Event] = []
+        self.events: list[codec.AgentEvent] = []
         self.at: list[float] = []
         self.refusal: pb.CoordinatorMessage | None = None
         self._calls: list[Any] = []

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` says of files and flags that will not do: file, row, column, cure; exit code 2."""
+"""What `holdfast doctor` says of files and flags that it refuses: file, row, column, cure; exit code 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from controlplane.analysis.steps.records import COLUMNS
-from controlplane.cli.doctor import columns, iterations_file, layout_file
+from controlplane.cli.doctor.readers import columns, iterations_file, layout_file
 from tests.analysis.files import LAYOUT, as_parquet, steps, write
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def test_a_layout_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
-        ("duration", "nan", "column duration, row 8: nan will not do: give a finite number from 0"),
+        ("duration", "nan", "column duration, row 8: nan is not allowed: give a finite number from 0"),
         ("duration", "inf", "column duration, row 8: inf"),
         ("duration", "-0.5", "column duration, row 8: -0.5"),
         ("start_ts", "-inf", "column start_ts, row 8: -inf"),
         ("duration", "soon", "column duration, row 8: 'soon' is no number"),
         ("duration", "", "column duration, row 8: '' is no number"),
-        ("stage", "1.5", "column stage, row 8: 1.5 will not do: give a whole number from 0"),
+        ("stage", "1.5", "column stage, row 8: 1.5 is not allowed: give a whole number from 0"),
         ("dp_rank", "-1", "column dp_rank, row 8: -1"),
         ("seq_id", "9" * 30, "column seq_id, row 8: 999"),
         ("optype", "forward-computes", "'forward-computes' is unknown; did you mean forward-compute?"),
@@ -168,7 +168,7 @@ def test_files_that_are_too_large(refused: Callable[..., str], tmp_path: Path) -
     [
         ("worker,time,seconds", "0,5,nan", "column seconds, row 3: nan"),
         ("worker,time,seconds", "0,5,-1", "column seconds, row 3: -1"),
-        ("worker,time,seconds", "0,5,0", "column seconds, row 3: 0 will not do"),
+        ("worker,time,seconds", "0,5,0", "column seconds, row 3: 0 is not allowed"),
         ("worker,time,seconds", "0,inf,1", "column time, row 3: inf"),
         ("worker,time,seconds", "0,noon,1", "column time, row 3: 'noon' is no number"),
         ("worker,time,seconds", ",5,1", "column worker, row 3: it is empty"),
@@ -196,7 +196,8 @@ def test_two_columns_of_durations_or_one_that_is_not_there(
 
 
 def test_flags_that_do_not_fit(timeline: Path, times: Path, refused: Callable[..., str]) -> None:
-    assert "no file given: give one of --timeline, --iterations" in refused()
+    assert "job j and --timeline given" in refused("j", "--timeline", timeline)
+    assert "--mute is for a finding of a running job" in refused("--mute", "slow_rank:rank 1")
     assert "--timeline and --iterations given" in refused("--timeline", timeline, "--iterations", times)
     assert "--layout is for --timeline" in refused("--iterations", times, "--layout", "x")
     assert "--column is for --iterations" in refused("--timeline", timeline, "--column", "x")

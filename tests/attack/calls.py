@@ -37,12 +37,16 @@ OTHERS: dict[str, str] = {
     "Admin.Drain": "denied",
     "Admin.Cordon": "denied",
     "Admin.Events": "denied",
+    "Admin.Diagnose": "denied",
+    "Admin.Mute": "denied",
+    "Admin.Profile": "denied",
     "Admin.Status": "trimmed",
     "Control.Link": "refused",
     "Peer.Put": "denied",
     "Peer.Get": "denied",
     "Peer.Have": "denied",
     "Peer.Drop": "denied",
+    "Peer.Echo": "denied",
 }
 """How a call by a caller of another job must end, by method. A method without a row fails the attack."""
 

@@ -149,7 +149,8 @@ class Stage:
     async def rows(self) -> dict[str, bytes]:
         """Every row of the cluster in etcd, except those that change by themselves."""
         listing = await self._client.list(self.keys.prefix)
-        mine = (self.keys.leader, self.keys.coordinators, *map(self.keys.account, (JOB, OTHER)))
+        of_jobs = (*map(self.keys.account, (JOB, OTHER)), *map(self.keys.findings, (JOB, OTHER)))
+        mine = (self.keys.leader, self.keys.coordinators, *of_jobs)
         return {row.key: row.value for row in listing.rows if not row.key.startswith(mine)}
 
     async def unchanged(self, before: dict[str, bytes], but: tuple[str, ...] = ()) -> list[str]:

@@ -29,6 +29,7 @@ LEADING: dict[str, Any] = {
     "lease_ttl_s": 4.0, "node_timeout_s": 8.0, "stop_timeout_s": 6.0, "form_timeout_s": 20.0, "retry_s": 0.5,
     "broken_grace_s": 4.0, "join_grace_s": 2.0, "shrink_after_s": 3.0, "grow_after_s": 3.0,
     "resize_every_s": 3.0, "launch_timeout_s": 120.0, "brake_max_s": 12.0,
+    "diagnose_every_s": 5.0,
 }  # fmt: skip
 """The coordinators' settings: a tenth of the usual times, and no less than two busy cores can keep."""
 WATCHING: dict[str, Any] = {

@@ -96,10 +96,12 @@ class Job:
 
     def _leader(self) -> str:
         self.journals.news()
-        reigns = {line["term"]: line["journal"] for line in self.journals.lines if line["type"] == "Elected"}
+        journals = {
+            line["term"]: line["journal"] for line in self.journals.lines if line["type"] == "Elected"
+        }
         over = {line["term"] for line in self.journals.lines if line["type"] == "LeadershipEnded"}
-        newest = max(reigns, default=0)
-        name = COORDINATORS[reigns[newest]] if reigns else ""
+        newest = max(journals, default=0)
+        name = COORDINATORS[journals[newest]] if journals else ""
         return name if newest not in over and name and self.cluster.running(name) else ""
 
     def joined(self, node: str) -> int:

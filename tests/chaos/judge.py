@@ -101,7 +101,7 @@ def incidents(job: Job) -> tuple[int, list[str]]:
     found = [each for each in story.stories(job.journals.lines) if each.job == job.name]
     unexplained = []
     for each in found:
-        text = story.told(each)
+        text = story.as_text(each)
         if not each.verdict.get("evidence") or not each.plan.get("reason"):
             unexplained.append(f"nobody knows why: {text}")
         elif each.outcome == "open" and each is found[-1]:
@@ -121,8 +121,8 @@ def _replay(path: Path) -> str:
         first = file.readline()
         if not first.endswith("\n"):
             return ""  # killed before it had written a line
-        reign = replay.header(first)
-        for step in replay.replay(reign, file):
+        leader_term = replay.header(first)
+        for step in replay.replay(leader_term, file):
             if step.problem:
                 return f"{path}: step {step.index}: {step.problem}"
     return ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.format import names, typed
 from holdfast.checkpoint.load import load, read_manifest
-from holdfast.checkpoint.save import persist_part, publish, seal
+from holdfast.checkpoint.save import finalize, persist_part, publish
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotWriter
 
@@ -91,10 +91,10 @@ def save(
     codec: str = "none",
     stop: threading.Event | None = None,
 ) -> PersistResult:
-    """Save as the only writer, and seal; with `show` also publish."""
+    """Save as the only writer, and finalize; with `show` also publish."""
     order = Order.of(slot, base, job)
     part = save_part(store, slot, order, codec=codec, stop=stop)
-    result = seal(store, parts=[part], **order.words)
+    result = finalize(store, parts=[part], **order.words)
     if show:
         publish(store, job, order.checkpoint, result.digest)
     return result

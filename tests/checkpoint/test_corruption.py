@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
 from holdfast.checkpoint.format import chunks
-from holdfast.checkpoint.format.manifest import unseal
+from holdfast.checkpoint.format.manifest import decode_manifest
 from holdfast.checkpoint.load import load, read_manifest, verify
 from holdfast.ipc.arena import Arena, SlotState
 from tests.checkpoint.states import JOB, arena_for, save, snapshot
@@ -52,9 +52,9 @@ def test_every_byte_of_the_manifest_flipped_in_turn(store: Store, folder: Path, 
 def test_every_truncation_of_the_manifest_and_a_longer_one(saved: PersistResult) -> None:
     for length in range(len(saved.manifest)):
         with pytest.raises(CheckpointCorrupt):
-            unseal(saved.manifest[:length], JOB, "10-1")
+            decode_manifest(saved.manifest[:length], JOB, "10-1")
     with pytest.raises(CheckpointCorrupt):
-        unseal(saved.manifest + b"\n", JOB, "10-1")
+        decode_manifest(saved.manifest + b"\n", JOB, "10-1")
 
 
 def test_random_bit_flips_in_chunks(store: Store, shm: Path, chunk_files: list[Path]) -> None:
@@ -152,7 +152,7 @@ def test_whole_but_not_for_us_is_refused_by_name(
     saved: PersistResult, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     with pytest.raises(CheckpointRefused, match=f"checkpoint 10-1: .*{message}"):
-        unseal(resealed(saved, change), JOB, "10-1")
+        decode_manifest(resealed(saved, change), JOB, "10-1")
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ def test_a_manifest_that_makes_no_sense_is_corrupt(
     saved: PersistResult, change: Callable[[dict[str, Any]], object]
 ) -> None:
     with pytest.raises(CheckpointCorrupt, match="checkpoint 10-1: manifest"):
-        unseal(resealed(saved, change), JOB, "10-1")
+        decode_manifest(resealed(saved, change), JOB, "10-1")
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"1" * 10_000, b"\xff\xfe", b"nothing", b"{"])
 def test_sealed_garbage_is_corrupt(body: bytes) -> None:
     sealed = b'{"blake3":"' + chunks.name(body).encode() + b'","manifest":' + body + b"}\n"
     with pytest.raises(CheckpointCorrupt, match="checkpoint 10-1: manifest"):
-        unseal(sealed, JOB, "10-1")
+        decode_manifest(sealed, JOB, "10-1")
 
 
 def test_another_digest_than_the_commit_record_says(store: Store, saved: PersistResult) -> None:

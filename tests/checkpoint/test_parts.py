@@ -13,7 +13,7 @@ import pytest
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
 from holdfast.checkpoint.format import names, typed
 from holdfast.checkpoint.load import listing, load, read_manifest, verify
-from holdfast.checkpoint.save import publish, seal
+from holdfast.checkpoint.save import finalize, publish
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotState, SlotWriter
@@ -66,7 +66,7 @@ def test_replicas_write_their_shares_and_together_the_state(
     assert sum(part.bytes_total for part in parts) == sum(part.bytes_written for part in parts) == total
     assert max(part.bytes_written for part in parts) <= 1.1 * total / SHARES
     assert [(part.rank, part.share, part.member) for part in parts] == [(r, r, f"m{r}") for r in range(4)]
-    result = seal(store, parts=parts, **order.words)
+    result = finalize(store, parts=parts, **order.words)
     assert result.bytes_written == total + len(result.manifest)
     publish(store, JOB, "10-1", result.digest)
     assert store.list("jobs/job/parts") == store.list("jobs/job/pending") == []
@@ -84,16 +84,16 @@ def test_before_the_seal_and_before_the_commit_nothing_is_listed(
     store: Store, parts: list[CheckpointPart], order: Order
 ) -> None:
     assert listing(store, JOB) == []
-    result = seal(store, parts=parts, **order.words)
+    result = finalize(store, parts=parts, **order.words)
     assert listing(store, JOB) == []
-    assert seal(store, parts=list(reversed(parts)), **order.words).digest == result.digest
+    assert finalize(store, parts=list(reversed(parts)), **order.words).digest == result.digest
 
 
 @pytest.mark.parametrize("shares", [2, 3, 7])
 def test_parallel_load_brings_each_byte_once(
     store: Store, parts: list[CheckpointPart], order: Order, slots: list[SlotView], shm: Path, shares: int
 ) -> None:
-    result = seal(store, parts=parts, **order.words)
+    result = finalize(store, parts=parts, **order.words)
     whole = bytearray(slots[0].data_bytes)
     for share in range(shares):
         with arena_for(shm / "b", SHAPES) as arena:
@@ -137,7 +137,7 @@ def test_parts_that_do_not_cover_the_state_are_refused(
     message: str,
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
-        seal(store, parts=change(parts), **order.words)
+        finalize(store, parts=change(parts), **order.words)
     assert store.list("jobs/job/pending") == []
 
 
@@ -148,7 +148,7 @@ def test_parts_of_unequal_layout_are_refused(
     with arena_for(shm / "other", other) as arena:
         odd = save_part(store, snapshot(arena, 10, other, seed=1), order, rank=3, share=3, shares=SHARES)
     with pytest.raises(CheckpointRefused, match=r"share 3 of 4 of shard all: has another layout.*'w2'"):
-        seal(store, parts=[*parts[:3], odd], **order.words)
+        finalize(store, parts=[*parts[:3], odd], **order.words)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_parts_of_another_checkpoint_are_refused(
     store: Store, parts: list[CheckpointPart], order: Order, words: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
-        seal(store, parts=parts, **{**order.words, **words})
+        finalize(store, parts=parts, **{**order.words, **words})
 
 
 def test_a_part_under_the_name_of_another_job_or_checkpoint_is_refused(
@@ -175,7 +175,7 @@ def test_a_part_under_the_name_of_another_job_or_checkpoint_is_refused(
         body = store.read(names.part(JOB, "10-1", part.digest), 1 << 24)
         store.put(names.part("other", "10-1", part.digest), body)
     with pytest.raises(CheckpointRefused, match="belongs to job 'job', not to 'other'"):
-        seal(store, parts=parts, **{**order.words, "job": "other"})
+        finalize(store, parts=parts, **{**order.words, "job": "other"})
 
 
 def test_every_byte_of_a_part_flipped_in_turn(
@@ -188,9 +188,9 @@ def test_every_byte_of_a_part_flipped_in_turn(
         spoilt[position] ^= 1 << position % 8
         path.write_bytes(spoilt)
         with pytest.raises(CheckpointCorrupt, match="checkpoint 10-1: part"):
-            seal(store, parts=parts, **order.words)
+            finalize(store, parts=parts, **order.words)
     path.write_bytes(whole)
-    seal(store, parts=parts, **order.words)
+    finalize(store, parts=parts, **order.words)
 
 
 @pytest.mark.parametrize("how", ["missing", "short"])
@@ -203,9 +203,9 @@ def test_a_chunk_that_is_not_there_whole_stops_the_seal(
         with pytest.raises(
             CheckpointCorrupt, match=f"chunk {path.name}: (is missing|has {len(whole) - 1} by)"
         ):
-            seal(store, parts=parts, **order.words)
+            finalize(store, parts=parts, **order.words)
         path.write_bytes(whole)
-    seal(store, parts=parts, **order.words)
+    finalize(store, parts=parts, **order.words)
 
 
 def piece(arena: Arena, word: str, rows: tuple[int, int]) -> SlotView:
@@ -234,7 +234,7 @@ def test_shards_of_a_larger_state(store: Store, shm: Path) -> None:
         ]
         with pytest.raises(CheckpointError, match="the slot holds shard s1, not s0"):
             save_part(store, slots["s1"], order, shard="s0")
-        result = seal(store, parts=parts, **order.words)
+        result = finalize(store, parts=parts, **order.words)
         assert result.shards == ("s0", "s1")
         publish(store, JOB, "10-1", result.digest)
         manifest = verify(store, JOB, "10-1")

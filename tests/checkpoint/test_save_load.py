@@ -13,7 +13,7 @@ import xxhash
 
 from holdfast.checkpoint.errors import CheckpointError, CheckpointRefused, NameRefused, StorageError
 from holdfast.checkpoint.format import names, typed
-from holdfast.checkpoint.format.manifest import seal
+from holdfast.checkpoint.format.manifest import encode_manifest
 from holdfast.checkpoint.load import Found, listing, load, read_manifest, verify
 from holdfast.checkpoint.save import persist_part, publish
 from holdfast.checkpoint.storage.store import Store
@@ -240,7 +240,7 @@ def test_the_manifest_says_what_it_is(store: Store, arena: Arena) -> None:
     manifest = read_manifest(store, JOB, "10-3", result.digest)
     assert (manifest.job, manifest.id, manifest.step, manifest.generation) == (JOB, "10-3", 10, 3)
     assert (manifest.kind, manifest.base, manifest.versions) == ("full", "10-3", ((0, 10), (1, 10)))
-    assert seal(manifest) == (result.manifest, result.digest)
+    assert encode_manifest(manifest) == (result.manifest, result.digest)
 
 
 def test_a_checkpoint_larger_than_the_arena_is_refused_and_leaves_it_empty(

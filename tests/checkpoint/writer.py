@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.checkpoint import collect
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.load import listing
-from holdfast.checkpoint.save import publish, seal
+from holdfast.checkpoint.save import finalize, publish
 from holdfast.checkpoint.storage.lease import LeaseHeldError
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc.skips import Skip
@@ -50,7 +50,7 @@ def main(url: str, arena_path: str, first: int) -> None:
                 save_part(store, slot, order, rank=share, share=share, shares=SHARES)
                 for share in range(SHARES)
             ]
-            result = seal(store, parts=parts, **order.words)
+            result = finalize(store, parts=parts, **order.words)
             print(f"committed {order.checkpoint} {result.digest}", flush=True)
             publish(store, JOB, order.checkpoint, result.digest)
             base = order.base

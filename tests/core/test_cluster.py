@@ -15,23 +15,27 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.differing import differences
 from controlplane.core.records.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.timing import CoreSettings
 from tests.core.make import record, spec
 from tests.transcripts.language import Play
 from tests.wire.test_codec import FROM_AGENTS, sample
 
 
-def play(*commands: str) -> Play:
-    stage = Play()
+def play(*commands: str, settings: CoreSettings | None = None) -> Play:
+    stage = Play(settings or CoreSettings())
     stage.do(*commands)
     return stage
 
 
-def running(submit: str = "submit nodes=2 nproc=1", nodes: str = "ab") -> Play:
+def running(
+    submit: str = "submit nodes=2 nproc=1", nodes: str = "ab", settings: CoreSettings | None = None
+) -> Play:
     """A job of the SDK that trains."""
     hellos = [f"hello {node}" for node in nodes]
     return play(
         "elect", *hellos, submit, "stored", "all starting", "all ready held=-1", "stored",
         "all forming gen=1", "all running gen=1 step=0", "started", "stored",
+        settings=settings,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ def test_a_newcomer_that_no_launcher_starts_does_not_hold_up_every_change_to_com
 def test_a_rank_that_stalled_and_was_lost_is_not_looked_at_any_more() -> None:
     stage = running()
     stage.do("stalled 1")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     assert list(job.recovery.stalled) == ["j.1000001"]
     stage.do("live 40 b")
     assert not job.recovery.stalled
@@ -35,7 +35,7 @@ def test_a_rank_that_stalled_and_was_lost_is_not_looked_at_any_more() -> None:
 def test_a_spare_that_goes_with_its_node_has_not_failed() -> None:
     stage = running("submit nodes=1 nproc=1 spares=1", "a")
     stage.do("report j.1000001 starting", "lose a", "hello a launcher=a-2")
-    assert stage.cluster.machine.jobs["j"].recovery.spare_failures == {}
+    assert stage.cluster.state.jobs["j"].recovery.spare_failures == {}
 
 
 def test_what_nodes_say_of_each_other_is_put_together_as_by_a_look_at_every_pair() -> None:

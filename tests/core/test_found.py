@@ -53,11 +53,11 @@ def test_a_first_step_that_was_believed_does_not_keep_the_leader_awake() -> None
 def test_a_node_that_was_given_up_and_spoke_again_is_watched_again() -> None:
     stage = running("submit nodes=2 nproc=1", "ab")
     stage.do("live 40 b")
-    assert stage.cluster.machine.nodes["b"].state == "lost"
+    assert stage.cluster.state.nodes["b"].state == "lost"
     stage.do("beat b")
-    assert stage.cluster.machine.nodes["b"].state == "up"
+    assert stage.cluster.state.nodes["b"].state == "up"
     stage.do("live 40 b")
-    assert stage.cluster.machine.nodes["b"].state == "lost"
+    assert stage.cluster.state.nodes["b"].state == "lost"
 
 
 def test_a_rank_that_exits_before_others_speak_through_the_sdk_has_left_early() -> None:
@@ -79,9 +79,9 @@ def test_a_sealed_checkpoint_does_not_wait_for_a_silent_node() -> None:
 def test_a_device_is_as_the_newest_hello_tells() -> None:
     stage = running("submit nodes=2 nproc=1", "ab")
     stage.do("device a gpu7 bad")
-    assert stage.cluster.machine.nodes["a"].bad_devices
+    assert stage.cluster.state.nodes["a"].bad_devices
     stage.do("hello a incarnation=2")
-    assert not stage.cluster.machine.nodes["a"].bad_devices
+    assert not stage.cluster.state.nodes["a"].bad_devices
 
 
 def replicated_shards() -> Play:
@@ -152,13 +152,13 @@ def test_numbers_gone_wrong_are_not_trusted_after_a_generation_that_never_met() 
 def test_a_job_that_is_submitted_again_is_not_taken_for_its_former_life() -> None:
     stage = running("submit nodes=1 nproc=1", "a")
     stage.do("stop enough", "stored", "all exited code=0", "submit nodes=1 nproc=1", "crash", "elect")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     assert job.phase is JobPhase.STOPPED, "etcd had not heard of the submission"
     stage.do("submit nodes=1 nproc=1")
     stage.do("stored")
     stage.do("crash")
     stage.do("elect")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     assert (job.phase, job.seats) == (JobPhase.PENDING, ())
     stage.do("hello a")
     stage.do("stored")
@@ -221,7 +221,7 @@ def test_a_job_that_is_submitted_again_waits_for_word_of_its_former_life(crashes
     if crashes != "after":
         stage.do("submit nodes=1 nproc=1")
     stage.do("live 12 a")
-    assert (job := stage.cluster.machine.jobs["j"]).phase is JobPhase.PENDING, "a rank on a may train still"
+    assert (job := stage.cluster.state.jobs["j"]).phase is JobPhase.PENDING, "a rank on a may train still"
     assert job.reason == "waits for 1 processes of its former life to end"
     stage.do("live 40 a")
     stage.do("stored")
@@ -247,7 +247,7 @@ def test_what_is_told_of_a_job_while_it_ends_does_not_have_it_run_again() -> Non
         done = replace(host.members[name], phase=MemberPhase.FINISHED, rank=rank, held_step=50)
         host.members[name] = replace(done, generation=1, shard=word)
     stage.do("hello a", "hello b", "stored")
-    assert stage.cluster.machine.jobs["j"].generations.cut_words == ("left", "right")
+    assert stage.cluster.state.jobs["j"].generations.replica_shard_ids == ("left", "right")
     assert stage.etcd.states["j"].phase is JobPhase.LEAVING
 
 
@@ -271,7 +271,7 @@ def test_what_a_partner_told_of_a_shard_is_known_when_its_copy_has_gone() -> Non
 def test_a_node_lost_while_etcd_is_told_of_a_second_launch_is_judged_once_it_has_been() -> None:
     stage = running("submit nodes=2 nproc=1", "ab")
     stage.do("stop enough", "stored", "all exited code=0", "submit nodes=2 nproc=1")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     assert job.phase is JobPhase.STORING
     lines = stage.do("live 45 b")
     assert not [line for line in lines if line.startswith(("Launch", "Judged"))], "etcd holds no generation 2"
@@ -284,7 +284,7 @@ def test_what_a_node_says_first_when_it_is_heard_again_is_no_proof_that_its_rank
     stage = play("elect", "hello a", "submit nodes=1 nproc=1", "stored", "all starting")
     stage.do("all ready held=-1", "stored")
     stage.do("live 40 a")
-    assert stage.cluster.machine.jobs["j"].phase is JobPhase.PARKED
+    assert stage.cluster.state.jobs["j"].phase is JobPhase.PARKED
     told = stage.do("beat a")
     assert [line for line in told if line.startswith("Interrupt a")]
     assert not [line for line in told if line.startswith("Store") and "generation=" in line]
@@ -302,7 +302,7 @@ def behind_the_barrier() -> Play:
     stage.do("report j.1000002 starting", "report j.1000002 ready held=-1", "stored")
     stage.do("report j.1000002 exited cause=signaled signal=9", "live 2")
     stage.do("report j.1000003 starting", "report j.1000003 ready held=-1")
-    assert stage.cluster.machine.jobs["j"].phase is JobPhase.STORING
+    assert stage.cluster.state.jobs["j"].phase is JobPhase.STORING
     return stage
 
 
@@ -316,7 +316,7 @@ def test_a_state_is_not_gone_on_from_when_its_rank_turns_out_to_hold_another(see
     assert not [line for line in told if line.startswith("Form ") and "#3[" in line]
     stage.do(BACK, "stored")
     assert resume(stage) == (Tier.DONOR, 9)
-    assert stage.cluster.machine.jobs["j"].phase is JobPhase.FORMING
+    assert stage.cluster.state.jobs["j"].phase is JobPhase.FORMING
 
 
 def stuck_beyond_a_fault() -> Play:

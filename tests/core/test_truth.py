@@ -59,10 +59,10 @@ def test_a_pause_is_no_incident() -> None:
     assert row(stage).incidents == 0
     resumed(stage)
     assert row(stage).incidents == 0
-    assert stage.cluster.machine.begun == []
+    assert stage.cluster.state.begun == []
     stage.do("stored", "crash", "elect", "hello a", "hello b")
     assert row(stage).incidents == 0
-    assert stage.cluster.machine.begun == []
+    assert stage.cluster.state.begun == []
 
 
 def test_a_failure_that_overtakes_a_pause_is_one() -> None:

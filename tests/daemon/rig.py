@@ -24,8 +24,8 @@ from tests.leashed import leashed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.records.events import Event
     from controlplane.core.records.model import MemberStatus
+    from controlplane.wire.codec import AgentEvent
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -166,7 +166,7 @@ class Agent:
         async with self._writing:
             await self.call.write(data)
 
-    async def tell(self, event: Event) -> None:
+    async def tell(self, event: AgentEvent) -> None:
         await self.send(codec.to_coordinator(event).SerializeToString())
 
     async def beat(self, *members: MemberStatus) -> None:

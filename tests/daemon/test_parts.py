@@ -212,7 +212,7 @@ class Brittle:
         return math.inf
 
 
-async def test_a_core_that_breaks_ends_its_reign_and_the_journal_says_by_what() -> None:
+async def test_a_core_that_breaks_ends_its_term_and_the_journal_says_by_what() -> None:
     journal, done = Journal(), list[Effect]()
     loop = Loop(Brittle(), 7, done.append, journal, Metrics("0"))
     task = asyncio.create_task(loop.run())

@@ -19,7 +19,7 @@ from controlplane.cli.local.processes import descendants, is_running
 from tests.leashed import leashed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 DEADLINE_S = 240.0
 
@@ -122,13 +122,17 @@ class Run:
 
 
 @contextmanager
-def running(*words: str, script: str = OBEDIENT, storage: bool = False) -> Iterator[Run]:
-    """Start a run in a folder of its own. Both are ended and removed afterwards, whatever happened."""
+def running(
+    *words: str, script: str = OBEDIENT, storage: bool = False, files: Mapping[str, str] | None = None
+) -> Iterator[Run]:
+    """Start a run in a folder of its own, with these files in it. Both are ended and removed afterwards,
+    whatever happened."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     if storage:
         (folder / "ledger").mkdir()
         words = ("--storage", str(folder / "storage"), "--ledger", str(folder / "ledger"), *words)
-    (folder / "script.py").write_text(script)
+    for name, text in {"script.py": script, **(files or {})}.items():
+        (folder / name).write_text(text)
     run = Run(folder, *words, str(folder / "script.py"), str(folder))
     try:
         yield run.start()

@@ -34,7 +34,8 @@ def flags_of(command: str) -> set[str]:
 def known_flags() -> set[str]:
     found = flags("run")
     for settings in (AgentSettings, CoordinatorSettings):
-        found |= {"--" + field.name.replace("_", "-") for field in dataclasses.fields(settings)}
+        for field in dataclasses.fields(settings):
+            found |= {"--" + field.name.replace("_", "-"), field.metadata["flag"]}
     return found | OF_COMMANDS
 
 

@@ -69,6 +69,14 @@ CASES = {
         HEAD + TRACK + TRAIN + "dist.init_process_group('gloo')\ntrain()\n",
         "remove torch.distributed.init_process_group",
     ),
+    "a group before the function, made late": (
+        HEAD
+        + TRACK
+        + TRAIN
+        + "import os\ntime.sleep(0 if os.environ['RANK'] == '-1' else 4)\n"
+        + "dist.init_process_group('gloo')\ntrain()\n",
+        "remove torch.distributed.init_process_group",
+    ),
     "a group in the function": (
         HEAD
         + TRACK

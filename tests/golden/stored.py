@@ -60,7 +60,11 @@ class Saved:
             ]
         digest = ""
         if until != "parts":
-            digest = module("saving").seal(self._store, parts=parts, **order.words).digest
+            saving = module("saving")
+            finalize = (
+                saving.finalize if hasattr(saving, "finalize") else saving.seal
+            )  # as it was called before
+            digest = finalize(self._store, parts=parts, **order.words).digest
         if until == "published":
             module("saving").publish(self._store, self._job, order.checkpoint, digest)
         self._base = self._base or order.checkpoint

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.checkpoint.format import names, typed
 from holdfast.checkpoint.load import load, read_manifest, verify
-from holdfast.checkpoint.save import publish, seal
+from holdfast.checkpoint.save import finalize, publish
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc import layout
 from tests.checkpoint.states import arena_for, values_of
@@ -79,7 +79,7 @@ def test_parts_that_nobody_has_sealed_become_a_checkpoint(commit: str, folder: P
     words: dict[str, Any] = {name: sample[name] for name in ("job", "step", "kind", "base")}
     words |= {"checkpoint": sample["id"], "generation": 1, "versions": tuple(map(tuple, sample["versions"]))}
     parts = [module("model").CheckpointPart(**part) for part in sample["parts"]]
-    digest = seal(store, parts=parts, **words).digest
+    digest = finalize(store, parts=parts, **words).digest
     publish(store, sample["job"], sample["id"], digest)
     _is_loaded(store, sample | {"digest": digest}, folder / "sealed")
 

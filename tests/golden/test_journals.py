@@ -58,7 +58,7 @@ def test_the_incident_is_told(journal: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_a_reign_is_replayed(journal: Path, term: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_leader_term_is_replayed(journal: Path, term: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(journal), "--term", str(term)]) == 0
     steps = len(lines(folder_of(journal) / f"{term}.jsonl")) - 1
     assert f"{steps} steps" in (told := capsys.readouterr().out)
@@ -78,9 +78,9 @@ async def test_the_same_events_are_journaled_and_recorded_alike(folder: Path) ->
     now = Journal(folder / "journal.jsonl")
     for term in TERMS:
         with (folder_of(then) / f"{term}.jsonl").open() as file:
-            reign = replay.header(file.readline())
-            recording = now.record(term, reign.settings)
-            _again(reign, file, now, recording)
+            leader_term = replay.header(file.readline())
+            recording = now.record(term, leader_term.settings)
+            _again(leader_term, file, now, recording)
     await now.close()
     assert [_timeless(line) for line in lines(folder / "journal.jsonl")] == [
         _timeless(line) for line in lines(then)
@@ -92,16 +92,16 @@ async def test_the_same_events_are_journaled_and_recorded_alike(folder: Path) ->
         assert _timeless(json.loads(mine)) == _timeless(json.loads(first))
 
 
-def _again(reign: replay.RecordingHeader, file: Any, journal: Journal, recording: Any) -> None:
-    core, beats = Cluster(reign.settings), dict[str, dict[str, Any]]()
+def _again(leader_term: replay.RecordingHeader, file: Any, journal: Journal, recording: Any) -> None:
+    core, beats = Cluster(leader_term.settings), dict[str, dict[str, Any]]()
     for text in file:
         line = json.loads(text)
         event = restore(replay.EVENTS[line["type"]], whole(line, beats))
-        effects = [older.shown(each, reign.format) for each in core.step(line["now"], event)]
+        effects = [older.shown(each, leader_term.format) for each in core.step(line["now"], event)]
         recording.write(line["now"], event, effects)
-        journal.write(reign.term, "event", event)
+        journal.write(leader_term.term, "event", event)
         for effect in effects:
-            journal.write(reign.term, "effect", effect)
+            journal.write(leader_term.term, "effect", effect)
     recording.close()
     recording.wait()
 

@@ -15,7 +15,7 @@ from tests.golden.commit import Sample, spelled
 if TYPE_CHECKING:
     from enum import Enum
 
-EVENTS = {kind.__name__: kind for kind in get_args(events.Event)}
+EVENTS = {kind.__name__: kind for kind in get_args(codec.AgentEvent)}
 ORDERS = {kind.__name__: kind for kind in get_args(codec.Order)}
 ROWS: dict[str, type] = {
     "JobRow": view.JobRow,

@@ -22,7 +22,7 @@ def wire(samples: Samples) -> Iterator[Sample]:
     """What agents and coordinators say to each other, and what people's tools and other agents are told."""
     codec, events = module("codec"), module("events")
     for full in (True, False):
-        for kind in get_args(events.Event):
+        for kind in get_args(getattr(codec, "AgentEvent", events.Event)):  # later commits: also for diagnosis
             if not _travels(kind):
                 continue
             event = dataclasses.replace(samples.of(kind, full=full), node="n1", incarnation=7)

@@ -4,7 +4,7 @@
     python tests/golden/write.py ../then tests/golden/fbad7ff
     git worktree remove ../then
 
-The folder fbad7ff was written in this way. The first argument is a checkout of the commit, whose packages are
+Every folder was written in this way. The first argument is a checkout of the commit, whose packages are
 imported; the second is a folder that does not exist yet. A sample is never written again: it proves that
 bytes which lie on somebody's disk are still read. A commit whose formats gained a field gets a folder
 (`samples.py`)."""

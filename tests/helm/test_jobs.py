@@ -181,7 +181,7 @@ def test_the_agent_is_a_sidecar_and_the_launcher_is_copied() -> None:
     assert shlex.join(trainer["command"]) == (
         "/holdfast/bin/holdfast exec --job=j --grace-s=110 -- python train.py --lr 0.1"
     )
-    assert pod["shareProcessNamespace"] is True  # the gate checks who a rank is by its process id
+    assert pod["shareProcessNamespace"] is True  # the rank server checks who a rank is by its process id
     assert pod["terminationGracePeriodSeconds"] == 120
 
 

@@ -345,9 +345,9 @@ def judged(node: str, incident: int = 1) -> fx.Judged:
 async def test_an_incident_is_an_event_of_its_pod(kube: FakeApi) -> None:
     pod = kube.add_pod("train-nodes-1-abcde")
     async with client(kube) as api, telling(api, Clock()) as told:
-        told.hear(judged("train-nodes-1-abcde"))
-        told.hear(fx.JobChanged(JobState("train", JobPhase.FAILED, "the script raised ValueError")))
-        told.hear(fx.JobChanged(JobState("train", JobPhase.RUNNING, "goes on")))
+        told.take(judged("train-nodes-1-abcde"))
+        told.take(fx.JobChanged(JobState("train", JobPhase.FAILED, "the script raised ValueError")))
+        told.take(fx.JobChanged(JobState("train", JobPhase.RUNNING, "goes on")))
         await until(lambda: len(kube.events) >= 2)
     incident, job = kube.events.values()
     assert incident["regarding"]["name"] == "train-nodes-1-abcde"
@@ -363,15 +363,15 @@ async def test_what_is_said_again_is_a_series(kube: FakeApi) -> None:
     clock = Clock()
     async with client(kube) as api, telling(api, clock) as told:
         for _ in range(5):
-            told.hear(judged("train-nodes-1-abcde"))
+            told.take(judged("train-nodes-1-abcde"))
         await until(lambda: kube.events and not told._waiting)
         clock.now += UPDATE_S + 1
-        told.hear(judged("train-nodes-1-abcde"))
+        told.take(judged("train-nodes-1-abcde"))
         await until(lambda: [each for each in kube.events.values() if "series" in each])
         assert [each["series"]["count"] for each in kube.events.values()] == [6]
         for number in (1, 2):  # what was not said for long is a new one, and the others are forgotten
             clock.now += SERIES_S + 1
-            told.hear(judged("train-nodes-1-abcde", number))
+            told.take(judged("train-nodes-1-abcde", number))
             await until(lambda n=number: len(kube.events) == n + 1 and len(told._known) == 1, timeout_s=10)  # type: ignore[misc]
 
 
@@ -379,8 +379,8 @@ async def test_a_flood_is_bounded_and_counted(kube: FakeApi) -> None:
     kube.add_pod("train-nodes-1-abcde")
     async with client(kube) as api, telling(api, Clock()) as told:
         for number in range(200):
-            told.hear(judged("train-nodes-1-abcde", incident=number))
-        await until(lambda: not told._waiting and told.untold >= 200 - BURST)
+            told.take(judged("train-nodes-1-abcde", incident=number))
+        await until(lambda: not told._waiting and told.not_written >= 200 - BURST)
         assert len(kube.events) == BURST
 
 
@@ -388,7 +388,7 @@ async def test_an_api_that_refuses_events_ends_nothing(kube: FakeApi) -> None:
     kube.add_pod("train-nodes-1-abcde")
     async with client(kube) as api, telling(api, Clock()) as told:
         kube.fail(403)
-        told.hear(judged("train-nodes-1-abcde"))
-        await until(lambda: told.untold == 1)
-        told.hear(judged("train-nodes-1-abcde", incident=2))
+        told.take(judged("train-nodes-1-abcde"))
+        await until(lambda: told.not_written == 1)
+        told.take(judged("train-nodes-1-abcde", incident=2))
         await until(lambda: len(kube.events) == 1)

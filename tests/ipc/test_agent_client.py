@@ -64,12 +64,12 @@ def client(folder: Path) -> Iterator[AgentClient]:
 
 def test_an_agent_that_was_away_hears_all_in_its_order(client: AgentClient, folder: Path) -> None:
     """What became of a rank last is what it hears last: else one that has finished runs for ever."""
-    client.say(said.Tracked(1), keep=True)
+    client.send(said.Tracked(1), keep=True)
     agent = Agent(folder / "gate.sock")
     assert agent.hears("tracked") == ["tracked"]
     agent.end(client)
     for message, keep in ((READY, True), (RUNNING, False), (STARTED, False), (FINISHED, True)):
-        client.say(message, keep=keep)
+        client.send(message, keep=keep)
     agent = Agent(folder / "gate.sock")
     assert agent.hears("finished") == ["tracked", "ready", "running", "started", "finished"]
     agent.end(client)
@@ -77,12 +77,12 @@ def test_an_agent_that_was_away_hears_all_in_its_order(client: AgentClient, fold
 
 def test_of_one_kind_only_the_newest_is_said_where_it_belongs(client: AgentClient, folder: Path) -> None:
     for message in (SNAPSHOT, READY, RUNNING, said.Snapshot(1, 1, 1, 0.1)):
-        client.say(message, keep=message is not RUNNING)
-    client.say(said.Broken(1, "last"))
+        client.send(message, keep=message is not RUNNING)
+    client.send(said.Broken(1, "last"))
     agent = Agent(folder / "gate.sock")
     assert agent.hears("broken") == ["ready", "running", "snapshot", "broken"]
     agent.end(client)
-    client.say(said.RestoreFailed(1, "end"))
+    client.send(said.RestoreFailed(1, "end"))
     agent = Agent(folder / "gate.sock")
     assert agent.hears("restore_failed") == ["ready", "snapshot", "restore_failed"]
     agent.end(client)

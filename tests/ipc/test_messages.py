@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.core.records.model import WHOLE_STATE, MemberPhase
-from holdfast.ipc.messages import agent, rank
+from holdfast.ipc.messages import agent, gradients, profiles, rank, replicas
 from holdfast.ipc.messages.fields import BadMessage, Record
 
 GENERATION = {"number": 3, "term": 1, "seats": []}
@@ -48,16 +48,58 @@ FROM_RANK: list[tuple[Record, str]] = [
     (rank.Report(5, {"loss": 0.5}), '{"op":"report","step":5,"values":{"loss":0.5}}'),
     (rank.RestoreFailed(3, "torn"), '{"op":"restore_failed","generation":3,"reason":"torn"}'),
     (
-        rank.Standing(4, (rank.Group("dp", 8, 7, "ALLREDUCE", 64),), "", "Thread 0x1"),
+        rank.GroupProgress(4, (rank.Group("dp", 8, 7, "ALLREDUCE", 64),), "", "Thread 0x1"),
         '{"op":"standing","round":4,"groups":[{"group":"dp","sequence":8,"ended":7,"operation":"ALLREDUCE",'
-        '"bytes":64}],"trouble":"","threads":"Thread 0x1"}',
+        '"bytes":64}],"trouble":"","threads":"Thread 0x1","record":""}',
     ),
     (
         rank.Fault(3, 5, "nan", "loss is NaN", rollback=True),
         '{"op":"fault","generation":3,"step":5,"kind":"nan","reason":"loss is NaN","rollback":true}',
     ),
+    (
+        gradients.Gradients(
+            3,
+            5,
+            1,
+            9,
+            0.5,
+            0.25,
+            0,
+            1,
+            0,
+            0,
+            0,
+            8,
+            2.5,
+            "known",
+            rows=(gradients.GradientRow("fc.weight", 9, 0.5, 0.1, 0.2, -1.0, 1.0, 1, 0, 0, -1.0),),
+        ),
+        '{"op":"gradients","generation":3,"step":5,"parameters":1,"numel":9,"norm":0.5,"local_norm":0.25,'
+        '"local_bad":0,"zeros":1,"nans":0,"infs":0,"vanishing":0,"samples":8,"loss":2.5,"loss_state":"known",'
+        '"sharded":false,"clipped":false,"skipped":0,"left_out":"","trace":"","origin":"","words":"",'
+        '"rows":[{"name":"fc.weight","numel":9,"norm":0.5,"mean":0.1,"deviation":0.2,"least":-1.0,"most":1.0,'
+        '"zeros":1,"nans":0,"infs":0,"usual":-1.0}]}',
+    ),
+    (
+        replicas.ReplicasCompared(3, 8, 4, (0, 1, 2), (1,), ("model.w",), 0, ("rank 1: f",), False, ()),
+        '{"op":"replicas","generation":3,"step":8,"agreed_step":4,"ranks":[0,1,2],"odd":[1],'
+        '"tensors":["model.w"],"more":0,"digests":["rank 1: f"],"buffers":false,"uncovered":[]}',
+    ),
+    (profiles.ProfileTaken("1-2"), '{"op":"profile_taken","request":"1-2","recorded":false}'),
+    (
+        profiles.Profiled("1-2", 3, "", "/x.gz", 9, 5, 2, 1.5, 0.5, (profiles.Operator("mm", 4, 1.0, 0.5),)),
+        '{"op":"profiled","request":"1-2","generation":3,"reason":"","path":"/x.gz","bytes":9,"first_step":5,'
+        '"steps":2,"cpu_s":1.5,"device_s":0.5,"operators":[{"name":"mm","calls":4,"cpu_s":1.0,"device_s":0.5}],'
+        '"no_table":""}',
+    ),
 ]
+REPLICAS = {"op": "replicas", "generation": 1, "step": 8, "agreed_step": 4, "more": 0, "buffers": False}
 FROM_AGENT: list[tuple[Record, str]] = [
+    (
+        agent.Profile("1-2", 3, 2, "/x.gz", 60.0, 1000),
+        '{"op":"profile","request":"1-2","generation":3,"steps":2,"path":"/x.gz","timeout_s":60.0,'
+        '"bytes_max":1000}',
+    ),
     (
         agent.Welcome(1, 1.0, 5.0),
         '{"op":"welcome","version":1,"beat_interval_s":1.0,"process_timeout_s":5.0}',
@@ -85,7 +127,7 @@ FROM_AGENT: list[tuple[Record, str]] = [
         agent.CheckpointTold("3.5.1", "committed", "", "5-3"),
         '{"op":"checkpoint_told","request":"3.5.1","outcome":"committed","reason":"","checkpoint":"5-3"}',
     ),
-    (agent.Stand(4), '{"op":"stand","round":4}'),
+    (agent.ReportGroups(4), '{"op":"stand","round":4,"generation":0,"record_bytes_max":0}'),
 ]
 
 
@@ -120,6 +162,7 @@ def test_the_words_of_the_protocol_are_those_of_the_model() -> None:
 
 
 HELLO = json.loads(FROM_RANK[0][1])
+GRADIENTS = gradients.Gradients(1, 1).encode()
 
 
 @pytest.mark.parametrize(
@@ -153,6 +196,17 @@ HELLO = json.loads(FROM_RANK[0][1])
             {"op": "fault", "generation": 1, "step": 1, "kind": "odd"},
             "fault: kind 'odd' must be one of nan, user",
         ),
+        (GRADIENTS | {"norm": "x"}, "gradients: norm must be a number, not 'x'"),
+        (GRADIENTS | {"loss_state": "odd"}, "gradients: loss_state 'odd' must be one of 'known'"),
+        (GRADIENTS | {"trace": 7}, "gradients: trace must be a string, not 7"),
+        (GRADIENTS | {"rows": {}}, "gradients: rows must be a list"),
+        (GRADIENTS | {"rows": [7]}, "gradients: a row is not an object"),
+        (GRADIENTS | {"rows": [{"name": "w", "numel": 1.5}]}, "gradients: numel must be an integer, not 1.5"),
+        ({**REPLICAS, "ranks": [-1]}, "replicas: ranks must be a list of ranks"),
+        ({**REPLICAS, "ranks": "0"}, "replicas: ranks must be a list of ranks"),
+        ({**REPLICAS, "odd": [1.5]}, "replicas: odd must be a list of ranks"),
+        ({**REPLICAS, "tensors": [1]}, "replicas: tensors must be a list of texts"),
+        ({**REPLICAS, "step": None}, "replicas: step must be an integer"),
     ],
 )
 def test_a_field_of_a_rank_that_is_impossible_is_named(frame: dict[str, Any], words: str) -> None:
@@ -193,7 +247,7 @@ def test_a_value_that_is_no_number_and_a_field_that_decides_nothing_refuse_no_me
     assert report == rank.Report(1, {"a": 1.0, **{f"n{i}": float(i) for i in range(28)}})
     assert rank.from_rank({"op": "beat", "step": 1, "phase": 7, "generation": []}) == rank.Beat("", 0, 1)
     entry = {"group": 7, "sequence": -5, "ended": None, "bytes": -1}
-    assert rank.from_rank({"op": "standing", "groups": [entry]}) == rank.Standing(
+    assert rank.from_rank({"op": "standing", "groups": [entry]}) == rank.GroupProgress(
         0, (rank.Group("7", -1, -1, "", 0),)
     )
 

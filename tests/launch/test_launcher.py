@@ -323,3 +323,28 @@ def test_torch_is_imported_once_and_one_thread_forks() -> None:
         assert all(a != b for a, b in zip(one[1:], two[1:], strict=True))
         assert "threads after" not in (path / "launcher.log").read_text()
         launcher.close()
+
+
+CYCLE = """
+import os
+class Kept:
+    def __init__(self):
+        self.itself = self
+    def __del__(self, write=os.write):
+        write(1, b"freed ")
+kept = Kept()
+"""
+
+
+def test_what_was_preloaded_is_freed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries report what the interpreter leaves behind as leaked, on every rank."""
+    with folder() as path:
+        (path / "cycle.py").write_text(CYCLE)
+        monkeypatch.setenv("PYTHONPATH", str(path))
+        launcher = LauncherProcess(path, preload="cycle")
+        launcher.script("import gc, sys\nprint('cycle' in sys.modules, gc.get_freeze_count() > 0)\n")
+        launcher.spawn("job.1")
+        launcher.run("job.1", "script.py")
+        assert launcher.client.until("exited", member="job.1")["code"] == 0
+        assert launcher.output("job.1") == "True True\nfreed "
+        launcher.close()

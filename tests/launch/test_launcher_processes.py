@@ -19,7 +19,7 @@ from holdfast.launch.processes import MemberProcess
 from tests.agent.support import folder
 
 if TYPE_CHECKING:
-    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.launcher import LauncherMessage
 
 FOREIGN = """
 import os, sys, time
@@ -84,11 +84,13 @@ async def test_a_launcher_that_dies_while_it_is_spoken_to_is_replaced() -> None:
             paths.launcher.unlink()
 
         dying = await asyncio.start_unix_server(die, paths.launcher)
-        heard: list[Message] = []
-        client = LauncherClient(paths, 60, heard.append)
+        received: list[LauncherMessage] = []
+        dropped: list[str] = []
+        client = LauncherClient(paths, 60, received.append, dropped.append)
         await client.open()
         dying.close()
-        assert [message["op"] for message in heard] == ["hello"]
+        assert not dropped
+        assert [message.op for message in received] == ["hello"]
         assert int((base / "launcher.pid").read_text()) != os.getpid()
         following = asyncio.create_task(client.run(lambda: None))
         await client.end()

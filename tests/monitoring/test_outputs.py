@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 WHOLE = (
     *(f"get {what}" for what in ("jobs", "nodes", "ranks", "checkpoints")),
     *("describe job j", "describe node n0", "status", "why", "why --list", "quarantine"),
+    *("doctor", "doctor j", "doctor j --tune"),
 )
 MANY = ("events", "top -n 1")
 """One after another: a line of JSON each, or a YAML document."""
-NOT_ASKED = {"replay", "simulate", "checkpoint", "doctor"}
+NOT_ASKED = {"replay", "simulate", "checkpoint", "doctor", "check"}
 """These show something without a coordinator: see below."""
 QUIET = {
     *("run", "submit", "stop", "pause", "resume", "drain", "cordon", "uncordon", "demo"),
     *("coordinator", "agent", "exec", "completion"),
 }
 """These do something, and say in a sentence that it is done."""
-OWN = {"plan", "kubernetes"}
-"""`plan -o FILE` writes the layout (`--json` shows it); `kubernetes render` prints manifests, or values."""
+OWN = {"plan", "kubernetes", "profile"}
+"""`plan -o FILE` writes the layout (`--json` shows it); `kubernetes render` prints manifests, or values;
+`profile` needs ranks that train (tests/e2e/test_profile.py)."""
 
 
 def test_no_command_is_left_out() -> None:
@@ -46,11 +48,11 @@ def read(form: str, text: str, *, many: bool) -> Any:
 
 
 async def test_each_form_of_each_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    async with serving(reigns=True) as served:
-        reign = served.front.reign
-        assert reign is not None
-        await job(reign)
-        await die(reign)
+    async with serving(leads=True) as served:
+        leader_term = served.front.leader_term
+        assert leader_term is not None
+        await job(leader_term)
+        await die(leader_term)
 
         async def said(words: str, form: str) -> str:
             argv = [*words.split(), "--coordinator", served.address, "-o", form]
@@ -76,7 +78,8 @@ def test_those_that_ask_nobody(capsys: pytest.CaptureFixture[str], folder: Path)
     times = folder / "times.csv"
     times.write_text("worker,time,seconds\n" + "".join(f"{at % 3},{at},1\n" for at in range(60)))
     simulate = ["simulate", "--mtbf-s", "3600", "--nodes", "4", "--days", "0.2"]
-    for words in (simulate, ["doctor", "--iterations", str(times)]):
+    check = ["check", "node", "--seconds", "0.01", "--folder", str(folder)]
+    for words in (simulate, ["doctor", "--iterations", str(times)], check):
         for form in FORMS:
             assert main([*words, "-o", form]) == 0
             text = capsys.readouterr().out

@@ -93,7 +93,7 @@ def test_judged_again_begins_the_writing_anew() -> None:
     assert [note for _, note in trace.notes] == ["spare: one stands ready", "shrink: none is left"]
 
 
-def test_what_is_open_when_the_reign_ends_is_told_as_such() -> None:
+def test_what_is_open_when_the_leader_term_ends_is_marked_as_such() -> None:
     spans, traces = heard(*STEPS[:-1])
     spans.end()
     spans.end()

@@ -35,8 +35,8 @@ def test_the_next_leader_ends_it(kind: str, outcome: str) -> None:
     note = line("Note", 9.0, {"kind": kind, "subject": "j", "reason": reason})
     (told,) = story.stories([*struck(), note])
     assert (told.outcome, told.ended_s) == (outcome, 9.0)
-    assert reason in story.told(told)
-    assert "rank 1" in story.told(told), "what the former leader knew stays"
+    assert reason in story.as_text(told)
+    assert "rank 1" in story.as_text(told), "what the former leader knew stays"
 
 
 def test_a_journal_that_never_heard_of_it_is_told_all_the_same() -> None:

@@ -68,9 +68,9 @@ def test_no_log_line_holds_it(form: logging.Formatter) -> None:
 
 
 async def test_no_command_hands_it_on() -> None:
-    async with serving(reigns=True) as served:
-        assert served.front.reign is not None
-        await _trouble(served.front.reign)
+    async with serving(leads=True) as served:
+        assert served.front.leader_term is not None
+        await _trouble(served.front.leader_term)
 
         async def told(*words: str) -> tuple[int, str]:
             argv = [*PROGRAM, *words]
@@ -94,17 +94,19 @@ async def test_no_command_hands_it_on() -> None:
             assert code != 0 and said, words
 
 
-async def _trouble(reign: LeaderTerm) -> None:
+async def _trouble(leader_term: LeaderTerm) -> None:
     """A job whose first rank has raised something that is written for terminals."""
     for number in range(2):
         joined = NodeJoined(f"n{number}", 1, "l", "127.0.0.1", slots=2, port=29500, members=())
-        await reign.loop.ask(joined)
-    await reign.loop.ask(JobSubmitted(JobSpec("j", ("train.py", TEXT), "/", (), 2, 2, 2)))
-    while not (members := reign.core.machine.jobs["j"].members):  # noqa: ASYNC110 -- decided in a task
+        await leader_term.loop.ask(joined)
+    await leader_term.loop.ask(JobSubmitted(JobSpec("j", ("train.py", TEXT), "/", (), 2, 2, 2)))
+    while not (members := leader_term.core.state.jobs["j"].members):  # noqa: ASYNC110 -- decided in a task
         await asyncio.sleep(0.02)
     member = min(members.values(), key=lambda each: each.rank)
     status = MemberStatus(member.name, "j", MemberPhase.STARTING, elastic=True, pid=7)
     failure = Failure(Cause.RAISED, TEXT, exception=f"ValueError: {TEXT}", traceback=f"at\n{TEXT}")
     for seq, phase in enumerate((MemberPhase.STARTING, MemberPhase.EXITED), 1):
         gone = failure if phase is MemberPhase.EXITED else None
-        reign.post(MemberReport(member.node, 1, seq, dataclasses.replace(status, phase=phase, failure=gone)))
+        leader_term.post(
+            MemberReport(member.node, 1, seq, dataclasses.replace(status, phase=phase, failure=gone))
+        )

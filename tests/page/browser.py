@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 START_TIMEOUT_S = 30.0
 PHONE, DESK = (390, 844), (1280, 900)
+BUILD = Path(__file__).parents[2] / "build" / "page"
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))"
+"""Resolves when the page has drawn whatever was waiting."""
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--mute-audio"),
@@ -193,6 +196,18 @@ async def tab(browser: Browser) -> AsyncIterator[Tab]:
             finally:
                 await found.close()
                 await _once(socket, "Target.disposeBrowserContext", {"browserContextId": apart})
+
+
+async def axe_complaints(page: Tab) -> list[str]:
+    """What axe, which has been run in the tab, finds wrong with the view, in light and in dark."""
+    found: list[str] = []
+    for dark, rules in ((False, "{}"), (True, "{ runOnly: ['color-contrast'] }")):
+        await page.sized(DESK, dark=dark)
+        await page.run(FRAMES)
+        script = f"axe.run({rules}).then((told) => JSON.stringify(told.violations))"
+        violations = json.loads(await page.run(script))
+        found += [f"{each['id']}: {each['help']}: {each['nodes'][0]['html']}, {dark=}" for each in violations]
+    return found
 
 
 async def _once(

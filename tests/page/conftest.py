@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from controlplane.access.tokens import Tokens
 from tests.daemon.etcd_fixtures import etcd_server
-from tests.page.browser import Browser, chromium
+from tests.page.browser import BUILD, Browser, chromium
 from tests.security.authority import token_line
 from tests.security.conftest import authority
 
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["authority", "etcd_server"]
 
+AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
+NPM = (
+    "npm",
+    "install",
+    "--no-save",
+    "--silent",
+    "--no-audit",
+    "--no-fund",
+    "--no-package-lock",
+    "axe-core@4",
+)
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -23,6 +37,17 @@ def browser() -> Iterator[Browser]:
     found = Browser(chromium())
     yield found
     found.end()
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core's source, fetched when it is not there."""
+    if not AXE.exists() and shutil.which("npm"):
+        BUILD.mkdir(parents=True, exist_ok=True)
+        subprocess.run([*NPM, "--prefix", str(BUILD)], check=False, timeout=120)
+    if not AXE.exists():
+        pytest.skip("no axe-core here: `make page` fetches it by npm")
+    return AXE.read_text()
 
 
 @pytest.fixture

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,7 +14,7 @@ from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page
 from tests.e2e.cli_running import Run, running
-from tests.page.browser import DESK, IN_CHROMIUM, PHONE, tab
+from tests.page.browser import BUILD, DESK, FRAMES, IN_CHROMIUM, PHONE, axe_complaints, tab
 from tests.page.visiting import job, paged
 
 if TYPE_CHECKING:
@@ -27,23 +24,8 @@ if TYPE_CHECKING:
     from tests.page.browser import Browser, Tab
 
 pytestmark = IN_CHROMIUM
-BUILD = Path(__file__).parents[2] / "build" / "page"
-AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = ("jobs", "nodes", "incidents", "time", "checkpoints", "login")
-FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))"
 DRAWN = "document.documentElement.dataset.moment"
-NPM = (
-    "npm",
-    "install",
-    "--no-save",
-    "--silent",
-    "--no-audit",
-    "--no-fund",
-    "--no-package-lock",
-    "axe-core@4",
-)
-
-
 WATCH = """(() => {
   const look = () => {
     if (document.querySelectorAll("ol.timeline > li").length > %d) window.shown = Date.now() / 1000;
@@ -73,17 +55,6 @@ def trained() -> Iterator[tuple[Run, str]]:
         run.rank_pid(1)
         document = json.loads((run.layout.state / "coordinator.json").read_text())
         yield run, document["page"]
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    """axe-core's source, fetched when it is not there."""
-    if not AXE.exists() and shutil.which("npm"):
-        BUILD.mkdir(parents=True, exist_ok=True)
-        subprocess.run([*NPM, "--prefix", str(BUILD)], check=False, timeout=120)
-    if not AXE.exists():
-        pytest.skip("no axe-core here: `make page` fetches it by npm")
-    return AXE.read_text()
 
 
 async def test_a_killed_rank_is_shown_within_two_seconds(browser: Browser, trained: tuple[Run, str]) -> None:
@@ -120,7 +91,14 @@ async def _visit(page: Tab, view: str) -> None:
 
 
 def _views(run: Run) -> tuple[str, ...]:
-    return (*VIEWS, f"jobs/{run.job}", "nodes/n0", f"incidents/{run.job}/1", f"time/{run.job}")
+    return (
+        *VIEWS,
+        f"jobs/{run.job}",
+        f"jobs/{run.job}/diagnosis",
+        "nodes/n0",
+        f"incidents/{run.job}/1",
+        f"time/{run.job}",
+    )
 
 
 async def test_every_view_draws_without_a_complaint(browser: Browser, trained: tuple[Run, str]) -> None:
@@ -145,7 +123,7 @@ async def test_every_view_draws_without_a_complaint(browser: Browser, trained: t
 
 async def test_a_browser_that_keeps_nothing_shows_everything(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign)
+        await job(found.leader_term)
         forbidden = (
             "Object.defineProperty(window, 'localStorage', { get() { throw new Error('forbidden'); } })"
         )
@@ -168,16 +146,7 @@ async def test_axe_finds_nothing(browser: Browser, trained: tuple[Run, str], axe
         await page.run(f"{axe}; 0")
         for view in _views(run):
             await _visit(page, view)
-            for dark, rules in ((False, "{}"), (True, "{ runOnly: ['color-contrast'] }")):
-                await page.sized(DESK, dark=dark)
-                await page.run(FRAMES)
-                script = f"axe.run({rules}).then((told) => JSON.stringify(told.violations))"
-                found = json.loads(await page.run(script))
-                assert [_complaint(each) for each in found] == [], f"{view}, {dark=}"
-
-
-def _complaint(violation: dict[str, Any]) -> str:
-    return f"{violation['id']}: {violation['help']}: {violation['nodes'][0]['html']}"
+            assert await axe_complaints(page) == [], view
 
 
 async def _focused(page: Tab) -> str:
@@ -186,7 +155,7 @@ async def _focused(page: Tab) -> str:
 
 async def test_by_keyboard_alone(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign, nodes=12)
+        await job(found.leader_term, nodes=12)
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/jobs")
         await page.until(DRAWN)
@@ -218,8 +187,8 @@ async def test_an_operator_logs_in_and_acts_after_a_question(
     browser: Browser, tokens: Tokens, known: dict[str, str]
 ) -> None:
     async with paged(tokens) as found, tab(browser) as page:
-        await job(found.reign)
-        nodes = found.reign.core.machine.nodes
+        await job(found.leader_term)
+        nodes = found.leader_term.core.state.nodes
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/nodes/n1")
         await page.until("document.querySelector('#token')")
@@ -243,19 +212,19 @@ async def test_an_operator_logs_in_and_acts_after_a_question(
         await page.press("Tab")
         await page.press("Enter")
         await page.until("document.querySelector('main').innerText.includes('cordoned')")
-        assert found.reign.core.machine.nodes["n1"].cordoned == "for a test"
+        assert found.leader_term.core.state.nodes["n1"].cordoned == "for a test"
         assert page.complaints == []
 
 
 async def test_a_page_that_was_cut_off_comes_back_by_itself(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign)
+        await job(found.leader_term)
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/nodes")
         await page.until("document.querySelector('#link').innerText === 'live'")
         await found.page.close()
         await page.until("document.querySelector('#link').innerText === 'connection lost'")
-        await found.reign.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
+        await found.leader_term.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
         again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Authenticator("c1"))
         again.start()
         try:
@@ -267,11 +236,11 @@ async def test_a_page_that_was_cut_off_comes_back_by_itself(browser: Browser) ->
 
 async def test_a_node_whose_stream_broke_is_drawn_at_its_place(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign, nodes=40)
+        await job(found.leader_term, nodes=40)
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/nodes")
         await page.until(f"{DRAWN} && document.querySelector('main').innerText.includes('40 up')")
         assert await page.run(COUNT) == 0
-        await found.reign.loop.ask(NodeBroken("n17", 1, "the stream ended"))
+        await found.leader_term.loop.ask(NodeBroken("n17", 1, "the stream ended"))
         await page.until(f"{COUNT} > 0")
         assert "n17" in await page.text("table")

@@ -53,7 +53,7 @@ async def _closed(held: list[tuple[int, asyncio.StreamWriter]]) -> None:
 
 async def test_the_streams_of_one_user_lock_nobody_out(tokens: Tokens, known: dict[str, str]) -> None:
     async with paged(tokens) as found, contextlib.AsyncExitStack() as stack:
-        await job(found.reign)
+        await job(found.leader_term)
         greedy = Visitor(found.page.port)
         await greedy.log_in(known["viewer"])
         held: list[tuple[int, asyncio.StreamWriter]] = []
@@ -153,7 +153,7 @@ def test_what_strangers_ask_writes_no_traceback(
     async def visit() -> None:
         context = ssl.create_default_context(cafile=str(authority.ca))
         async with paged(tokens, authority.issue("page").tls(), public=True, context=context) as found:
-            await job(found.reign)
+            await job(found.leader_term)
             await _disturb(found)
             assert (await found.visitor.get("/api/state")).status == 200
             assert (await found.visitor.log_in(known["viewer"])).status == 200

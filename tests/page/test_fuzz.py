@@ -62,7 +62,7 @@ async def test_no_request_breaks_the_page(tokens: Tokens, caplog: pytest.LogCapt
     rng = random.Random(SEED)
     made = [damage(rng.choice(WHOLE), rng) for _ in range(REQUESTS)]
     async with paged(tokens, public=True) as found:
-        await job(found.reign)
+        await job(found.leader_term)
         seen: set[int] = set()
         everything = [*ODD, *WHOLE, *made]
         for begin in range(0, len(everything), AT_ONCE):

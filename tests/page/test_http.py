@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from controlplane.access.tokens import Tokens
     from tests.security.authority import Authority
 
-PRIVATE = ("/api/state", "/api/live", "/api/jobs/j", "/api/nodes/n0", "/api/incidents/j/1")
+PRIVATE = (
+    *("/api/state", "/api/live", "/api/nodes/n0", "/api/incidents/j/1"),
+    *("/api/jobs/j", "/api/jobs/j/diagnosis"),
+)
 
 
 async def test_every_view_has_an_address_and_every_answer_its_headers() -> None:
@@ -30,6 +33,7 @@ async def test_every_view_has_an_address_and_every_answer_its_headers() -> None:
             "/",
             "/jobs",
             "/jobs/j",
+            "/jobs/j/diagnosis",
             "/nodes/n0",
             "/incidents/j/3",
             "/time",
@@ -70,7 +74,7 @@ async def test_no_file_of_the_page_has_a_script_or_style_within() -> None:
 
 async def test_where_nobody_is_asked_everybody_may_look_and_nobody_act() -> None:
     async with paged() as found:
-        await job(found.reign)
+        await job(found.leader_term)
         state = (await found.visitor.get("/api/state")).json()
         assert set(state["tables"]["nodes"]) == {"n0", "n1"} and "j" in state["tables"]["jobs"]
         reply = await found.visitor.post("/api/act/drain", {"node": "n0"})
@@ -82,7 +86,7 @@ async def test_nothing_is_shown_before_a_login_where_callers_are_asked(
     tokens: Tokens, known: dict[str, str]
 ) -> None:
     async with paged(tokens) as found:
-        await job(found.reign)
+        await job(found.leader_term)
         for path in PRIVATE:
             reply = await found.visitor.get(path)
             assert reply.status == 401 and "log in" in reply.json()["error"], path
@@ -96,7 +100,7 @@ async def test_nothing_is_shown_before_a_login_where_callers_are_asked(
 
 async def test_a_public_page_shows_and_does_nothing(tokens: Tokens, known: dict[str, str]) -> None:
     async with paged(tokens, public=True) as found:
-        await job(found.reign)
+        await job(found.leader_term)
         assert (await found.visitor.get("/api/state")).status == 200
         assert (await found.visitor.post("/api/act/drain", {"node": "n0"})).status == 401
 
@@ -120,7 +124,7 @@ async def test_a_session_is_a_cookie_that_no_script_and_no_other_site_gets(
 
 async def test_operators_act_and_viewers_do_not(tokens: Tokens, known: dict[str, str]) -> None:
     async with paged(tokens) as found:
-        await job(found.reign)
+        await job(found.leader_term)
         body = {"node": "n1", "on": True, "reason": "for a test"}
         await found.visitor.log_in(known["viewer"])
         assert (await found.visitor.post("/api/act/cordon", body)).status == 403
@@ -131,21 +135,21 @@ async def test_operators_act_and_viewers_do_not(tokens: Tokens, known: dict[str,
         await found.visitor.log_in(known["operator"])
         reply = await found.visitor.post("/api/act/cordon", body)
         assert reply.status == 200 and reply.json()["outcome"] == "cordoned"
-        assert found.reign.core.machine.nodes["n1"].cordoned == "for a test"
+        assert found.leader_term.core.state.nodes["n1"].cordoned == "for a test"
         wrong = await found.visitor.post("/api/act/cordon", {"nodes": "n1"})
         assert wrong.status == 400 and "nodes" in wrong.json()["error"]
         unknown = await found.visitor.post("/api/act/cordon", {"node": "n9", "on": True})
         assert unknown.status == 409 and "n9" in unknown.json()["error"]
         assert (await found.visitor.post("/api/act/submit", {})).status == 404
         paused = await found.visitor.post("/api/act/pause", {"job": "j", "on": True, "reason": "for a test"})
-        assert paused.status == 200 and found.reign.core.machine.jobs["j"].places.pause == "for a test"
+        assert paused.status == 200 and found.leader_term.core.state.jobs["j"].changes.pause == "for a test"
         none = await found.visitor.post("/api/act/checkpoint", {"job": "j"})
         assert none.status == 409 and "storage" in none.json()["error"]
 
 
 async def test_no_other_site_can_act_for_an_operator(tokens: Tokens, known: dict[str, str]) -> None:
     async with paged(tokens) as found:
-        await job(found.reign)
+        await job(found.leader_term)
         visitor, body = found.visitor, {"node": "n1", "on": True}
         await visitor.log_in(known["operator"])
         evil = (
@@ -198,14 +202,14 @@ async def test_a_session_ends_with_its_logout_and_with_its_token(
 
 async def test_whoever_may_see_one_job_sees_no_other(tokens: Tokens, known: dict[str, str]) -> None:
     async with paged(tokens) as found:
-        await job(found.reign)
+        await job(found.leader_term)
         await found.visitor.log_in(known["other"])
         async with found.visitor.live() as stream:
             _, _, document = await stream.event()
             assert document["tables"]["jobs"] == {}
             assert document["tables"]["nodes"]["n0"]["ranks"] == {}
-            await die(found.reign)
-            await found.reign.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
+            await die(found.leader_term)
+            await found.leader_term.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
             while True:
                 _, _, document = await stream.event()
                 assert '"j"' not in json.dumps(document) and "j/1" not in json.dumps(document)
@@ -218,8 +222,8 @@ async def test_whoever_may_see_one_job_sees_no_other(tokens: Tokens, known: dict
 
 async def test_nothing_secret_is_on_the_page() -> None:
     async with paged() as found:
-        await job(found.reign)
-        await die(found.reign)
+        await job(found.leader_term)
+        await die(found.leader_term)
         await until(lambda: found.page._watch.stories or True)
         texts = [(await found.visitor.get(path)).body for path in ("/api/state", *PRIVATE[2:])]
         assert b'"j"' in texts[0]
@@ -228,7 +232,7 @@ async def test_nothing_secret_is_on_the_page() -> None:
 
 
 async def test_a_standby_answers_and_says_who_leads() -> None:
-    async with paged(reigns=False) as found:
+    async with paged(leads=False) as found:
         found.served.front.leader, found.served.front.leader_page = "other:7070", "http://other:7072/"
         row = (await found.visitor.get("/api/state")).json()["tables"]["cluster"][""]
         assert row["role"] == "standby" and row["leader"] == "other:7070"
@@ -239,15 +243,15 @@ async def test_a_standby_answers_and_says_who_leads() -> None:
 
 async def test_a_viewer_is_told_at_once_and_gets_what_it_missed() -> None:
     async with paged() as found:
-        await job(found.reign)
+        await job(found.leader_term)
         async with found.visitor.live() as stream:
             kind, _, document = await stream.event()
             assert kind == "state" and "j" in document["tables"]["jobs"]
-            await die(found.reign)
+            await die(found.leader_term)
             row = await stream.patch("incidents", "j/1")
             assert row["cause"] == "signaled" and row["happened"].startswith("rank 0 on n0 was killed")
             _, last, _ = await stream.event()
-        await found.reign.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
+        await found.leader_term.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
         async with found.visitor.live(last) as stream:
             kind, _, document = await stream.event()
             assert kind == "patch"
@@ -260,19 +264,19 @@ async def test_a_viewer_is_told_at_once_and_gets_what_it_missed() -> None:
         assert story["evidence"] and story["done"] and story["happened"] == row["happened"]
 
 
-async def test_another_reign_is_another_picture() -> None:
+async def test_another_leader_term_is_another_picture() -> None:
     async with paged() as found:
-        await job(found.reign)
+        await job(found.leader_term)
         front = found.served.front
         async with found.visitor.live() as stream:
             _, first, _ = await stream.event()
-            reign, front.reign = front.reign, None
+            leader_term, front.leader_term = front.leader_term, None
             kind, second, document = await stream.event()
             while kind != "state":
                 kind, second, document = await stream.event()
             assert document["tables"]["cluster"][""]["role"] == "standby"
             assert first.partition("-")[0] != second.partition("-")[0]
-            front.reign = reign
+            front.leader_term = leader_term
 
 
 async def test_a_client_that_never_reads_holds_up_nobody_and_is_hung_up_on() -> None:
@@ -280,7 +284,7 @@ async def test_a_client_that_never_reads_holds_up_nobody_and_is_hung_up_on() -> 
     http.WRITE_TIMEOUT_S = 1.0
     try:
         async with paged() as found:
-            await job(found.reign)
+            await job(found.leader_term)
             deaf = [await found.visitor.dial() for _ in range(5)]
             for _, writer in deaf:
                 writer.write(f"GET /api/live HTTP/1.1\r\nhost: localhost:{found.page.port}\r\n\r\n".encode())
@@ -292,10 +296,10 @@ async def test_a_client_that_never_reads_holds_up_nobody_and_is_hung_up_on() -> 
                 for number in range(400):
                     if len(visits) == 1:
                         break
-                    node = found.reign.core.machine.nodes["n0"]
+                    node = found.leader_term.core.state.nodes["n0"]
                     node.reason = f"{reason}{number}"
-                    found.reign.changes.nodes["n0"] = None
-                    found.reign.changes.news.set()
+                    found.leader_term.changes.nodes["n0"] = None
+                    found.leader_term.changes.news.set()
                     row = await stream.patch("nodes", "n0")
                     assert row["reason"] == node.reason
                 assert len(visits) == 1
@@ -314,7 +318,7 @@ async def test_strangers_are_few_and_those_who_are_known_stay(tokens: Tokens, kn
             visits = found.page._listener.visits
             await until(lambda: len(visits) <= admission.STRANGERS_MAX + 1)
             assert (await found.visitor.get("/api/state")).status == 200  # there is room for who knows us
-            await found.reign.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
+            await found.leader_term.loop.ask(NodeJoined("n7", 1, "l", "127.0.0.1", 1, 29500, ()))
             assert await stream.patch("nodes", "n7")
             for _, writer in idle:
                 writer.close()
@@ -377,7 +381,7 @@ async def test_a_page_over_tls_hangs_up_on_whoever_shakes_no_hands(
 
 
 async def test_no_proxy_keeps_news_back() -> None:
-    async with paged(reigns=False) as found:
+    async with paged(leads=False) as found:
         head = await found.visitor.ask("HEAD", "/api/live", b"", {})
         assert head.headers["x-accel-buffering"] == "no" and head.headers["cache-control"] == "no-store"
 
@@ -386,7 +390,7 @@ async def test_a_viewer_hears_that_we_live() -> None:
     waits = live.BEAT_S
     live.BEAT_S = 0.1
     try:
-        async with paged(reigns=False) as found, found.visitor.live() as stream:
+        async with paged(leads=False) as found, found.visitor.live() as stream:
             kinds = [(await stream.event())[0] for _ in range(3)]
             assert kinds[0] == "state" and kinds[-1] == "beat"
     finally:

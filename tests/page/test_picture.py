@@ -16,9 +16,9 @@ def test_why_another_job_is_not_well_is_on_the_page_of_its_own_only(
     made = Picture("e", TABLES)
     reasons, of = ["j: waits", "n1 is lost"], ["j", ""]
     row = {"health": "degraded", "reasons": reasons, "reasons_of": of}
-    before = made.word
+    before = made.moment
     made.put("cluster", "", row)
-    assert made.seal()
+    assert made.close_patch()
     shown = row | {"reasons": reasons[hidden:], "reasons_of": of[hidden:]}
     assert json.loads(made.state(jobs))["tables"]["cluster"] == {"": shown}
     patches = made.since(before)

@@ -38,13 +38,13 @@ async def _incidents(found: Paged, numbers: range, **verdict: str) -> None:
     for number in numbers:
         body = copy.deepcopy(first["body"]) | {"incident": number}
         body["verdict"] |= verdict
-        journal.write_body(found.reign.term, first["kind"], "Judged", body)
+        journal.write_body(found.leader_term.term, first["kind"], "Judged", body)
 
 
 async def test_incidents_that_are_kept_no_more_do_not_stop_the_page(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign)
-        await die(found.reign)
+        await job(found.leader_term)
+        await die(found.leader_term)
         await _incidents(found, range(2, STORIES_MAX + 1))
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/incidents")
@@ -56,7 +56,7 @@ async def test_incidents_that_are_kept_no_more_do_not_stop_the_page(browser: Bro
 
 
 async def test_a_standby_does_not_say_that_there_is_nothing(browser: Browser) -> None:
-    async with paged(reigns=False) as found, tab(browser) as page:
+    async with paged(leads=False) as found, tab(browser) as page:
         await page.sized(DESK)
         for view, never in (
             ("jobs", "There is no job"),
@@ -74,7 +74,7 @@ async def test_a_standby_does_not_say_that_there_is_nothing(browser: Browser) ->
 
 async def test_what_is_shown_says_since_when_it_is_old(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign)
+        await job(found.leader_term)
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/nodes")
         await page.until(DRAWN)
@@ -92,8 +92,8 @@ async def test_what_is_shown_says_since_when_it_is_old(browser: Browser) -> None
 
 async def test_a_story_that_could_not_be_had_is_asked_for_again(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign)
-        await die(found.reign)
+        await job(found.leader_term)
+        await die(found.leader_term)
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/jobs")
         await page.until(f"{DRAWN} && document.querySelector('ol.timeline a')")
@@ -121,14 +121,14 @@ async def test_an_address_that_cannot_be_read_is_said_to_be_none(browser: Browse
 async def test_the_node_that_was_chosen_stays_chosen_when_others_come(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
         for name in ("n1", "n3", "n5"):
-            await found.reign.loop.ask(_joined(name))
+            await found.leader_term.loop.ask(_joined(name))
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/nodes")
         await page.until(f"{DRAWN} && document.querySelector('main').innerText.includes('3 up')")
         await page.run("document.querySelector('canvas.map').focus()")
         await page.press("ArrowRight")
         await page.until("document.querySelector('#pointed').innerText.startsWith('n3')")
-        await found.reign.loop.ask(_joined("n2"))
+        await found.leader_term.loop.ask(_joined("n2"))
         await page.until("document.querySelector('main').innerText.includes('4 up')")
         await page.press("Enter")
         await page.until("location.pathname.startsWith('/nodes/')")
@@ -137,8 +137,8 @@ async def test_the_node_that_was_chosen_stays_chosen_when_others_come(browser: B
 
 async def test_a_planned_change_is_no_incident(browser: Browser) -> None:
     async with paged() as found, tab(browser) as page:
-        await job(found.reign)
-        await die(found.reign)
+        await job(found.leader_term)
+        await die(found.leader_term)
         await _incidents(found, range(2, 3))
         await _incidents(found, range(3, 4), cause="resized")
         await page.sized(DESK)

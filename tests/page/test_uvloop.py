@@ -30,7 +30,7 @@ def test_over_tls_an_answer_has_its_body(
     async def visit() -> None:
         context = ssl.create_default_context(cafile=str(authority.ca))
         async with paged(tokens, authority.issue("page").tls(), context=context) as found:
-            await job(found.reign)
+            await job(found.leader_term)
             stranger = Visitor(found.page.port, context)
             assert b"<main" in (await stranger.get("/")).body
             assert (await stranger.get("/api/state")).status == 401

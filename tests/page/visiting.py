@@ -160,9 +160,9 @@ class Paged:
     visitor: Visitor
 
     @property
-    def reign(self) -> LeaderTerm:
-        assert self.served.front.reign is not None
-        return self.served.front.reign
+    def leader_term(self) -> LeaderTerm:
+        assert self.served.front.leader_term is not None
+        return self.served.front.leader_term
 
 
 @contextlib.asynccontextmanager
@@ -170,14 +170,15 @@ async def paged(
     tokens: Tokens | None = None,
     tls: TlsFiles | None = None,
     *,
-    reigns: bool = True,
+    leads: bool = True,
     public: bool = False,
     context: ssl.SSLContext | None = None,
     deny: DenyList | None = None,
+    diagnose_every_s: float = 0.0,
 ) -> AsyncIterator[Paged]:
-    """Serve a page; with `reigns` of a leader."""
+    """Serve a page; with `leads` of a leader."""
     tls = tls or TlsFiles()
-    async with serving(reigns=reigns) as served:
+    async with serving(leads=leads, diagnose_every_s=diagnose_every_s) as served:
         asks = Authenticator(CLUSTER, tls.verifies, tokens, deny=deny)
         page = Page(served.front, ("127.0.0.1", 0), tls, asks, public=public)
         page.start()
@@ -187,30 +188,30 @@ async def paged(
             await page.close()
 
 
-async def job(reign: LeaderTerm, name: str = "j", nodes: int = NODES) -> None:
+async def job(leader_term: LeaderTerm, name: str = "j", nodes: int = NODES) -> None:
     """A job on nodes that have joined: its ranks are ordered, and nothing obeys."""
     for number in range(nodes):
         joined = NodeJoined(f"n{number}", 1, "l", "127.0.0.1", slots=RANKS, port=29500, members=())
-        await reign.loop.ask(joined)
+        await leader_term.loop.ask(joined)
     secret = (("TOKEN", "in-the-environment"),)
     spec = JobSpec(name, ("train.py", "--key", "in-the-arguments"), "/", secret, nodes, nodes, RANKS)
-    await reign.loop.ask(JobSubmitted(spec))
+    await leader_term.loop.ask(JobSubmitted(spec))
     for _ in range(200):
-        if reign.core.machine.jobs["j"].members:
+        if leader_term.core.state.jobs["j"].members:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("no rank was ordered")
 
 
-async def die(reign: LeaderTerm) -> str:
+async def die(leader_term: LeaderTerm) -> str:
     """Report that the first rank of the job `j` was killed. Returns its node."""
-    member = min(reign.core.machine.jobs["j"].members.values(), key=lambda each: each.rank)
+    member = min(leader_term.core.state.jobs["j"].members.values(), key=lambda each: each.rank)
     status = MemberStatus(member.name, "j", MemberPhase.STARTING, elastic=True, pid=7)
     failure = Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
     for seq, phase in enumerate((MemberPhase.STARTING, MemberPhase.EXITED), 1):
         gone = failure if phase is MemberPhase.EXITED else None
         told = dataclasses.replace(status, phase=phase, failure=gone)
-        reign.post(MemberReport(member.node, 1, seq, told))
+        leader_term.post(MemberReport(member.node, 1, seq, told))
     return member.node
 
 

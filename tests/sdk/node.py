@@ -1,4 +1,4 @@
-"""A node for tests: it starts real ranks, speaks the documented gate protocol, and forms generations itself.
+"""A node for tests: it starts real ranks, speaks an agent's protocol, and forms generations itself.
 
 It decides as little as it can: a dead or silent rank is replaced by a spare or a new process, the newest
 clean step wins, snapshots are released when all ranks have them."""

@@ -35,12 +35,16 @@ data, target = torch.randn(N, 8), torch.randn(N, 2)
 
 
 def maybe_die(step: int) -> None:
+    (OUT / f"in.{step}.{session.rank}").touch()
     if (KILL.get("rank"), KILL.get("step")) == (session.rank, step):
         try:
             os.close(os.open(OUT / "chosen", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
         (OUT / "at").touch()
+        others = [OUT / f"in.{step}.{rank}" for rank in range(session.world_size) if rank != session.rank]
+        while HOW == "hooks" and not all(path.exists() for path in others):
+            time.sleep(0.005)  # or they might hear of the death before they begin a collective
         while KILL.get("hold") and not (OUT / "go").exists():
             time.sleep(0.005)
         (OUT / "killed").touch()

@@ -1,4 +1,4 @@
-"""One rank and its gate: alone, with workers, with mistakes, with an agent that is hostile or away."""
+"""One rank and its agent: alone, with workers, with mistakes, with an agent that is hostile or away."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.ports import Server
 from controlplane.daemon.telemetry.metrics import Metrics
+from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub
 from tests.security.authority import CLUSTER
@@ -65,11 +66,12 @@ async def serving(
     tls: TlsFiles | None = None,
     tokens: Tokens | None = None,
     *,
-    reigns: bool = False,
+    leads: bool = False,
     subjects: bool = False,
     deny: DenyList | None = None,
+    diagnose_every_s: float = 0.0,
 ) -> AsyncIterator[Served]:
-    """Serve; with `reigns` as a leader whose store is in memory."""
+    """Serve; with `leads` as a leader whose store is in memory."""
     front, tls = ServerContext(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
     asks = Authenticator(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
@@ -77,20 +79,22 @@ async def serving(
     await server.start()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            if reigns:
-                await stack.enter_async_context(reigning(front))
+            if leads:
+                await stack.enter_async_context(leading(front, diagnose_every_s=diagnose_every_s))
             yield Served(front, server)
     finally:
-        front.reign = None
+        front.leader_term = None
         front.journal.release()
         await server.close(0.1)
 
 
 @contextlib.asynccontextmanager
-async def reigning(front: ServerContext, elected: Elected | None = None) -> AsyncIterator[LeaderTerm]:
+async def leading(
+    front: ServerContext, elected: Elected | None = None, *, diagnose_every_s: float = 0.0
+) -> AsyncIterator[LeaderTerm]:
     """Begin a leader term, from the state in `elected` or from an empty one. The store is in memory."""
     records = RecordMapping(Keyspace(CLUSTER))
-    reign = LeaderTerm(
+    leader_term = LeaderTerm(
         CLUSTER,
         CoreSettings(),
         elected or records.elected(1, {}),
@@ -99,13 +103,14 @@ async def reigning(front: ServerContext, elected: Elected | None = None) -> Asyn
         journal=front.journal,
         metrics=front.metrics,
         held=lambda: True,
+        diagnosis=DiagnosisSettings(diagnose_every_s=diagnose_every_s),
     )
-    task = asyncio.create_task(reign.run())
-    front.reign = reign
+    task = asyncio.create_task(leader_term.run())
+    front.leader_term = leader_term
     try:
-        yield reign
+        yield leader_term
     finally:
-        front.reign = None
+        front.leader_term = None
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -122,6 +127,8 @@ async def asked(
             reply = call(request, timeout=10, metadata=metadata)
             if method == "Events":
                 return grpc.StatusCode.OK, "".join([line.json async for line in reply])
+            if method == "Profile":
+                return grpc.StatusCode.OK, "".join([str(row) async for row in reply])
             return grpc.StatusCode.OK, str(await reply)
         except grpc.aio.AioRpcError as error:
             return error.code(), error.details() or ""

@@ -48,7 +48,7 @@ async def test_who_is_on_the_deny_list_is_shut_out(authority: Authority, folder:
     n1, n2 = (authority.of("agent", name).access() for name in ("n1", "n2"))
     tls = authority.issue("server").tls()
     async with (
-        serving(tls, reigns=True, deny=DenyList(str(file))) as served,
+        serving(tls, leads=True, deny=DenyList(str(file))) as served,
         following(served.address, lost.access()) as laptop,
         following(served.address, good.access()) as other,
         linked(served.address, "n1", n1) as link,
@@ -77,7 +77,7 @@ async def test_who_is_on_the_deny_list_has_no_use_of_a_token(folder: Path) -> No
     (folder / "tokens").write_text(line)
     tokens, deny = Tokens(str(folder / "tokens")), DenyList(str(file))
     async with (
-        serving(tokens=tokens, deny=deny, reigns=True) as served,
+        serving(tokens=tokens, deny=deny, leads=True) as served,
         paged(tokens, deny=deny) as found,
         following(served.address, metadata=shows(token)) as call,
     ):

@@ -40,16 +40,16 @@ def link(channel: Any) -> Any:
 
 
 async def test_copies_of_other_jobs_are_not_believed(authority: Authority) -> None:
-    async with serving(authority.issue("server").tls(), reigns=True) as served:
+    async with serving(authority.issue("server").tls(), leads=True) as served:
         access = authority.of("agent", "n1", jobs=("mine",)).access()
-        reign = served.front.reign
-        assert reign is not None
+        leader_term = served.front.leader_term
+        assert leader_term is not None
         async with access.channel(served.address, OPTIONS) as channel:
             call = link(channel)
             await call.write(hello(OTHERS, MINE))
             answer = await call.read()
             assert answer.WhichOneof("body") == "welcome", "its own word is heard"
-            node = reign.core.machine.nodes["n1"]
+            node = leader_term.core.state.nodes["n1"]
             assert node.copies == (MINE,), "in a hello"
             assert served.dropped("denied") == 1
             await call.write(beat(1, MINE, OTHERS, OTHERS))
@@ -60,11 +60,11 @@ async def test_copies_of_other_jobs_are_not_believed(authority: Authority) -> No
 
 
 async def test_an_agent_of_all_jobs_tells_of_all_copies() -> None:
-    async with serving(reigns=True) as served:
-        assert served.front.reign is not None
+    async with serving(leads=True) as served:
+        assert served.front.leader_term is not None
         async with plain().channel(served.address, OPTIONS) as channel:
             call = link(channel)
             await call.write(hello(OTHERS, MINE))
             await call.read()
-            assert served.front.reign.core.machine.nodes["n1"].copies == (OTHERS, MINE)
+            assert served.front.leader_term.core.state.nodes["n1"].copies == (OTHERS, MINE)
             call.cancel()

@@ -53,8 +53,8 @@ async def test_a_server_answers_everything_mutated_and_goes_on() -> None:
 
 async def test_a_gate_survives_mutated_frames(folder: Path) -> None:
     node, rng = Admits(), random.Random(SEED)
-    gate = RankServer(folder / "gate.sock", node)
-    await gate.open()
+    server = RankServer(folder / "gate.sock", node)
+    await server.open()
     hello = encode({"op": "hello", "version": 1, "member": "m", "pid": 1})
     try:
         for _ in range(300):
@@ -65,7 +65,7 @@ async def test_a_gate_survives_mutated_frames(folder: Path) -> None:
                 await writer.wait_closed()
         assert await knock(folder / "gate.sock") == "in"
     finally:
-        await gate.close()
+        await server.close()
 
 
 def test_a_launcher_survives_mutated_frames(folder: Path) -> None:

@@ -20,22 +20,22 @@ async def ask(channel: grpc.aio.Channel, service: str) -> int:
     return status
 
 
-@pytest.mark.parametrize("reigns", [True, False])
-async def test_leader_and_standby_are_told_apart(reigns: bool) -> None:
-    async with serving(reigns=reigns) as served, grpc.aio.insecure_channel(served.address) as channel:
+@pytest.mark.parametrize("leads", [True, False])
+async def test_leader_and_standby_are_told_apart(leads: bool) -> None:
+    async with serving(leads=leads) as served, grpc.aio.insecure_channel(served.address) as channel:
         assert await ask(channel, "") == SERVING
-        assert await ask(channel, LEADER) == (SERVING if reigns else NOT_SERVING)
-        assert await ask(channel, STANDBY) == (NOT_SERVING if reigns else SERVING)
+        assert await ask(channel, LEADER) == (SERVING if leads else NOT_SERVING)
+        assert await ask(channel, STANDBY) == (NOT_SERVING if leads else SERVING)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await ask(channel, "no.such")
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_watch_hears_of_the_change() -> None:
-    async with serving(reigns=True) as served, grpc.aio.insecure_channel(served.address) as channel:
+    async with serving(leads=True) as served, grpc.aio.insecure_channel(served.address) as channel:
         watch = channel.unary_stream(WATCH, *ENDS)(pb.HealthRequest(service=LEADER))
         assert (await watch.read()).status == SERVING
-        served.front.reign = None
+        served.front.leader_term = None
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
         unknown = channel.unary_stream(WATCH, *ENDS)(pb.HealthRequest(service="no.such"))
@@ -44,7 +44,7 @@ async def test_a_watch_hears_of_the_change() -> None:
 
 
 async def test_the_probes_port_serves_nothing_else() -> None:
-    async with serving(reigns=True) as served:
+    async with serving(leads=True) as served:
         probes = HealthServer(served.server.health, "127.0.0.1:0")
         await probes.start()
         try:

@@ -39,7 +39,7 @@ def mode(path: Path) -> int:
 
 
 class Admits:
-    """A node whose gate refuses nobody that the gate itself lets by."""
+    """A node that refuses nobody whom its rank server admits."""
 
     def __init__(self) -> None:
         self.dropped: list[str] = []
@@ -50,7 +50,7 @@ class Admits:
     def unnamed(self, member: str) -> bool:
         return False
 
-    def hear(self, member: str, frame: Message) -> None:
+    def receive(self, member: str, frame: Message) -> None:
         """Nothing is heard."""
 
     def joined(self, member: str, frame: Message) -> list[AgentMessage]:
@@ -82,7 +82,7 @@ print(json.loads(knock.recv(length)).get("reason") or "in")
 
 
 async def knock(path: Path, pid: int = 0, uid: int | None = None) -> str:
-    """What a process that says it is this pid is told at a gate."""
+    """What a process that says it is this pid gets from a rank server."""
     argv = [sys.executable, "-c", _KNOCK, str(path), str(pid), *([str(uid)] if uid is not None else [])]
     process = await asyncio.create_subprocess_exec(
         *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd="/"
@@ -93,28 +93,28 @@ async def knock(path: Path, pid: int = 0, uid: int | None = None) -> str:
 
 async def test_the_gate_knows_who_connects(folder: Path) -> None:
     node = Admits()
-    gate = RankServer(folder / "gate.sock", node)
-    await gate.open()
+    server = RankServer(folder / "gate.sock", node)
+    await server.open()
     try:
         assert mode(folder / "gate.sock") == 0o600
         assert await knock(folder / "gate.sock") == "in"
         assert "claims to be process 1" in await knock(folder / "gate.sock", pid=1)
     finally:
-        await gate.close()
+        await server.close()
     assert len(node.dropped) == 1
 
 
 @pytest.mark.skipif(needs_root, reason="only root can become another user")
 async def test_the_gate_is_closed_to_other_users(folder: Path) -> None:
-    gate = RankServer(folder / "gate.sock", Admits())
-    await gate.open()
+    server = RankServer(folder / "gate.sock", Admits())
+    await server.open()
     try:
         os.chmod(folder, 0o755)
         assert await knock(folder / "gate.sock", uid=NOBODY) == "no way in: Permission denied"
         os.chmod(folder / "gate.sock", 0o666)  # even then the kernel's word on the uid holds
         assert f"user {NOBODY} is not the user of this agent" in await knock(folder / "gate.sock", uid=NOBODY)
     finally:
-        await gate.close()
+        await server.close()
 
 
 def test_run_and_memory_folders_are_ours_alone(folder: Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_jobs_environment_is_in_no_line_and_no_answer() -> None:
     names = ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "HARMLESS")
     env = tuple((name, f"value-of-{name}") for name in names)
     spec = codec.spec_message(JobSpec("j", ("train.py",), "/", env=env))
-    async with serving(reigns=True) as served:
+    async with serving(leads=True) as served:
         await asked(served.address, "Submit", pb.SubmitRequest(spec=spec))
         told = "".join(line.text for line in served.front.journal.lines())
         assert "AWS_SECRET_ACCESS_KEY" in told and "value-of" not in told
@@ -177,7 +177,7 @@ async def test_a_jobs_environment_is_in_no_line_and_no_answer() -> None:
 
 async def test_secrets_among_arguments_are_in_no_line_and_no_answer() -> None:
     argv = ("train.py", "--api-key", "planted", "hub.token=planted", "s3://me:planted@host/a")
-    async with serving(reigns=True) as served:
+    async with serving(leads=True) as served:
         spec = codec.spec_message(JobSpec("j", argv, "/"))
         await asked(served.address, "Submit", pb.SubmitRequest(spec=spec))
         told = "".join(line.text for line in served.front.journal.lines())

@@ -89,7 +89,7 @@ async def test_a_token_that_is_withdrawn_ends_its_streams(folder: Path) -> None:
     file.write_text("\n".join(line for _, line in made.values()))
     (n1, _), (v, _), (w, stays) = made["n1"], made["v"], made["w"]
     async with (
-        serving(tokens=Tokens(str(file)), reigns=True) as served,
+        serving(tokens=Tokens(str(file)), leads=True) as served,
         linked(served.address, "n1", metadata=shows(n1)) as agent,
         following(served.address, metadata=shows(v)) as viewer,
         following(served.address, metadata=shows(w)) as other,
@@ -107,7 +107,7 @@ async def test_a_token_that_is_withdrawn_ends_its_streams(folder: Path) -> None:
 
 
 async def test_a_certificate_that_expires_ends_its_streams(authority: Authority) -> None:
-    async with serving(authority.issue("server").tls(), reigns=True) as served:
+    async with serving(authority.issue("server").tls(), leads=True) as served:
         stays = authority.of("viewer", "w").access()
         agent = authority.issue("n1", f"holdfast://{CLUSTER}/agent/n1", ends_in=SOON).access()
         viewer = authority.issue("v", f"holdfast://{CLUSTER}/viewer/v", ends_in=SOON).access()

@@ -84,15 +84,15 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(authority: 
 
 async def test_an_agent_of_many_nodes_speaks_for_those_only(authority: Authority) -> None:
     """Pods that share a secret: their certificate names what their names begin with."""
-    async with serving(authority.issue("server").tls(), reigns=True) as served:
+    async with serving(authority.issue("server").tls(), leads=True) as served:
         pods = authority.issue("pods", f"holdfast://{CLUSTER}/agent/train-nodes-*?job=train").access()
         every = authority.issue("every", f"holdfast://{CLUSTER}/agent/*").access()
         assert (await greeted(served.address, hello("train-nodes-0-abcde"), pods))[0] == "welcome"
         kind, said = await greeted(served.address, hello("eval-nodes-0-abcde"), pods)
         assert kind == "refused" and "may not speak for node 'eval-nodes-0-abcde'" in said
         assert (await greeted(served.address, hello("train-nodes-1", "eval"), pods))[0] == "refused"
-        assert served.front.reign is not None
-        known = served.front.reign.core.machine.nodes
+        assert served.front.leader_term is not None
+        known = served.front.leader_term.core.state.nodes
         assert known["train-nodes-0-abcde"].jobs == ("train",), "no other job is placed there"
         wants = hello("train-nodes-1")
         wants.hello.jobs.append("eval")
@@ -110,19 +110,19 @@ def test_only_an_agents_name_may_end_in_an_asterisk(path: str) -> None:
 
 
 async def test_an_agent_speaks_for_its_own_node_only(authority: Authority) -> None:
-    async with serving(authority.issue("server").tls(), reigns=True) as served:
+    async with serving(authority.issue("server").tls(), leads=True) as served:
         access = authority.of("agent", "n1").access()
         kind, said = await greeted(served.address, hello("n2"), access)
         assert kind == "refused" and "agent n1 may not speak for node 'n2'" in said
         assert served.dropped("denied") == 1
         assert (await greeted(served.address, hello("n1"), access))[0] == "welcome"
-        assert served.front.reign is not None and [
-            row.node for row in served.front.reign.status("").nodes
+        assert served.front.leader_term is not None and [
+            row.node for row in served.front.leader_term.status("").nodes
         ] == ["n1"]
 
 
 async def test_an_agent_of_some_jobs_is_not_heard_about_others(authority: Authority) -> None:
-    async with serving(authority.issue("server").tls(), reigns=True) as served:
+    async with serving(authority.issue("server").tls(), leads=True) as served:
         access = authority.of("agent", "n1", jobs=("mine",)).access()
         kind, said = await greeted(served.address, hello("n1", "mine", "other"), access)
         assert kind == "refused" and "other" in said
@@ -130,7 +130,7 @@ async def test_an_agent_of_some_jobs_is_not_heard_about_others(authority: Author
 
 
 async def test_a_caller_of_some_jobs_touches_no_others(authority: Authority) -> None:
-    async with serving(authority.issue("server").tls(), reigns=True) as served:
+    async with serving(authority.issue("server").tls(), leads=True) as served:
         everything = authority.of("operator", "root").access()
         for job in ("mine", "other"):
             spec = codec.spec_message(JobSpec(job, ("train.py",), "/"))

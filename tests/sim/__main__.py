@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from time import perf_counter
 
-from tests.sim.faults import EVERY, FAULTS
+from tests.sim.faults import BY_NAME, EVERY, FAULTS
 from tests.sim.plants import PLANTS
 from tests.sim.report import Outcome, found, summary
 from tests.sim.swarm import swarm
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--steps", type=int, default=None, help="steps of the job")
     made.add_argument("--fault-s", type=float, default=None, help="virtual s of faults")
     made.add_argument("--gap-s", type=float, default=None, help="mean virtual s between faults")
-    made.add_argument("--faults", default="", help=f"comma separated, or every: {', '.join(EVERY)}")
+    made.add_argument("--faults", default="", help=f"comma separated, or every: {', '.join(EVERY | BY_NAME)}")
     made.add_argument(
         "--plant", default="", choices=("", *PLANTS, "all"), help="put this bug in: is it found?"
     )
@@ -117,9 +117,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.faults == "every":
         args.faults = ",".join(EVERY)
-    unknown = [name for name in args.faults.split(",") if name and name not in EVERY]
+    unknown = [name for name in args.faults.split(",") if name and name not in EVERY | BY_NAME]
     if unknown:
-        parser().error(f"no fault is called {unknown[0]}; there are {', '.join(EVERY)}")
+        parser().error(f"no fault is called {unknown[0]}; there are {', '.join(EVERY | BY_NAME)}")
     if args.plant:
         return _found(args)
     if not args.schedules:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from agent.deciding.member import LocalMember
     from controlplane.core.records.model import MemberStatus, Partner
+    from holdfast.ipc.messages.launcher import MemberExited
     from tests.sim.ranks import Rank, Slot
     from tests.sim.world import World
 
@@ -64,7 +65,7 @@ class Agent:
         self.linked = 0  # the term of the leader of its stream; 0: no stream
         self.torn = False  # it sent something that a cut network did not take
         self.ranks: dict[str, Rank] = {}  # processes, and the arenas of ended ones
-        self.exits: dict[str, dict[str, Any]] = {}  # repeated by the launcher until they are acknowledged
+        self.exits: dict[str, MemberExited] = {}  # repeated by the launcher until they are acknowledged
         self.kept: dict[str, MemberStatus] = {}  # statuses stored for the next agent
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done, for repeated ones
         self.let_go: dict[str, None] = {}  # members that its core has dismissed
@@ -155,15 +156,15 @@ class Agent:
         )
         self.world.feed(hello)
         still = [*self.core.still(), *self.vouched.values()]
-        for event in self.outbox.again(self.world.clock.now, still):
-            self._send(self.outbox.say(self.world.clock.now, event))
+        for event in self.outbox.replay(self.world.clock.now, still):
+            self._send(self.outbox.record_sent(self.world.clock.now, event))
 
     def tell(self, event: Any) -> None:
         """Send the leader an event now, or once there is a stream."""
         if not self.up:
             return
         if self.linked:
-            self._send(self.outbox.say(self.world.clock.now, event))
+            self._send(self.outbox.record_sent(self.world.clock.now, event))
         else:
             self.outbox.keep(event)
 
@@ -249,11 +250,11 @@ class Agent:
         """Create an arena, in a thread."""
         self.after(0.05, lambda: self.hear(heard.ArenaAnswer(effect.member)))
 
-    def testify(self, effect: do.TakeStacks) -> None:
+    def take_stacks(self, effect: do.TakeStacks) -> None:
         """Answer without stacks: a stopped process writes none."""
         nothing = Standing(effect.member, -1, NO_STEP, "", 0.0, False)
-        stood = heard.Stood(effect.member, effect.age_s, effect.heard_at, nothing)
-        self.after(0.5, lambda: self.hear(stood))
+        report = heard.StacksReported(effect.member, effect.age_s, effect.last_message_at, nothing)
+        self.after(0.5, lambda: self.hear(report))
 
     def completed(self, order: fx.Complete) -> None:
         """Drop all copies of a job that is over."""
@@ -286,7 +287,7 @@ class Agent:
         for device in self.readings:
             if device not in ailing:
                 self.tell(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
-        node = self.world.cluster.machine.nodes.get(self.name) if self.world.cluster else None
+        node = self.world.cluster.state.nodes.get(self.name) if self.world.cluster else None
         if node is not None and (node.excluded or node.cordoned or node.drain is not None):
             self.world.feed(ev.CordonRequested(self.name, False, ""))
         self.world.clock.after(5.0, self.well)
@@ -343,9 +344,10 @@ HANDS: dict[type[Any], Callable[[Agent, Any], None]] = {
     do.SendEvent: lambda agent, effect: agent.tell(effect.event),
     do.Dismiss: launching.dismiss,
     do.MakeRoom: Agent.make_room,
-    do.TakeStacks: Agent.testify,
+    do.TakeStacks: Agent.take_stacks,
     do.Adopt: _nothing,
     do.Ended: _nothing,
+    do.ReportEnd: _nothing,
     do.HideTraceback: _nothing,
     do.Note: _nothing,
     do.Count: _nothing,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.effects import STORES
 from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.journal.older import without_later
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.loop.dispatch import ORDERS
 from controlplane.wire import codec
@@ -82,4 +83,4 @@ def _row(value: bytes | None) -> bytes:
     text = zlib.decompress(value) if value.startswith(b"x") else value
     if not text.startswith(b"{"):
         return text  # a checkpoint's id
-    return json.dumps(_plain(json.loads(text)), sort_keys=True).encode()
+    return json.dumps(_plain(without_later(json.loads(text))), sort_keys=True).encode()

@@ -52,21 +52,21 @@ def _over(world: World) -> bool:
 
 def _waits(world: World) -> bool:
     """Whether the job waits; a recovery that is held up because too many nodes are lost also counts."""
-    job = world.cluster.machine.jobs.get("j") if world.cluster else None
+    job = world.cluster.state.jobs.get("j") if world.cluster else None
     lost = any(agent.gone for agent in world.agents)
-    held = bool(world.cluster and world.cluster.machine.paused)
+    held = bool(world.cluster and world.cluster.state.paused)
     return lost and job is not None and (job.phase in WAITS or held)
 
 
 def _names_what_is_missing(world: World) -> bool:
-    job = world.cluster.machine.jobs["j"] if world.cluster else None
+    job = world.cluster.state.jobs["j"] if world.cluster else None
     reason = job.reason if job is not None else ""
     gone = [agent.name for agent in world.agents if agent.gone]
     return any(re.search(rf"\b{name}\b", reason) for name in gone) or LACKS.search(reason) is not None
 
 
 def _where(world: World) -> str:
-    job = world.cluster.machine.jobs.get("j") if world.cluster else None
+    job = world.cluster.state.jobs.get("j") if world.cluster else None
     if job is None:
         return "no leader knows the job"
     seats = [f"{m.rank}:{m.name}@{m.node} {m.phase}" for m in job.seated()]

@@ -9,7 +9,7 @@ from controlplane.core.records.model import MemberPhase
 from tests.sim.frozen import freeze
 from tests.sim.hanging import hang
 from tests.sim.meddling import drain_midway, operator, pause, stop_job
-from tests.sim.numbers import nan
+from tests.sim.numbers import bitflip, nan
 from tests.sim.parting import mute, part
 from tests.sim.streams import agent_pause, one_way
 
@@ -221,6 +221,8 @@ RESIZES: dict[str, Callable[[World], None]] = {
 """Faults that change which places a job may have."""
 
 EVERY = FAULTS | RESIZES
+BY_NAME = {"bitflip": bitflip}
+"""Faults that happen only where they are named: they need a job with a policy of its own."""
 
 WEIGHTS = {"kill": 6, "kill_node": 2, "coordinator": 2}
 """How often each is drawn; 1 unless named."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.deciding.silence import unheard_s
+from agent.deciding.silence import silence_s
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 
@@ -47,7 +47,7 @@ def _standing(rank: Rank, member: LocalMember, known: bool) -> Standing:
     now, status = rank.agent.world.clock.now, member.status
     since_s = now - rank.marked_at
     stalled, entered = 0 < status.stalled_s <= since_s, Collective("0", rank.held + (0 if rank.hung else 1))
-    silent_s = unheard_s(member, now, BEAT_S) if rank.stopped else 0.0
+    silent_s = silence_s(member, now, BEAT_S) if rank.stopped else 0.0
     groups = (entered,) if known and not rank.stopped else ()
     return Standing(
         rank.name, status.rank, rank.board, "forward", since_s, stalled, groups, silent_s=silent_s

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.deciding.events import LauncherSaid
+from agent.deciding.events import LauncherReported
 from controlplane.core.records.model import MemberPhase
+from holdfast.ipc.messages import launcher as msg
 from tests.sim.ranks import Rank
 
 if TYPE_CHECKING:
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
 def attach(agent: Agent) -> None:
     """Attach an agent: it gets every end that was not acknowledged yet, then the list of all that live."""
     now_ns = int(agent.world.clock.now * 1e9)
-    for told in list(agent.exits.values()):
-        agent.hear(LauncherSaid(told, now_ns))
-    runs = [
-        {"member": rank.name, "pid": 1, "state": "running" if rank.script else "warm"}
+    for exited in list(agent.exits.values()):
+        agent.hear(LauncherReported(exited, now_ns))
+    runs = tuple(
+        msg.ProcessEntry(rank.name, 1, "running" if rank.script else "warm")
         for rank in agent.ranks.values()
         if rank.phase not in (MemberPhase.LAUNCHED, MemberPhase.EXITED)
-    ]
-    hello = {"op": "hello", "launcher": f"{agent.name}/{agent.boots}", "members": runs}
-    agent.hear(LauncherSaid(hello, now_ns))
+    )
+    hello = msg.LauncherHello(msg.VERSION, f"{agent.name}/{agent.boots}", runs)
+    agent.hear(LauncherReported(hello, now_ns))
 
 
 def spawn(agent: Agent, effect: do.Spawn) -> None:
@@ -45,14 +46,14 @@ def run(agent: Agent, effect: do.Run) -> None:
 
 def _warm(rank: Rank) -> None:
     rank.phase = MemberPhase.WARM
-    _say("warm", rank)
+    _report(rank, msg.MemberWarm(rank.name, 1))
     if rank.script:
         _start(rank)
 
 
 def _start(rank: Rank) -> None:
     agent, rank.phase = rank.agent, MemberPhase.STARTING
-    _say("running", rank)
+    _report(rank, msg.MemberRunning(rank.name, 1))
     if rank.elastic:
         agent.later(0.5, rank, rank.begin)
     else:
@@ -60,17 +61,17 @@ def _start(rank: Rank) -> None:
         agent.later(work_s, rank, lambda: end(agent, rank, 0))
 
 
-def _say(op: str, rank: Rank) -> None:
-    rank.agent.hear(LauncherSaid({"op": op, "member": rank.name, "pid": 1}))
+def _report(rank: Rank, message: msg.LauncherMessage) -> None:
+    rank.agent.hear(LauncherReported(message))
 
 
 def command(agent: Agent, effect: do.Command) -> None:
     """Carry out what the agent orders its launcher."""
-    words = effect.words
-    if words["op"] == "forget":
-        agent.exits.pop(words["member"], None)
-    elif words["op"] == "signal":
-        rank = agent.ranks.get(words["member"])
+    command = effect.command
+    if isinstance(command, msg.ForgetCommand):
+        agent.exits.pop(command.member, None)
+    elif isinstance(command, msg.SignalCommand):
+        rank = agent.ranks.get(command.member)
         if rank is not None and rank.alive:
             agent.later(0.005, rank, lambda: end(agent, rank, None))
 
@@ -79,9 +80,8 @@ def end(agent: Agent, rank: Rank, code: int | None) -> None:
     """End a process: by SIGKILL, unless it has an exit code. Repeated until it is acknowledged."""
     rank.phase, rank.stopped, rank.connected = MemberPhase.EXITED, False, False
     now_ns, number = int(agent.world.clock.now * 1e9), 9 if code is None else None
-    ended = {"code": code, "signal": number, "at_ns": now_ns}
-    agent.exits[rank.name] = {"op": "exited", "member": rank.name, "pid": 1, **ended}
-    agent.hear(LauncherSaid(agent.exits[rank.name], now_ns))
+    agent.exits[rank.name] = msg.MemberExited(rank.name, 1, code, number, now_ns)
+    agent.hear(LauncherReported(agent.exits[rank.name], now_ns))
 
 
 def dismiss(agent: Agent, effect: do.Dismiss) -> None:

@@ -59,7 +59,7 @@ class Liveness:
             self._since.pop("snapshot", None)  # a slot is being read: having no room is right
         self._demand("snapshot", (number, kept), step, spec.snapshot_every, SNAPSHOTS_S)
         if spec.storage:
-            choice = world.cluster.machine.jobs["j"].checkpoints.choice if world.cluster else None
+            choice = world.cluster.state.jobs["j"].checkpoints.choice if world.cluster else None
             auto_s = 2 * choice.interval_s if spec.checkpoint_auto and choice else 0.0
             mark = (number, len(world.safety.committed) + world.quiet_failures)
             self._demand("checkpoint", mark, step, spec.checkpoint_every, CHECKPOINTS_S + auto_s)
@@ -76,19 +76,19 @@ class Liveness:
 
     def _quiet(self) -> bool:
         """Whether no fault has effects any more: every node that is away was given up."""
-        machine = self.world.cluster.machine if self.world.cluster else None
-        if machine is None or machine.dcs_trouble or self.world.stops:
+        state = self.world.cluster.state if self.world.cluster else None
+        if state is None or state.dcs_trouble or self.world.stops:
             return False
         for agent in self.world.agents:
             if fencing.reached(agent):
                 continue
-            node = machine.nodes.get(agent.name)
+            node = state.nodes.get(agent.name)
             if agent.up or (node is not None and node.state != "lost"):
                 return False
         return not any(rank.wedged for agent in self.world.agents for rank in agent.ranks.values())
 
     def _state(self) -> str:
-        job = self.world.cluster.machine.jobs["j"] if self.world.cluster else None
+        job = self.world.cluster.state.jobs["j"] if self.world.cluster else None
         if job is None:
             return "no leader"
         flying = {saving.id: saving.stage.value for saving in job.checkpoints.savings.values()}

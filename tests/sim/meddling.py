@@ -43,8 +43,8 @@ def _uncordon_twice(world: World) -> None:
 
 def _submit_again(world: World) -> None:
     spec = dataclasses.replace(world.spec, snapshot_every=world.rng.choice((3, 5)))
-    if "j" in world.etcd.specs and world.cluster is not None and "j" in world.cluster.machine.jobs:
-        job = world.cluster.machine.jobs["j"]
+    if "j" in world.etcd.specs and world.cluster is not None and "j" in world.cluster.state.jobs:
+        job = world.cluster.state.jobs["j"]
         if job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) and job.ending is None:
             _twice(world, ev.JobSubmitted(spec))
 
@@ -68,7 +68,7 @@ def _dcs(world: World) -> None:
 def _answers(world: World) -> None:
     """Repeat it as a daemon does, until the current leader has heard it."""
     _twice_at_once(world, ev.DcsChanged(True))
-    if world.cluster is None or world.cluster.machine.dcs_trouble:
+    if world.cluster is None or world.cluster.state.dcs_trouble:
         world.clock.after(1.0, lambda: _answers(world))
 
 
@@ -121,9 +121,9 @@ def _again(world: World) -> None:
 def resume(world: World) -> None:
     """Resume as a patient person does: until the job is known to be no longer paused."""
     world.feed(ev.PauseRequested("j", False, "a test"))
-    job = world.cluster.machine.jobs.get("j") if world.cluster else None
+    job = world.cluster.state.jobs.get("j") if world.cluster else None
     stored = world.etcd.states.get("j")
-    if job is None or job.places.pause or stored is None or stored.pause:
+    if job is None or job.changes.pause or stored is None or stored.pause:
         world.clock.after(2.0, lambda: resume(world))
 
 

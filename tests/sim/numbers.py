@@ -1,15 +1,22 @@
-"""Simulate numeric anomalies: ranks that find a NaN, and the states that must not be used after that."""
+"""Simulate wrong numbers: ranks that find a NaN, replicas that differ, and the states that must not be used
+after that."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import Fault, MemberPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from controlplane.core.records.model import JobSpec
     from tests.sim.world import World
 
 OF = " of generation "
+CHECK_EVERY = 3
+"""Steps between two comparisons of replicas: those between two snapshots."""
 
 
 def nan(world: World) -> None:
@@ -22,6 +29,40 @@ def nan(world: World) -> None:
         world.wrong.add(victim.held)
         where = {"generation": victim.generation, "step": victim.held}
         victim.say("fault", keep=True, kind="nan", reason="loss is nan", rollback=False, **where)
+
+
+def checked(faults: Collection[str], spec: JobSpec) -> JobSpec:
+    """The job as it has to be for these faults: one that acts on replicas that differ, if bits flip."""
+    if "bitflip" not in faults:
+        return spec
+    return dataclasses.replace(spec, check_replicas_every=CHECK_EVERY, on_corrupt_state="act")
+
+
+def bitflip(world: World) -> None:
+    """Have a rank report that replicas differ since the newest multiple of CHECK_EVERY steps."""
+    ranks = [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
+    running = [
+        r for r in ranks if r.phase is MemberPhase.RUNNING and r.elastic and r.generation in world.groups
+    ]
+    if running:
+        speaker, victim = world.rng.choice(running), world.rng.choice(running)
+        first = world.groups[speaker.generation].generation.resume.step
+        step = max(speaker.held, first)
+        world.say("bitflip", f"rank {victim.rank} before step {step}")
+        where = {"generation": speaker.generation, "step": step}
+        everybody = list(range(speaker.world_size))
+        odd = [victim.rank] if len(everybody) > 2 and victim.generation == speaker.generation else []
+        agreed = max(first, step - step % CHECK_EVERY)
+        speaker.say(
+            "replicas",
+            keep=True,
+            ranks=everybody,
+            odd=odd,
+            agreed_step=agreed,
+            more=0,
+            buffers=False,
+            **where,
+        )
 
 
 def born(line: str) -> int:

@@ -69,10 +69,10 @@ class Hasty(Cluster):
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         effects = super().step(now, event)
-        if not isinstance(event, ev.SnapshotReady) or event.job not in self.machine.jobs:
+        if not isinstance(event, ev.SnapshotReady) or event.job not in self.state.jobs:
             return effects
-        for seat in self.machine.jobs[event.job].seats:
-            incarnation = self.machine.nodes[seat.node].incarnation
+        for seat in self.state.jobs[event.job].seats:
+            incarnation = self.state.nodes[seat.node].incarnation
             told = dataclasses.replace(event, node=seat.node, incarnation=incarnation, member=seat.member)
             effects += super().step(now, told)
         return effects
@@ -96,7 +96,7 @@ class Asleep(Deadlines):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
-        self._jobs = cluster.machine.jobs
+        self._jobs = cluster.state.jobs
 
     def sooner(self, key: Key, at: float) -> None:
         job = self._jobs.get(key[1]) if key[0] == "job" else None
@@ -115,11 +115,11 @@ class Deaf(Cluster):
 
     def __init__(self, settings: CoreSettings) -> None:
         super().__init__(settings)
-        self.machine.deadlines = Asleep(self)
+        self.state.deadlines = Asleep(self)
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         effects = super().step(now, event)
-        for job in self.machine.jobs.values():
+        for job in self.state.jobs.values():
             job.snapshots.lapse_step = 1 << 62
         return effects
 
@@ -148,5 +148,5 @@ def cluster(plant: str, settings: CoreSettings) -> Cluster:
         settings = dataclasses.replace(settings, mass_loss_ratio=1.0)
     made = CORES.get(plant, Cluster)(settings)
     if plant == "timer":
-        made.machine.deadlines = Forgetful()
+        made.state.deadlines = Forgetful()
     return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.deciding.events import Greeted, Said
+from agent.deciding.events import Greeted, RankReported
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 from holdfast.ipc.messages.rank import Hello, from_rank
 
@@ -102,7 +102,7 @@ class Rank:
             self.kept.pop(_key(frame), None)
             self.kept[_key(frame)] = frame
         if self.connected:
-            self.agent.hear(Said(self.name, from_rank(frame)))
+            self.agent.hear(RankReported(self.name, from_rank(frame)))
         else:
             self.waiting.append(frame)
 
@@ -122,7 +122,7 @@ class Rank:
         again = [*(f for f in self.kept.values() if not any(f is each for each in waiting)), *waiting]
         self.waiting = []
         for frame in again:
-            self.agent.hear(Said(self.name, from_rank(frame)))
+            self.agent.hear(RankReported(self.name, from_rank(frame)))
 
     def beat(self) -> None:
         """Beat, from the SDK's own thread.
@@ -130,9 +130,9 @@ class Rank:
         The network of these schedules loses what a stream would not, so messages that need an answer are sent
         again."""
         if self.connected and not self.stopped:
-            self.agent.hear(Said(self.name, from_rank({"op": "beat", "step": self.held})))
-            for frame in [f for f in self.kept.values() if f["op"] in ("fault", "checkpoint")]:
-                self.agent.hear(Said(self.name, from_rank(frame)))
+            self.agent.hear(RankReported(self.name, from_rank({"op": "beat", "step": self.held})))
+            for frame in [f for f in self.kept.values() if f["op"] in ("fault", "replicas", "checkpoint")]:
+                self.agent.hear(RankReported(self.name, from_rank(frame)))
 
     def begin(self) -> None:
         """The script has come to the SDK, and waits at the barrier."""
@@ -310,7 +310,7 @@ class Rank:
 
     def _enter(self, form: Generation) -> None:
         seat = next(seat for seat in form.seats if seat.member == self.name)
-        for op in ("ready", "fault"):
+        for op in ("ready", "fault", "replicas"):
             self.kept.pop(op, None)
         if self.world_size != form.world_size:
             self.built = False  # from now on it holds another part

@@ -57,7 +57,9 @@ class Safety:
         if isinstance(event, ev.CheckpointAsked) and self._listens(event.node, event.incarnation):
             self.heard[event.member, event.request] = None
         if isinstance(event, ev.UserFault):
-            self._fault(event)
+            self._fault(event, Fault(max(event.step, 1), event.generation))
+        if isinstance(event, ev.ReplicasReported) and event.ranks:
+            self._fault(event, Fault(event.agreed_step + 1, event.generation, corrupt=True))
         if isinstance(event, ev.JobSubmitted):
             self._submitted(event)
         for status in STATUSES.get(type(event), _none)(event):
@@ -67,23 +69,23 @@ class Safety:
     def _submitted(self, event: ev.JobSubmitted) -> None:
         """Note a job that was over and is submitted again: it continues from storage, because its ranks'
         memory is gone."""
-        job = self.world.cluster.machine.jobs.get(event.spec.job) if self.world.cluster else None
+        job = self.world.cluster.state.jobs.get(event.spec.job) if self.world.cluster else None
         self.memory_lost = self.memory_lost or (
             job is not None and job.phase in (JobPhase.FAILED, JobPhase.STOPPED)
         )
 
-    def _fault(self, event: ev.UserFault) -> None:
-        """Note a numeric anomaly: states that it makes untrusted must never be used."""
-        job = self.world.cluster.machine.jobs.get(event.job) if self.world.cluster else None
+    def _fault(self, event: ev.UserFault | ev.ReplicasReported, fault: Fault) -> None:
+        """Note an anomaly: states that it makes untrusted must never be used."""
+        job = self.world.cluster.state.jobs.get(event.job) if self.world.cluster else None
         known = self._listens(event.node, event.incarnation)
         runs = job is not None and job.phase in (JobPhase.RUNNING, JobPhase.FORMING) and job.ending is None
         if known and runs and job and job.generation and job.generation.number == event.generation:
             self.memory_lost = True
-            self.faults.setdefault(Fault(max(event.step, 1), event.generation), self.world.term)
+            self.faults.setdefault(fault, self.world.term)
 
     def _listens(self, name: str, incarnation: int) -> bool:
         """Whether the leader accepts reports of this agent process."""
-        node = self.world.cluster.machine.nodes.get(name) if self.world.cluster else None
+        node = self.world.cluster.state.nodes.get(name) if self.world.cluster else None
         return node is not None and node.incarnation == incarnation and node.state != "expected"
 
     def returns(self, effect: fx.Return) -> None:
@@ -124,12 +126,12 @@ class Safety:
 
     def in_time(self) -> None:
         """After every step: every node that was silent for too long was judged, or is being probed."""
-        machine = self.world.cluster.machine if self.world.cluster else None
-        if machine is None or machine.brake is not None or machine.fenced:
+        state = self.world.cluster.state if self.world.cluster else None
+        if state is None or state.guard is not None or state.fenced:
             return
-        for node in machine.nodes.values():
-            silent_s = machine.now - mass_failure.heard_at(node)
-            late = node.state in ("up", "suspect") and silent_s > machine.settings.node_timeout_s + 1.0
+        for node in state.nodes.values():
+            silent_s = state.now - mass_failure.last_alive_at(node)
+            late = node.state in ("up", "suspect") and silent_s > state.settings.node_timeout_s + 1.0
             assert not late, f"{node.name} is {node.state} after {silent_s:.1f} s of silence"
 
     def crashed(self) -> None:
@@ -189,22 +191,22 @@ class Safety:
 
     def _justly(self, name: str) -> None:
         """When many nodes fall silent at once, none may be given up that would have answered a probe."""
-        world, machine = self.world, self.world.cluster.machine if self.world.cluster else None
+        world, state = self.world, self.world.cluster.state if self.world.cluster else None
         agent = world.by_name[name]
-        if machine is None or not agent.up or agent.muted_until <= world.clock.now:
+        if state is None or not agent.up or agent.muted_until <= world.clock.now:
             return
         # An answer counts from when the guard begins until it ends, exactly `brake_max_s` later.
-        if agent.refused_at + machine.settings.brake_max_s + ROUNDING_S >= world.clock.now:
+        if agent.refused_at + state.settings.brake_max_s + ROUNDING_S >= world.clock.now:
             return
-        if machine.nodes[name].free_to_go or not machine.nodes[name].peer:  # nobody knows its address
+        if state.nodes[name].free_to_go or not state.nodes[name].peer:  # nobody knows its address
             return
-        timeout_s, now = machine.settings.node_timeout_s, machine.now
-        wanted = [node for node in machine.nodes.values() if not node.free_to_go]
+        timeout_s, now = state.settings.node_timeout_s, state.now
+        wanted = [node for node in state.nodes.values() if not node.free_to_go]
         there = [node for node in wanted if node.state != "lost" or node.lost_at > now - timeout_s]
         gone = [
             n
             for n in there
-            if n.state in ("lost", "suspect") or now - mass_failure.heard_at(n) >= timeout_s / 2
+            if n.state in ("lost", "suspect") or now - mass_failure.last_alive_at(n) >= timeout_s / 2
         ]
         many = len(there) >= 4 and len(gone) > world.settings.mass_loss_ratio * len(there)
         assert not many, f"{name} is given up with {len(gone)} of {len(there)}, and would have answered"
@@ -247,7 +249,7 @@ class Safety:
     def _past_help(self, effect: fx.CheckpointChanged) -> None:
         """Note a checkpoint that was found bad after the ranks had returned: it is reported, and no other one
         is made, because the ranks may end at any moment."""
-        job = self.world.cluster.machine.jobs.get(effect.job) if self.world.cluster else None
+        job = self.world.cluster.state.jobs.get(effect.job) if self.world.cluster else None
         if job is not None and job.phase is JobPhase.LEAVING:
             self.past_help.add(effect.checkpoint)
 
@@ -318,7 +320,7 @@ class Safety:
     def stepped(self, group: Group) -> None:
         """A collective succeeded: only the newest formed generation may do that, or one that cannot know of
         its end."""
-        job = self.world.cluster.machine.jobs.get(group.generation.job) if self.world.cluster else None
+        job = self.world.cluster.state.jobs.get(group.generation.job) if self.world.cluster else None
         newest = self.newest[group.generation.job]
         if group.generation.number != newest:
             self.astray.stepped(group, newest)
@@ -338,7 +340,7 @@ class Safety:
     def finished(self) -> None:
         """At the end: nothing committed is lost, and every rank of the job is at the last step."""
         etcd = self.world.etcd
-        leader = self.world.cluster.machine if self.world.cluster else None
+        leader = self.world.cluster.state if self.world.cluster else None
         lost = {name for name, node in leader.nodes.items() if not node.up} if leader is not None else set()
         left = {name for agent in self.world.agents if agent.name not in lost for name in agent.ranks}
         unanswered = [request for member, request in self.heard if member in left]

@@ -45,7 +45,7 @@ def one_way(world: World) -> None:
 
 def agent_pause(world: World) -> None:
     """Stop an agent (SIGSTOP), often one that a commit waits for: later it acts on old orders."""
-    job = world.cluster.machine.jobs.get("j") if world.cluster else None
+    job = world.cluster.state.jobs.get("j") if world.cluster else None
     busy = [saving.node for saving in job.checkpoints.savings.values()] if job is not None else []
     among = [agent for agent in world.agents if agent.name in busy] or world.agents
     agent, for_s = world.rng.choice(among), world.rng.choice((1.0, 4.0, 12.0, 20.0))

@@ -80,6 +80,15 @@ def test_each_fault_alone_and_often(fault: str) -> None:
     assert not complaints(options, outcomes)
 
 
+def test_replicas_that_differ_among_other_failures() -> None:
+    """Nothing that was computed since they last agreed is ever used, whoever leads or dies meanwhile."""
+    faults = ("bitflip", "kill", "coordinator", "node_restart")
+    options = [Options(seed=seed, nodes=2 + seed % 3, faults=faults, gap_s=1.5) for seed in range(20)]
+    outcomes = [live(each) for each in options]
+    assert not complaints(options, outcomes)
+    assert sum("bitflip" in outcome.struck for outcome in outcomes) > 10
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_hundreds_of_schedules_of_jobs_that_may_shrink_and_grow(first: int) -> None:

@@ -12,11 +12,11 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.model import WHOLE_STATE, JobSpec
 from controlplane.core.records.timing import CoreSettings
 from controlplane.simulation.clock import VirtualClock
-from tests.sim import converge, parting, plants
+from tests.sim import converge, numbers, parting, plants
 from tests.sim.agents import ORDERS, Agent
 from tests.sim.canonical import Digest
 from tests.sim.etcd import Etcd
-from tests.sim.faults import EVERY, FAULTS, WEIGHTS
+from tests.sim.faults import BY_NAME, EVERY, FAULTS, WEIGHTS
 from tests.sim.groups import Group
 from tests.sim.liveness import Liveness
 from tests.sim.safety import Safety
@@ -99,7 +99,7 @@ class World:
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
         least = max(replica, rng.randrange(1, options.nodes)) if options.elastic else options.nodes
-        self.spec = JobSpec(
+        self.spec = numbers.checked(options.faults, JobSpec(
             job="j", argv=("train.py",), cwd="/", nnodes_min=least, nnodes_max=options.nodes,
             replica_nodes=replica,
             nproc_per_node=rng.choice((1, 2)), spares_per_node=rng.choice((0, 1)), max_restarts=100_000,
@@ -108,7 +108,7 @@ class World:
             checkpoint_every_s=rng.choice((0, 0, 1.0)), checkpoint_auto=rng.random() < 0.1,
             mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
             nan_skip_window=rng.choice((0, 0, 2)),
-        )  # fmt: skip
+        ))  # fmt: skip
         self.wrong: set[int] = set()  # steps in which an anomaly was reported
         self.stops = False  # a person has stopped the job
         self.parked = 0  # how often the job was found waiting for a node that nobody brought back
@@ -173,7 +173,7 @@ class World:
             weights = self.options.weights or [WEIGHTS.get(n, 1) for n in names]
             name = self.rng.choices(names, weights)[0]
             self.struck[name] = self.struck.get(name, 0) + 1
-            EVERY[name](self)
+            (EVERY | BY_NAME)[name](self)
             self._next_fault()
 
         self.clock.after(delay, strike)

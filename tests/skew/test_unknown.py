@@ -24,7 +24,7 @@ from tests.daemon.rig import until as until_there
 from tests.skew.between import Between
 from tests.skew.newer import UNKNOWN, WORD, swollen, types_in, worded
 from tests.skew.rolling import NEW, holdfast, of_version
-from tests.wire.test_codec import FROM_AGENTS, ORDERS, sample
+from tests.wire.test_codec import FOR_DIAGNOSIS, FROM_AGENTS, ORDERS, sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,9 @@ ALONE = pb.AgentMessage.FromString(UNKNOWN)  # a message of which nobody here kn
 
 def _told() -> list[pb.AgentMessage]:
     """One of each message that agents send, with a value in every field."""
-    made = [dataclasses.replace(sample(kind), node="n1", incarnation=1) for kind in FROM_AGENTS]
+    made = [
+        dataclasses.replace(sample(kind), node="n1", incarnation=1) for kind in [*FROM_AGENTS, *FOR_DIAGNOSIS]
+    ]
     return [codec.to_coordinator(event) for event in made]
 
 
@@ -71,7 +73,8 @@ OF_TOOLS = {
     *("SubmitRequest", "SubmitReply", "StopRequest", "StopReply", "StatusRequest", "StatusReply"),
     *("JobRow", "NodeRow", "RankRow", "HealthRow", "DrainRequest", "CordonRequest", "MarkReply"),
     *("PauseRequest", "CheckpointRequest", "ReleaseRequest", "ReleaseReply", "EventsRequest", "EventLine"),
-    *("AdoptRequest", "AdoptReply"),
+    *("AdoptRequest", "AdoptReply", "DiagnoseRequest", "DiagnoseReply", "MuteRequest"),
+    *("ProfileRequest", "ProfileReply"),
 }
 
 
@@ -261,6 +264,8 @@ async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) 
             assert [event.reason for event in fetched(owner)] == [""]
             async with channel(wire.address) as called:
                 await PeerCalls(called).drop(peer_pb2.DropRequest(member="job.1"), timeout=10)
+                probe = peer_pb2.EchoRequest(job=JOB, payload=b"bytes")
+                assert not (await PeerCalls(called).echo(probe, timeout=10)).busy
             await until(lambda: not partner.peers.copies(), "the drop")
     known = set(peer_pb2.DESCRIPTOR.message_types_by_name)
     assert known - set(seen) <= {"Working"}, "said only where making room takes a second"
@@ -270,6 +275,8 @@ _PEER: dict[tuple[str, str], Any] = {
     ("Put", "up"): peer_pb2.PutMessage,
     ("Put", "down"): peer_pb2.PutAnswer,
     ("Get", "up"): peer_pb2.GetRequest,
+    ("Echo", "up"): peer_pb2.EchoRequest,
+    ("Echo", "down"): peer_pb2.EchoReply,
     ("Get", "down"): peer_pb2.GetMessage,
     ("Have", "up"): peer_pb2.HaveRequest,
     ("Have", "down"): peer_pb2.HaveReply,

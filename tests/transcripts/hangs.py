@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
+from controlplane.core.records.diagnosis import BlamedByRecords
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ def stalled(play: Play, plain: list[str], named: dict[str, str]) -> None:
 
 
 def stood(play: Play, plain: list[str], named: dict[str, str]) -> None:
-    """The newest CollectStacks are answered: `RANK:SEQUENCE` for each, those not in late= within time."""
+    """The newest CollectStacks are answered: `RANK:SEQUENCE` for each, those not in late= within time, with a
+    flight record of those in recorded=."""
     order: fx.CollectStacks = play.last[fx.CollectStacks]
     seats, entered = play.etcd.generations["j"].seats, dict(word.split(":") for word in plain)
     late = named.get("late", ",".join(str(seat.rank) for seat in seats)).split(",")
+    recorded = named.get("recorded", "").split(",")
     for node in dict.fromkeys(seat.node for seat in seats):
         ranks = tuple(
             Standing(
@@ -37,12 +40,24 @@ def stood(play: Play, plain: list[str], named: dict[str, str]) -> None:
                 _groups(entered.get(str(seat.rank))),
                 (f"wait{seat.rank} (train.py:{40 + seat.rank})",),
                 f"stacks of rank {seat.rank}",
+                flight_record="a record" if str(seat.rank) in recorded else "",
             )
             for seat in seats
             if seat.node == node
         )
         host = play.hosts[node]
         play.feed(ev.StacksCollected(node, host.incarnation, "j", order.generation, order.round, ranks))
+
+
+def judged(play: Play, plain: list[str], _: dict[str, str]) -> None:
+    """The newest JudgeRecords is answered: `RANK:KIND:CONFIDENCE` for each rank that is blamed."""
+    asked: fx.JudgeRecords = play.last[fx.JudgeRecords]
+    parts = [word.split(":") for word in plain]
+    blamed = tuple(
+        BlamedByRecords(int(rank), kind, float(confidence), f"its record shows {kind}")
+        for rank, kind, confidence in parts
+    )
+    play.feed(ev.RecordsJudged(asked.job, asked.generation, asked.round, blamed))
 
 
 def _groups(entered: str | None) -> tuple[Collective, ...]:
@@ -64,5 +79,32 @@ def fault(play: Play, plain: list[str], named: dict[str, str]) -> None:
             named.get("kind", "nan"),
             " ".join(plain[1:]),
             named.get("rollback", "yes") == "yes",
+        )
+    )
+
+
+def replicas(play: Play, plain: list[str], named: dict[str, str]) -> None:
+    """`replicas STEP AGREED [ranks=0,1,2] [odd=1] [on=MEMBER] [buffers=yes] [uncovered=NAME]`: ranks have
+    compared their replicas."""
+    generation = play.etcd.generations["j"]
+    seat = next(seat for seat in generation.seats if seat.member == named.get("on", seat.member))
+    ranks, odd = (
+        tuple(int(rank) for rank in named.get(key, "").split(",") if rank) for key in ("ranks", "odd")
+    )
+    play.feed(
+        ev.ReplicasReported(
+            seat.node,
+            play.hosts[seat.node].incarnation,
+            "j",
+            seat.member,
+            int(named.get("gen", generation.number)),
+            int(plain[0]),
+            int(plain[1]),
+            ranks,
+            odd,
+            ("model.state.weight",) if ranks else (),
+            digests=tuple(f"rank {rank}: {int(rank in odd)}" for rank in ranks),
+            buffers=named.get("buffers", "no") == "yes",
+            uncovered=tuple(filter(None, [named.get("uncovered", "")])),
         )
     )

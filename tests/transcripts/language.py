@@ -22,7 +22,9 @@ keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that 
      [vouched=no] [told=no|DIGEST]                  its agent vouches for it; told: what the keeper says
 brought [REASON] [on=NODE] [because=rot|altered]    every Load and Fetch not answered yet is done, or not
 stalled [RANK ...] [s=]                             these ranks (all) are past their deadlines
-stood RANK:SEQUENCE ... [late=RANKS] [doingRANK=]   nodes answer CollectStacks; late: past their time
+stood RANK:SEQUENCE ... [late=RANKS] [doingRANK=] [recorded=RANKS]   nodes answer CollectStacks; late: past
+                                                    their time; recorded: they send flight records
+judged RANK:KIND:CONFIDENCE ...                     the newest flight records are judged: these are to blame
 fault STEP REASON [on=MEMBER kind= rollback=no gen=]   a script finds its numbers wrong
 wait SECONDS                                        time passes, with a Tick at every deadline
 live SECONDS [NODE ...]                             the same, while every node beats but those named
@@ -55,6 +57,7 @@ from controlplane.core.records.model import (
     PeerCopy,
     Role,
 )
+from controlplane.core.records.timing import CoreSettings
 from tests.sim.etcd import Etcd
 from tests.transcripts import hangs, restores, saves, troubles
 from tests.transcripts.show import show
@@ -92,10 +95,10 @@ class Host:
 class Play:
     """One transcript, while it is played."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: CoreSettings = CoreSettings()) -> None:  # noqa: B008 - it is frozen
         self.now = 0.0
         self.etcd = Etcd()
-        self.cluster = Cluster()
+        self.cluster = Cluster(settings)
         self.hosts: dict[str, Host] = {}
         self.where: dict[str, str] = {}
         self.asked: list[fx.Store] = []
@@ -117,9 +120,13 @@ class Play:
             told += self.lines
         return told
 
+    def step(self, event: Any) -> list[fx.Effect]:
+        """One step of the core."""
+        return self.cluster.step(self.now, event)
+
     def feed(self, event: Any) -> None:
         """One step of the core, checked."""
-        effects = self.cluster.step(self.now, event)
+        effects = self.step(event)
         self.cluster.check()
         for effect in effects:
             self.lines.append(show(effect))
@@ -168,16 +175,18 @@ class Play:
                     on_nan=named.get("on_nan", "rollback"),
                     nan_skip_window=int(named.get("skip", 0)),
                     replica_nodes=int(named.get("replica", 1)),
+                    check_replicas_every=int(named.get("check", 0)),
+                    on_corrupt_state=named.get("on_corrupt", ""),
                 )
             )
         )
 
     def elect(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster = Cluster()
+        self.cluster = Cluster(self.cluster.settings)
         self.feed(self.etcd.elect(self.now))
 
     def crash(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster, self.asked = Cluster(), []
+        self.cluster, self.asked = Cluster(self.cluster.settings), []
 
     def hello(self, plain: list[str], named: dict[str, str]) -> None:
         name = plain[0]
@@ -350,7 +359,9 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "published": saves.published,
     "stalled": hangs.stalled,
     "stood": hangs.stood,
+    "judged": hangs.judged,
     "fault": hangs.fault,
+    "replicas": hangs.replicas,
     "loaded": restores.loaded,
     "keep": restores.keep,
     "brought": restores.brought,
@@ -365,11 +376,15 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
 }
 
 
+def blocks(text: str) -> list[list[str]]:
+    """The lines of each block of a transcript, without the effects."""
+    return [block.split("\n----")[0].splitlines() for block in text.strip().split("\n\n")]
+
+
 def play(text: str) -> str:
     """The transcript, with the effects that today's core has."""
     stage, out = Play(), []
-    for block in text.strip().split("\n\n"):
-        given = block.split("\n----")[0].splitlines()
+    for given in blocks(text):
         out.append("\n".join(given))
         commands = [line for line in given if not line.startswith("#")]
         if commands:

@@ -142,7 +142,13 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Collect: _collect,
     fx.Scrub: lambda e: f"{e.node} {e.record.id}",
     fx.CheckpointTold: _told,
-    fx.CollectStacks: lambda e: f"{e.node} generation={e.generation} round={e.round}",
+    fx.CollectStacks: lambda e: (
+        f"{e.node} generation={e.generation} round={e.round}{' records only' if e.records_only else ''}"
+    ),
+    fx.JudgeRecords: lambda e: (
+        f"generation={e.generation} round={e.round}{' broke' if e.broke else ''} "
+        f"records of {','.join(str(s.rank) for s in e.ranks if s.flight_record)}"
+    ),
     fx.StacksKept: lambda e: f"step={e.step} of {len(e.ranks)} ranks: {e.summary}",
     fx.Drained: lambda e: f"{e.node}: {e.reason}",
     fx.LookAtPeers: lambda e: f"{e.node} round={e.round}: {' '.join(p.node for p in e.peers)}",

@@ -14,6 +14,16 @@ import pytest
 
 from controlplane.core import view
 from controlplane.core.records import effects, events, model
+from controlplane.core.records.diagnosis import (
+    GradientReport,
+    LinksProbed,
+    ProbeLinks,
+    ProfileRank,
+    RankEnded,
+    RankProfiled,
+    ReplicasReported,
+    StepTimes,
+)
 from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS
@@ -42,7 +52,9 @@ FROM_AGENTS = [
     events.NodeLeaving,
     events.StacksCollected,
     events.UserFault,
+    ReplicasReported,
 ]
+FOR_DIAGNOSIS = [StepTimes, RankProfiled, LinksProbed, RankEnded, GradientReport]
 OF_THE_SHELL = {
     events.Elected,
     events.NodeJoined,
@@ -55,6 +67,9 @@ OF_THE_SHELL = {
     events.DrainRequested,
     events.CordonRequested,
     events.CheckpointWanted,
+    events.Diagnosed,
+    events.CauseFound,
+    events.RecordsJudged,
     events.NodeReplaced,
     events.PauseRequested,
     events.JobSubmitted,
@@ -98,16 +113,44 @@ def all_records(module: Any) -> list[type]:
 
 def test_no_event_and_no_order_is_forgotten() -> None:
     assert set(get_args(events.Event)) == set(FROM_AGENTS) | OF_THE_SHELL
+    assert set(get_args(codec.AgentEvent)) == set(get_args(events.Event)) | set(FOR_DIAGNOSIS)
     with_a_node = {kind for kind in get_args(effects.Effect) if shapes_of(kind)[0].name == "node"}
-    assert set(ORDERS) == with_a_node - {effects.Admit, effects.Refuse, *effects.STORES}
+    of_people = {ProfileRank, ProbeLinks}
+    assert set(ORDERS) == (with_a_node - {effects.Admit, effects.Refuse, *effects.STORES}) | of_people
 
 
 @pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize("kind", FROM_AGENTS)
+@pytest.mark.parametrize("kind", [*FROM_AGENTS, *FOR_DIAGNOSIS])
 def test_events_on_the_wire(kind: type, full: bool) -> None:
     event = dataclasses.replace(sample(kind, full=full), node="n1", incarnation=7)
     data = codec.to_coordinator(event).SerializeToString()
     assert codec.event_from("n1", 7, codec.parse_agent(data)) == event
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 1e10])
+def test_no_column_holds_an_impossible_number(bad: float) -> None:
+    for place in (0, 1):
+        waits = (bad, 1.0) if place else (1.0, bad)
+        times = dataclasses.replace(sample(StepTimes), communication_s=waits)
+        with pytest.raises(WireError, match=r"StepTimes\.communication_s"):
+            codec.event_from("n1", 7, codec.to_coordinator(times))
+
+
+def test_columns_have_one_length() -> None:
+    times = dataclasses.replace(sample(StepTimes), data_s=(1.0,))
+    with pytest.raises(WireError, match="different lengths"):
+        codec.event_from("n1", 7, codec.to_coordinator(times))
+    times = dataclasses.replace(sample(StepTimes), ran_s=(1.0,))
+    with pytest.raises(WireError, match="different lengths"):
+        codec.event_from("n1", 7, codec.to_coordinator(times))
+
+
+def test_an_older_agent_reports_no_counts_of_cpu_time() -> None:
+    old = dataclasses.replace(
+        sample(StepTimes), node="n1", incarnation=7,
+        watched_s=(), ran_s=(), queued_s=(), throttled_s=(), cpu_limits=(),
+    )  # fmt: skip
+    assert codec.event_from("n1", 7, codec.to_coordinator(old)) == old
 
 
 @pytest.mark.parametrize("full", [True, False])
@@ -129,7 +172,8 @@ def test_a_node_that_was_cut_is_asked_for_no_job_whether_it_reaches_its_peers() 
 def test_hello_welcome_refused(full: bool) -> None:
     joined = dataclasses.replace(sample(events.NodeJoined, full=full), holdfast_version="1.2")
     message = codec.parse_agent(codec.hello(joined, "prod", 5, "1.2").SerializeToString())
-    assert codec.greeting_from(message) == codec.Greeting(codec.PROTOCOL_VERSION, "prod", 5, "1.2", joined)
+    said = codec.PROTOCOL_VERSION, "prod", 5, "1.2", joined, versions.NEW_ORDERS
+    assert codec.greeting_from(message) == codec.Greeting(*said)
     assert codec.order_from(codec.welcome("prod", 1.5, 3)) == codec.Welcome("prod", 1.5, versions.NEW_WORDS)
     refused = codec.refused("no", retry=True, leader="h:1", term=2)
     assert codec.order_from(refused) == codec.Refused("no", True, "h:1")

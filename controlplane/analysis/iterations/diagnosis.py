@@ -13,13 +13,17 @@ from controlplane.analysis.iterations import policy
 from controlplane.analysis.iterations.levels import LevelPiece, noise, pieces
 from controlplane.analysis.iterations.pace import paces
 from controlplane.analysis.robust import often
-from controlplane.core.state.findings import Finding, Level
+from controlplane.core.state.findings import Finding, Level, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.analysis.iterations.pace import Iterations, Pace
     from controlplane.analysis.robust import Floats
+
+_COMPARE = (
+    "Compare its device, its share of it and its host with the others'; give it less work, or exchange it."
+)
 
 
 class State(StrEnum):
@@ -104,17 +108,23 @@ def diagnose(workers: Sequence[Iterations]) -> IterationsDiagnosis:
     The worst straggler is taken first, and the others are judged as if it had never been slow: where workers
     are few, one that becomes slow makes all others look faster than before."""
     distinct = [each.distinct() for each in workers]
-    mended, told = list(distinct), dict[int, _Straggler]()
+    mended, found_stragglers = list(distinct), dict[int, _Straggler]()
     for _ in range(policy.STRAGGLERS_MAX):
         found = paces(mended)
-        slow = {at: each for at, pace in enumerate(found) if at not in told and (each := _straggler(pace))}
+        slow = {
+            at: each
+            for at, pace in enumerate(found)
+            if at not in found_stragglers and (each := _straggler(pace))
+        }
         if not slow:
             break
         worst = max(slow, key=lambda at: slow[at].change)
-        told[worst] = slow[worst]
+        found_stragglers[worst] = slow[worst]
         mended[worst] = slow[worst].mended(mended[worst])
     judged = [
-        _told(each.worker, told[at]) if at in told else _judge(each.worker, pace)
+        _straggling(each.worker, found_stragglers[at])
+        if at in found_stragglers
+        else _judge(each.worker, pace)
         for at, (each, pace) in enumerate(zip(distinct, paces(mended), strict=True))
     ]
     findings = sorted(
@@ -129,7 +139,7 @@ def _judge(name: int | str, pace: Pace) -> tuple[Worker, Finding | None]:
     if len(pace.log_ratio) < policy.ITERATIONS_MIN:
         return Worker(name, State.UNJUDGED, None), None
     if straggler := _straggler(pace):
-        return _told(name, straggler)
+        return _straggling(name, straggler)
     ratio = math.exp(float(np.median(pace.log_ratio)))
     if ratio >= policy.SLOW_RATIO:
         return Worker(name, State.STEADILY_SLOWER, ratio), _steady(name, pace.log_ratio, ratio)
@@ -189,7 +199,7 @@ def _usual(found: Sequence[LevelPiece]) -> float:
     return piece.level
 
 
-def _told(name: int | str, found: _Straggler) -> tuple[Worker, Finding]:
+def _straggling(name: int | str, found: _Straggler) -> tuple[Worker, Finding]:
     pace, episode = found.pace, found.chosen
     inside, above = pace.log_ratio[episode.begin : episode.end], found.above(episode)
     ratio, over = math.exp(found.usual + above), episode.end < len(pace.time)
@@ -216,7 +226,8 @@ def _told(name: int | str, found: _Straggler) -> tuple[Worker, Finding]:
     )  # fmt: skip
     return worker, Finding(
         "straggler", Level.CRITICAL if critical else Level.DEGRADED, f"worker {name}", reason,
-        place=(("worker", name),), confidence=sure, evidence=evidence, recommendation=advice,
+        place=(("worker", name),), confidence=sure, evidence=evidence,
+        recommendations=(Recommendation(advice),),
     )  # fmt: skip
 
 
@@ -229,6 +240,5 @@ def _steady(name: int | str, log_ratio: Floats, ratio: float) -> Finding:
         "slow_worker", Level.CRITICAL if ratio >= policy.CRITICAL_RATIO else Level.DEGRADED,
         f"worker {name}", reason, place=(("worker", name),), confidence=often(slower, len(log_ratio)),
         evidence=(("ratio", ratio), ("slower_iterations_count", float(slower))),
-        recommendation="Compare its device, its share of it and its host with the others'; give it less "
-        "work, or exchange it.",
+        recommendations=(Recommendation(_COMPARE),),
     )  # fmt: skip

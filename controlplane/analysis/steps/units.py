@@ -32,11 +32,11 @@ def units(operations: Sequence[Operation]) -> dict[int, Unit]:
         if each.kind in COMPUTES:
             groups[each.stage, each.kind, max(0, each.chunk)].append(index)
     numbers = {name: [operations[index].micro_batch for index in found] for name, found in groups.items()}
-    told = all(min(found) >= 0 and len(set(found)) == len(found) for found in numbers.values())
+    numbered = all(min(found) >= 0 and len(set(found)) == len(found) for found in numbers.values())
     made = {}
     for (_, kind, chunk), found in groups.items():
         for count, index in enumerate(sorted(found, key=lambda index: operations[index].seq_id)):
-            made[index] = Unit(kind, chunk, operations[index].micro_batch if told else count)
+            made[index] = Unit(kind, chunk, operations[index].micro_batch if numbered else count)
     return made
 
 
@@ -47,7 +47,7 @@ def places(
     found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
     for index, unit in of.items():
         found[operations[index].stage, unit.chunk].add(operations[index].global_chunk)
-    told = {name: next(iter(numbers)) for name, numbers in found.items() if len(numbers) == 1}
-    if sorted(told.values()) == list(range(len(found))):
-        return told
+    numbered = {name: next(iter(numbers)) for name, numbers in found.items() if len(numbers) == 1}
+    if sorted(numbered.values()) == list(range(len(found))):
+        return numbered
     return {(stage, chunk): chunk * stages + stage for stage, chunk in found}

@@ -10,7 +10,7 @@ from controlplane.analysis.robust import spread
 from controlplane.analysis.steps.operations import BACKWARD, FORWARD
 from controlplane.analysis.timelines import policy
 from controlplane.analysis.timelines.subjects import Part
-from controlplane.core.state.findings import Finding
+from controlplane.core.state.findings import Finding, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,6 +59,6 @@ def uneven_micro_batches(what_if: WhatIf, computes: Computes, found: Sequence[Pa
             ("spread_ratio", wide),
             ("slowdown_rest_ratio", rest),
         ),
-        recommendation=_ADVICE,
+        recommendations=(Recommendation(_ADVICE),),
     )
     yield Part(finding, rest, fixed)

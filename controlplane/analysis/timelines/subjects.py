@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.timelines import policy
-from controlplane.core.state.findings import Finding
+from controlplane.core.state.findings import Finding, Recommendation
 
 if TYPE_CHECKING:
     from controlplane.analysis.steps.records import Steps
@@ -58,7 +58,7 @@ class Charge:
             place=self.subject.place,
             confidence=self.confidence,
             evidence=(*self.evidence, ("slowdown_alone_ratio", alone), ("cost_s_per_step", cost_s)),
-            recommendation=self.recommendation,
+            recommendations=(Recommendation(self.recommendation),),
         )
         return Part(finding, alone, self.mask)
 

@@ -49,9 +49,9 @@ def adopt(values: argparse.Namespace) -> int:
         )
     reply = asyncio.run(_adopt(values.coordinator, access_of(values), job, whole))
     refused += list(reply.refused)
-    told = {"job": job, "adopted": list(reply.adopted), "refused": refused}
+    shown = {"job": job, "adopted": list(reply.adopted), "refused": refused}
     people = [*(f"adopted {name}" for name in reply.adopted), *(f"refused {why}" for why in refused)]
-    print(data(values.output, told) or "\n".join(people))
+    print(data(values.output, shown) or "\n".join(people))
     return OK if reply.adopted else FAILED
 
 

@@ -56,9 +56,9 @@ def gc(values: argparse.Namespace) -> int:
     """Show what would be deleted, or with --apply delete it. Exit code 1 when not all of it could go."""
     _check(values)
     with opened(values) as store:
-        told = _collect(store, one_job(store, values.job), values)
-    print(data(values.output, told) or _text(told))
-    return FAILED if told["reason"] else OK
+        result = _collect(store, one_job(store, values.job), values)
+    print(data(values.output, result) or _text(result))
+    return FAILED if result["reason"] else OK
 
 
 def _check(values: argparse.Namespace) -> None:
@@ -79,17 +79,19 @@ def _look(
 ) -> dict[str, Any]:
     plan = collect.plan(store, job, remove, keep, (), now_s=time.time(), grace_s=grace_s)
     files = len(plan.manifests) + len(plan.chunks) + len(plan.drafts)
-    return _told(plan.kept, files, plan.nbytes, plan.bases, plan.blocked)
+    return _result(plan.kept, files, plan.nbytes, plan.bases, plan.blocked)
 
 
 def _delete(
     store: Store, job: str, remove: Sequence[str], keep: Sequence[str], grace_s: float
 ) -> dict[str, Any]:
     done = collect.run(store, job, remove, keep, (), now_s=time.time(), grace_s=grace_s)
-    return _told(done.kept, done.files, done.bytes_freed, done.bases, done.reason)
+    return _result(done.kept, done.files, done.bytes_freed, done.bases, done.reason)
 
 
-def _told(kept: Sequence[str], files: int, nbytes: int, bases: Sequence[str], reason: str) -> dict[str, Any]:
+def _result(
+    kept: Sequence[str], files: int, nbytes: int, bases: Sequence[str], reason: str
+) -> dict[str, Any]:
     return {"kept": list(kept), "files": files, "bytes": nbytes, "bases": list(bases), "reason": reason}
 
 
@@ -103,14 +105,14 @@ def _unwanted(store: Store, job: str, ids: Sequence[str], values: argparse.Names
     return removable(records, values.keep_last, values.keep_every)
 
 
-def _text(told: dict[str, Any]) -> str:
-    did = "deleted" if told["applied"] else "would delete"
-    rows = [[name, did] for name in told["removed"]] + [[name, "kept"] for name in told["kept"]]
+def _text(result: dict[str, Any]) -> str:
+    did = "deleted" if result["applied"] else "would delete"
+    rows = [[name, did] for name in result["removed"]] + [[name, "kept"] for name in result["kept"]]
     lines = [plain(["CHECKPOINT", ""], rows)] if rows else []
-    lines.append(f"{did} {told['files']} files, {size(told['bytes'])}")
-    if told["reason"]:
-        lines.append(f"some files could not be deleted: {told['reason']}")
-    elif not told["applied"] and told["files"]:
+    lines.append(f"{did} {result['files']} files, {size(result['bytes'])}")
+    if result["reason"]:
+        lines.append(f"some files could not be deleted: {result['reason']}")
+    elif not result["applied"] and result["files"]:
         lines.append("nothing was deleted: give --apply to delete these files")
     return "\n".join(lines)
 

@@ -38,9 +38,9 @@ def export_(values: argparse.Namespace) -> int:
         job = one_job(store, values.job)
         chosen = find(store, job, values.checkpoint).id
         written = _WRITERS[values.format](store, values.url, job, chosen, target)
-    told = {"job": job, "checkpoint": chosen, "path": str(target), "bytes": written, "format": values.format}
+    shown = {"job": job, "checkpoint": chosen, "path": str(target), "bytes": written, "format": values.format}
     people = f"checkpoint {chosen} of job {job} is at {target}, {size(written)}"
-    print(data(values.output, told) or people)
+    print(data(values.output, shown) or people)
     return OK
 
 

@@ -32,12 +32,12 @@ def list_(values: argparse.Namespace) -> int:
 
 def row(store: Store, job: str, found: Found) -> dict[str, Any]:
     """Return the row of one checkpoint; `error` says why its manifest cannot be read."""
-    told: dict[str, Any] = {"job": job, "checkpoint": found.id, "step": found.step}
+    shown: dict[str, Any] = {"job": job, "checkpoint": found.id, "step": found.step}
     try:
         manifest = load.read_manifest(store, job, found.id)
     except (CheckpointCorrupt, CheckpointRefused) as error:
-        return told | {"error": str(error)}
-    return told | {
+        return shown | {"error": str(error)}
+    return shown | {
         "generation": manifest.generation,
         "kind": manifest.kind,
         "base": manifest.base,
@@ -53,18 +53,18 @@ def _text(rows: list[dict[str, Any]]) -> str:
     return plain(list(HEADINGS), [_cells(each) for each in rows]) if rows else "no checkpoints"
 
 
-def _cells(told: dict[str, Any]) -> list[str]:
-    if "error" in told:
-        return [told["job"], told["checkpoint"], str(told["step"]), "-", "-", "-", "-", "-", told["error"]]
+def _cells(row: dict[str, Any]) -> list[str]:
+    if "error" in row:
+        return [row["job"], row["checkpoint"], str(row["step"]), "-", "-", "-", "-", "-", row["error"]]
     return [
-        told["job"],
-        told["checkpoint"],
-        str(told["step"]),
-        told["kind"],
-        told["base"],
-        size(told["bytes"]),
-        size(told["stored"]),
-        str(told["ranks"]),
+        row["job"],
+        row["checkpoint"],
+        str(row["step"]),
+        row["kind"],
+        row["base"],
+        size(row["bytes"]),
+        size(row["stored"]),
+        str(row["ranks"]),
         "",
     ]
 

@@ -29,8 +29,8 @@ def show(values: argparse.Namespace) -> int:
     with opened(values) as store:
         job = one_job(store, values.job)
         manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
-    told = describe(manifest)
-    print(data(values.output, told) or _text(told, values.tensors))
+    shown = describe(manifest)
+    print(data(values.output, shown) or _text(shown, values.tensors))
     return OK
 
 
@@ -76,17 +76,17 @@ def _shard(shard: ManifestShard) -> dict[str, Any]:
     }
 
 
-def _text(told: dict[str, Any], tensors: bool) -> str:
-    codecs = ", ".join(f"{count} {name}" for name, count in sorted(told["codecs"].items()))
-    steps = sorted({step for _, step in told["versions"]})
-    kind = f"{told['kind']}, base {told['base']}, by Holdfast {told['holdfast']}"
+def _text(shown: dict[str, Any], tensors: bool) -> str:
+    codecs = ", ".join(f"{count} {name}" for name, count in sorted(shown["codecs"].items()))
+    steps = sorted({step for _, step in shown["versions"]})
+    kind = f"{shown['kind']}, base {shown['base']}, by Holdfast {shown['holdfast']}"
     lines = [
-        f"job         {told['job']}",
-        f"checkpoint  {told['checkpoint']} ({kind})",
-        f"state       {size(told['bytes'])} of {len(told['versions'])} ranks, all of step {steps[0]}",
-        f"on storage  {size(told['stored'])} in {told['chunks']} chunks ({codecs or 'none'})",
+        f"job         {shown['job']}",
+        f"checkpoint  {shown['checkpoint']} ({kind})",
+        f"state       {size(shown['bytes'])} of {len(shown['versions'])} ranks, all of step {steps[0]}",
+        f"on storage  {size(shown['stored'])} in {shown['chunks']} chunks ({codecs or 'none'})",
     ]
-    for shard in told["shards"]:
+    for shard in shown["shards"]:
         ranks = ", ".join(map(str, shard["ranks"][:8])) + (" ..." if len(shard["ranks"]) > 8 else "")
         lines.append(
             f"shard       {shard['shard']}: {len(shard['tensors'])} tensors, {size(shard['bytes'])}, "

@@ -45,8 +45,8 @@ class Verified:
     nbytes: int = 0
     errors: list[str] = field(default_factory=list)
 
-    def told(self) -> dict[str, Any]:
-        """As a row of the JSON output."""
+    def row(self) -> dict[str, Any]:
+        """Return the row of the JSON output."""
         return {
             "job": self.job,
             "checkpoint": self.id,
@@ -68,7 +68,7 @@ def check(values: argparse.Namespace) -> int:
         if not any(found.values()):
             raise CliError(f"storage {store.url}: there is no checkpoint to verify")
         results = [each for job, listed in found.items() for each in verify(store, job, listed)]
-    print(data(values.output, {"checkpoints": [each.told() for each in results]}) or _text(results))
+    print(data(values.output, {"checkpoints": [each.row() for each in results]}) or _text(results))
     newest = {each.job: each for each in reversed(results)}
     return FAILED if any(each.errors for each in newest.values()) else OK
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.demo.faults import KINDS, impossible_fault, read_fault, settled, stages_of
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.options import DemoOptions
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, UsageError
@@ -18,8 +19,22 @@ from holdfast import examples, removal
 if TYPE_CHECKING:
     import argparse
 
+    from controlplane.cli.demo.faults import PlannedFault
+
 SCRIPT = Path(examples.__file__).with_name("train_gpt.py")
-EPILOG = "Exit code 0 means: the final weights are identical, and no sample was repeated or skipped."
+PLANTED_SCRIPTS = {1: SCRIPT.with_name("planted_gpt.py"), 2: SCRIPT.with_name("planted_pipeline.py")}
+"""The script that plays faults, by its number of pipeline stages."""
+STEPS = 60
+DIAGNOSED_STEPS = 5000
+"""Steps of a demo of the diagnosis, unless --steps says otherwise: more than it watches in WATCH_S."""
+WATCH_S = 45.0
+"""How long the job is watched after the last fault has begun: a dozen windows until a fault is found, on a
+crowded machine three times as many; and for a hang, its floor, the inquiry and the recovery."""
+EPILOG = """Exit code 0 means: the final weights are identical, and no sample was repeated or skipped.
+With --doctor it means: the run trained as long as it was watched, whatever was found.
+
+faults of --plant, each with rank:R, at:STEP, factor:F and seed:S as far as it has them:
+""" + "\n".join(f"  {name}: {kind.about}" for name, kind in KINDS.items())
 
 
 def demo(values: argparse.Namespace) -> int:
@@ -28,6 +43,11 @@ def demo(values: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     removal.claim(folder)
     try:
+        if wish.faults:
+            from controlplane.cli.demo.diagnosed import show_diagnosed
+
+            script = PLANTED_SCRIPTS[stages_of(wish.faults)]
+            return asyncio.run(_interruptible(show_diagnosed(wish, script, folder)))
         from controlplane.cli.demo.show import show
 
         return asyncio.run(_interruptible(show(wish, SCRIPT, folder)))
@@ -49,9 +69,8 @@ def _flags(parser: Parser) -> None:
     parser.add_argument(
         "--steps",
         type=whole(2, "a process is killed after the first step"),
-        default=60,
         metavar="N",
-        help="steps to train",
+        help=f"steps to train (default: {STEPS}; with --doctor {DIAGNOSED_STEPS})",
     )
     parser.add_argument(
         "--kill",
@@ -60,6 +79,24 @@ def _flags(parser: Parser) -> None:
         metavar="WHOM@step=N",
         help="what to kill at which step: rank=N, agent=N, node=N, coordinator, etcd, all, or stop=rank:N "
         "(SIGSTOP); repeatable (default: rank=2 in the middle)",
+    )
+    parser.add_argument(
+        "--doctor",
+        action="store_true",
+        help="kill nothing: plant faults and show what the diagnosis finds (default: none is planted)",
+    )
+    parser.add_argument(
+        "--plant",
+        type=read_fault,
+        action="append",
+        metavar="KIND=rank:R,at:STEP",
+        help="with --doctor: a fault to plant; repeatable; the kinds are below",
+    )
+    parser.add_argument(
+        "--watch-s",
+        type=seconds(1.0),
+        metavar="SECONDS",
+        help=f"with --doctor: how long to watch after the last fault has begun (default: {WATCH_S:.0f})",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object, on the last line"
@@ -85,6 +122,10 @@ def _flags(parser: Parser) -> None:
 
 def _wish(values: argparse.Namespace) -> DemoOptions:
     world = values.nodes * values.nproc_per_node
+    watch_s = values.watch_s or WATCH_S
+    longer = max(1, round(watch_s / WATCH_S))
+    values.steps = values.steps or (DIAGNOSED_STEPS * longer if values.doctor else STEPS)
+    faults = _faults(values, world)
     kills = values.kill or [PlannedKill("rank", max(1, values.steps // 2), min(2, world - 1))]
     for kill in kills:
         wrong = impossible(kill, values.steps, values.nodes, world)
@@ -100,7 +141,25 @@ def _wish(values: argparse.Namespace) -> DemoOptions:
         values.keep,
         values.seed,
         values.timeout_s,
+        faults,
+        watch_s,
     )
+
+
+def _faults(values: argparse.Namespace, world: int) -> tuple[PlannedFault, ...]:
+    """The faults to plant; none of them: a demo that kills. Raises UsageError."""
+    for flag, given in (("--plant", values.plant), ("--watch-s", values.watch_s)):
+        if given and not values.doctor:
+            raise UsageError(f"{flag} is for --doctor: add it")
+    if not values.doctor:
+        return ()
+    if values.kill:
+        raise UsageError("--kill and --doctor: give one of them")
+    faults = tuple(settled(each, values.steps) for each in values.plant or [read_fault("none")])
+    wrong = impossible_fault(faults, values.steps, world)
+    if wrong:
+        raise UsageError(f"--plant: {wrong}")
+    return faults
 
 
 async def _interruptible(work: Any) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from controlplane.cli.demo.faults import PlannedFault
     from controlplane.cli.demo.kills import PlannedKill
 
 
@@ -21,6 +22,8 @@ class DemoOptions:
     keep: bool
     seed: int
     timeout_s: float
+    faults: tuple[PlannedFault, ...] = ()  # not empty: diagnose them, and kill nothing
+    watch_s: float = 0.0  # how long the job is watched after the last fault has begun
 
     @property
     def world_size(self) -> int:

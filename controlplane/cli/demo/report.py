@@ -27,6 +27,24 @@ def verdict_table(outcome: DemoOutcome, result: dict[str, Any]) -> Table:
     return table
 
 
+def diagnosis_table(result: dict[str, Any]) -> Table:
+    """What was planted, what was found, and who was accused although healthy."""
+    table = Table(title="Diagnosis", show_header=False, title_style="bold", padding=(0, 2))
+    for fault in result["planted"]:
+        whom = "" if fault["rank"] is None else f" on rank {fault['rank']}"
+        table.add_row("Planted", f"{fault['kind']}{whom} from step {fault['at']}")
+    for row in result["findings"]:
+        after = "" if row["first_found_s"] is None else f"after {duration(row['first_found_s'])}: "
+        table.add_row(f"Found: {row['kind']}", f"{after}{row['reason']}")
+    if not result["findings"]:
+        table.add_row("Found", "nothing")
+    for incident in result["incidents"]:
+        table.add_row(_title(incident), _incident(incident))
+    accused = ", ".join(f"rank {each['rank']} ({each['kind']})" for each in result["accused_healthy"])
+    table.add_row("Accused although healthy", _mark(not accused, accused or "nobody"))
+    return table
+
+
 def _mark(good: bool, text: str) -> str:
     return f"[green]{text}[/green]" if good else f"[bold red]{text}[/bold red]"
 

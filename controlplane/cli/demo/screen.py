@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from controlplane.reporting.event_text import EventLevel, tell
+from controlplane.reporting.event_text import EventLevel, sentence_of
 from controlplane.reporting.quantities import duration
 from holdfast.ipc.progress_page import PHASES
 from holdfast.neutral import neutral, raw
@@ -35,7 +35,7 @@ class Screen:
         self._steps = steps
         self._live = Live(console=self._console, refresh_per_second=_REDRAW_PER_S, transient=True)
         self._phases: dict[int, int] = {}
-        self._said_s = time.monotonic()
+        self._printed_s = time.monotonic()
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -60,7 +60,7 @@ class Screen:
         if line["type"] == "IncidentChanged":
             self._incident(line["body"]["incident"])
         else:
-            sentence = tell(line)
+            sentence = sentence_of(line)
             if sentence.level <= EventLevel.HEADLINE:
                 self.say(f"  {sentence.text}", "yellow" if line["type"] == "Judged" else "")
 
@@ -85,8 +85,8 @@ class Screen:
         done = min(steps.values(), default=0)
         if self._console.is_terminal:
             self._live.update(self._picture(training, title, max(done, 0)))
-        elif time.monotonic() - self._said_s > _PLAIN_EVERY_S:
-            self._said_s = time.monotonic()
+        elif time.monotonic() - self._printed_s > _PLAIN_EVERY_S:
+            self._printed_s = time.monotonic()
             self.say(f"{title}: step {max(done, 0)} of {self._steps}")
 
     def _picture(self, training: DemoTraining, title: str, done: int) -> Group:

@@ -51,7 +51,7 @@ async def show(wish: DemoOptions, script: Path, folder: Path) -> int:
             print(json.dumps(result), flush=True)
         return OK if outcome.good else FAILED
     except TimeoutError as error:
-        raise CliError(f"not finished within {wish.timeout_s:.0f} s{_logged(disturbed, calm)}") from error
+        raise CliError(f"not finished within {wish.timeout_s:.0f} s{logged(disturbed, calm)}") from error
     finally:
         for training in (disturbed, calm):
             training.stop()
@@ -89,8 +89,8 @@ async def _run(
     training.start()
     helpers = [
         asyncio.create_task(training.watch()),
-        asyncio.create_task(_tell(training, screen)),
-        asyncio.create_task(_draw(training, screen, title)),
+        asyncio.create_task(_narrate(training, screen)),
+        asyncio.create_task(draw(training, screen, title)),
     ]
     strikes: list[KillResult] = []
     work = asyncio.create_task(_hurt(training, wish, screen, strikes)) if kills else None
@@ -104,7 +104,7 @@ async def _run(
             task.cancel()
         await asyncio.gather(*everyone, return_exceptions=True)
     if training.ended() != OK:
-        raise CliError(f"the run {title} ended with code {training.ended()}{_logged(training)}")
+        raise CliError(f"the run {title} ended with code {training.ended()}{logged(training)}")
     if work is not None and work.cancelled():
         raise CliError(f"the run {title} ended before it had recovered from every kill: give it more --steps")
     return strikes
@@ -135,7 +135,7 @@ async def _hurt(training: DemoTraining, wish: DemoOptions, screen: Screen, strik
             await wait_for_return(training, blow)
 
 
-async def _tell(training: DemoTraining, screen: Screen) -> None:
+async def _narrate(training: DemoTraining, screen: Screen) -> None:
     """Show the journal's lines as they come, across restarts of the coordinator."""
     after = 0
     while True:
@@ -151,13 +151,15 @@ async def _tell(training: DemoTraining, screen: Screen) -> None:
         await asyncio.sleep(REDRAW_S)
 
 
-async def _draw(training: DemoTraining, screen: Screen, title: str) -> None:
+async def draw(training: DemoTraining, screen: Screen, title: str) -> None:
+    """Show how far the ranks are, until cancelled."""
     while True:
         screen.update(training, title)
         await asyncio.sleep(REDRAW_S)
 
 
-def _logged(*trainings: DemoTraining) -> str:
+def logged(*trainings: DemoTraining) -> str:
+    """The last lines of their output, as the end of an error."""
     lines = [line for training in trainings for line in last_lines(training.log, 20)]
     return ":\n    " + "\n    ".join(lines) if lines else ""
 

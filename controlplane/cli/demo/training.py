@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from controlplane.cli.local.processes import send
 from holdfast.ipc.progress_page import ProgressPage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from controlplane.wire import control_pb2 as pb
@@ -40,7 +41,9 @@ class DemoRank:
 
 @dataclass(slots=True)
 class DemoTraining:
-    """A run with a folder of its own. `start` may be called again after everything was killed."""
+    """A run with a folder of its own. `start` may be called again after everything was killed.
+
+    `environment`: variables besides those of this process."""
 
     folder: Path
     name: str
@@ -49,6 +52,7 @@ class DemoTraining:
     process: subprocess.Popen[bytes] | None = None
     reviving: bool = False  # everything was killed on purpose and is about to be started again
     seats: dict[int, DemoRank] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     _boards: dict[str, ProgressPage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,6 +89,7 @@ class DemoTraining:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, **self.environment},
             )
 
     def ended(self) -> int | None:

@@ -77,8 +77,10 @@ def incidents(journal: Iterable[Line], strikes: Sequence[KillResult]) -> list[di
             began_s, _ = newest.get((line["term"], incident["id"]), (line["monotonic_s"], None))
             newest[line["term"], incident["id"]] = began_s, incident
     waiting = list(strikes)
-    told = [_incident(incident, _cause(began_s, incident, waiting)) for began_s, incident in newest.values()]
-    return told + [_ending(blow) for blow in waiting if blow.kill.target == "all"]
+    incidents = [
+        _incident(incident, _cause(began_s, incident, waiting)) for began_s, incident in newest.values()
+    ]
+    return incidents + [_ending(blow) for blow in waiting if blow.kill.target == "all"]
 
 
 def _cause(began_s: float, incident: dict[str, Any], waiting: list[KillResult]) -> KillResult | None:

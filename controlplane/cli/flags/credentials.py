@@ -29,8 +29,10 @@ def access_of(values: argparse.Namespace | None = None) -> ClientCredentials:
     """The credentials from these flags and the environment. Raises UsageError."""
     from controlplane.access.client_credentials import ClientCredentials
 
-    said = from_environment(CallerSettings) | (given(CallerSettings, values) if values is not None else {})
+    given_settings = from_environment(CallerSettings) | (
+        given(CallerSettings, values) if values is not None else {}
+    )
     try:
-        return ClientCredentials.of(CallerSettings(**said))
+        return ClientCredentials.of(CallerSettings(**given_settings))
     except SettingsError as error:
         raise UsageError(str(error)) from error

@@ -96,6 +96,21 @@ def _add_own_flags(parser: Parser) -> None:
         "(default: rollback)",
     )
     ours.add_argument(
+        "--check-replicas-every",
+        type=whole(0, "a count of steps"),
+        default=0,
+        metavar="N",
+        help="every N steps, compare the whole state of ranks that hold the same, so that memory that was "
+        "damaged is found; 0: never (default: 0)",
+    )
+    ours.add_argument(
+        "--on-corrupt-state",
+        choices=("report", "act"),
+        default="report",
+        help="when a replica differs: report it, or act: go back to the newest state before it, and replace "
+        "the rank that differs from the majority (default: report)",
+    )
+    ours.add_argument(
         "--nan-skip-window",
         type=whole(0, "a count of batches"),
         default=0,
@@ -153,7 +168,7 @@ def _gpu_count() -> int:
     return len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()])
 
 
-def said_in_vain(values: argparse.Namespace) -> str:
+def unused_flags(values: argparse.Namespace) -> str:
     """One line about those given flags of torchrun that have no effect here; "" for none."""
     vain = ["--" + name.replace("_", "-") for name in NOT_OURS if getattr(values, name) is not None]
     if not vain:
@@ -174,6 +189,8 @@ def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> Jo
         spares_per_node=values.spares,
         on_nan=values.on_nan,
         nan_skip_window=values.nan_skip_window,
+        check_replicas_every=values.check_replicas_every,
+        on_corrupt_state="" if values.on_corrupt_state == "report" else values.on_corrupt_state,
         max_restarts=values.max_restarts,
         module=values.module,
         no_python=values.no_python,

@@ -57,14 +57,14 @@ def add_layout_flags(parser: Parser) -> None:
 
 def layout_fields(values: argparse.Namespace) -> dict[str, Any]:
     """The fields of a JobSpec from these flags. Raises UsageError."""
-    said = {field: getattr(values, field) for field in SIZES.values()}
+    sizes = {field: getattr(values, field) for field in SIZES.values()}
     if values.layout:
-        for field, size in said.items():
+        for field, size in sizes.items():
             if size is not None:
                 flag = "--" + field.replace("_", "-")
                 raise UsageError(f"--layout {values.layout} and {flag} {size} set the same size: drop one")
-        said = _read(Path(values.layout))
-    fields: dict[str, Any] = {field: size or 1 for field, size in said.items()}
+        sizes = _read(Path(values.layout))
+    fields: dict[str, Any] = {field: size or 1 for field, size in sizes.items()}
     per = JobSpec("", (), "", nproc_per_node=values.nproc_per_node, **fields)
     return {**fields, "replica_nodes": values.replica_nodes or replicas.nodes_of(per)}
 

@@ -103,41 +103,43 @@ class Parser(argparse.ArgumentParser):
             found.command = rest
         return found, extras
 
-    def _verb(self, word: str) -> str:
-        if word in self.verbs:
-            return word
-        if f"--{word}" in self._option_string_actions:
-            return f"--{word}"  # `holdfast help`, `holdfast version`
+    def _verb(self, argument: str) -> str:
+        if argument in self.verbs:
+            return argument
+        if f"--{argument}" in self._option_string_actions:
+            return f"--{argument}"  # `holdfast help`, `holdfast version`
         kind = "verb" if " " in self.prog else "command"
-        raise UsageError(f"unknown {kind} {word}{nearest(word, self.verbs)} (see `{self.prog} --help`)")
+        raise UsageError(
+            f"unknown {kind} {argument}{nearest(argument, self.verbs)} (see `{self.prog} --help`)"
+        )
 
     def _split(self, argv: Sequence[str], stop_at_positional: bool) -> tuple[list[str], list[str]]:
         flags: list[str] = []
         index = 0
         while index < len(argv):
-            word = argv[index]
-            if word == "--":
+            argument = argv[index]
+            if argument == "--":
                 return flags, list(argv[index + (1 if stop_at_positional else 0) :])
-            if not word.startswith("-") or word == "-":
+            if not argument.startswith("-") or argument == "-":
                 if stop_at_positional:
                     return flags, list(argv[index:])
-                flags.append(word)
+                flags.append(argument)
                 index += 1
                 continue
-            width = self._width(word)
-            flags += [_hyphened(word), *argv[index + 1 : index + width]]
+            width = self._width(argument)
+            flags += [_hyphened(argument), *argv[index + 1 : index + width]]
             index += width
         return flags, []
 
-    def _width(self, word: str) -> int:
+    def _width(self, argument: str) -> int:
         """How many words of the command line this flag takes, with its value. Raises UsageError for an
         unknown flag."""
-        name, equals, _ = _hyphened(word).partition("=")
+        name, equals, _ = _hyphened(argument).partition("=")
         action = self._option_string_actions.get(name)
         if action is None:
             known = [flag for flag in self._option_string_actions if flag.startswith("--")]
             advice = "flags of a command come after its name" if self.verbs else f"see `{self.prog} --help`"
-            raise UsageError(f"unknown flag {word.partition('=')[0]}{nearest(name, known)} ({advice})")
+            raise UsageError(f"unknown flag {argument.partition('=')[0]}{nearest(name, known)} ({advice})")
         return 1 if equals or action.nargs == 0 else 2
 
 
@@ -151,8 +153,8 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Shows each default once, if it says anything; keeps the lines of an indented text."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        told = any(word in (action.help or "") for word in ("%(default)", "(default: "))
-        if told or action.default in (None, "", False, [], argparse.SUPPRESS):
+        has_default = any(mark in (action.help or "") for mark in ("%(default)", "(default: "))
+        if has_default or action.default in (None, "", False, [], argparse.SUPPRESS):
             return action.help
         return super()._get_help_string(action)
 
@@ -166,10 +168,10 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
         return "\n".join(indent + line for line in self._split_lines(text, width - len(indent)))
 
 
-def _hyphened(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
+def _hyphened(argument: str) -> str:
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
     return name.replace("_", "-") + equals + value
 
 

@@ -45,7 +45,8 @@ def add_settings(
             options["action"] = argparse.BooleanOptionalAction
         else:
             options |= {"type": _reader(types[spec.name]), "metavar": _metavar(spec, types[spec.name])}
-        parser.add_argument(flag(spec.name), **options)
+        names = (*filter(None, (spec.metadata["flag"],)), flag(spec.name))
+        parser.add_argument(*names, dest=spec.name, **options)
 
 
 def read_settings(

@@ -143,8 +143,8 @@ def _agent_flags(job: str, values: Values, context: Values, restart: str) -> lis
 def _storage_flags(values: Values) -> list[str]:
     """Allow the agents of a single job its own storages only."""
     own = [url for url in (values["storage"]["url"], values["storage"]["mirror"]) if url]
-    said = "storage_allowed" in values["agent"]["settings"]
-    return [f"--storage-allowed={','.join(own)}"] if values["storage"]["url"] and not said else []
+    declared = "storage_allowed" in values["agent"]["settings"]
+    return [f"--storage-allowed={','.join(own)}"] if values["storage"]["url"] and not declared else []
 
 
 def _trainer(job: str, values: Values, context: Values, restart: str) -> Manifest:

@@ -75,20 +75,20 @@ class Child:
             if failures >= STARTS_MAX:
                 raise ChildFailed(self._obituary(code))
 
-    async def served(self, keeper: asyncio.Task[None], timeout_s: float) -> None:
+    async def served(self, keep_task: asyncio.Task[None], timeout_s: float) -> None:
         """Return once it serves for the first time.
 
-        `keeper`: the task of its `keep`. Raises ChildFailed when it dies too often before, or takes too
+        `keep_task`: the task of its `keep`. Raises ChildFailed when it dies too often before, or takes too
         long."""
         ready = asyncio.create_task(self.ready.wait())
         try:
-            await asyncio.wait([keeper, ready], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([keep_task, ready], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
-        if keeper.done():
-            keeper.result()
+        if keep_task.done():
+            keep_task.result()
         elif not self.ready.is_set():
-            raise ChildFailed(f"{self.name} was not ready within {timeout_s:g} s. {self._log_told()}")
+            raise ChildFailed(f"{self.name} was not ready within {timeout_s:g} s. {self._log_shown()}")
 
     async def stop(self, grace_s: float) -> None:
         """Ask it to end, and kill it after `grace_s`."""
@@ -136,13 +136,13 @@ class Child:
             log.write(f"holdfast run: {self.name} {text}\n")
 
     def _obituary(self, code: int) -> str:
-        return f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. {self._log_told()}"
+        return f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. {self._log_shown()}"
 
-    def _log_told(self) -> str:
+    def _log_shown(self) -> str:
         """The last lines that it logged since its last start."""
         lines = last_lines(self.log, since=self._log_from)
-        told = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
-        return f"From {self.log}:{told}"
+        excerpt = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
+        return f"From {self.log}:{excerpt}"
 
 
 def _ending(code: int) -> str:

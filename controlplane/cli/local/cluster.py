@@ -56,17 +56,17 @@ class LocalCluster:
         self._etcd = KeptEtcd(layout.state / "etcd", self._write_card)
         self._coordinator = self._child("coordinator", self._coordinator_argv)
         self._agents = [self._agent(NODE_NAMES.format(index)) for index in range(plan.nodes)]
-        self._keepers: list[asyncio.Task[None]] = []
+        self._keep_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Return once all daemons serve. Raises CliError with the last log lines of one that does not."""
-        self._keepers.append(asyncio.create_task(self._reap_orphans()))
-        self._keepers.append(asyncio.create_task(self._watch_state()))
+        self._keep_tasks.append(asyncio.create_task(self._reap_orphans()))
+        self._keep_tasks.append(asyncio.create_task(self._watch_state()))
         if self.plan.etcd:
             self._endpoints = await reach(self.plan.etcd)
         else:
             self._endpoints = await self._etcd.start()
-            self._keepers.append(asyncio.create_task(self._etcd.keep()))
+            self._keep_tasks.append(asyncio.create_task(self._etcd.keep()))
         await self._keep(self._coordinator)
         self.address, self.page = self._addresses()
         for agent in self._agents:
@@ -78,10 +78,10 @@ class LocalCluster:
         """The result of `work`. Raises ChildFailed when a daemon fails for good before that."""
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait([task, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
-            for keeper in self._keepers:
-                if keeper.done() and not task.done():
-                    keeper.result()
+            await asyncio.wait([task, *self._keep_tasks], return_when=asyncio.FIRST_COMPLETED)
+            for keep_task in self._keep_tasks:
+                if keep_task.done() and not task.done():
+                    keep_task.result()
             return await task
         finally:
             task.cancel()
@@ -95,9 +95,9 @@ class LocalCluster:
         await self._coordinator.stop(DAEMON_GRACE_S)
         await asyncio.gather(*[agent.stop(AGENT_GRACE_S) for agent in self._agents])
         await self._etcd.stop()
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for keep_task in self._keep_tasks:
+            keep_task.cancel()
+        await asyncio.gather(*self._keep_tasks, return_exceptions=True)
         return self.end()
 
     def end(self) -> list[int]:
@@ -110,9 +110,9 @@ class LocalCluster:
 
     async def _keep(self, child: Child) -> None:
         """Start a daemon and wait until it serves."""
-        keeper = asyncio.create_task(child.keep(), name=child.name)
-        self._keepers.append(keeper)
-        await child.served(keeper, START_TIMEOUT_S)
+        keep_task = asyncio.create_task(child.keep(), name=child.name)
+        self._keep_tasks.append(keep_task)
+        await child.served(keep_task, START_TIMEOUT_S)
 
     def _child(self, name: str, argv: Any, show_output: bool = False) -> Child:
         state = self.layout.state

@@ -18,14 +18,14 @@ from controlplane.cli.local.lives import Beginning, current_life, passed_over, r
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.cli.orders.follow import (
     ENDINGS,
-    last_words,
+    end_message,
     submitted,
     traceback_of,
     until_end,
     until_phase,
 )
 from controlplane.daemon.journal import rotation
-from controlplane.reporting.event_text import EventLevel, tell
+from controlplane.reporting.event_text import EventLevel, sentence_of
 from holdfast import removal
 
 if TYPE_CHECKING:
@@ -94,19 +94,19 @@ async def _run(layout: LocalPaths, plan: ClusterPlan, spec: JobSpec, *, adopt: b
     cluster = LocalCluster(layout, plan)
     stop = _Signals(cluster)
     work = asyncio.create_task(_work(cluster, spec, adopt=adopt))
-    told = asyncio.create_task(stop.wait())
+    stopping = asyncio.create_task(stop.wait())
     words = ""
     try:
-        await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
-        if told.done() and not work.done():
+        await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done() and not work.done():
             say(f"{stop.name}: ending all processes of this run; {_promise(spec)}")
             return stop.code
         code, words = await work
         return code
     finally:
-        for task in (work, told):
+        for task in (work, stopping):
             task.cancel()
-        await asyncio.gather(work, told, return_exceptions=True)
+        await asyncio.gather(work, stopping, return_exceptions=True)
         left = await cluster.stop()
         if left:
             say(f"these processes cannot be killed (they wait in the kernel): {', '.join(map(str, left))}")
@@ -138,8 +138,8 @@ async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple
             )
         verb = "continues" if reply.resumed else "starts"
         say(f"job {reply.job} {verb}; see {cluster.page}, or ask with --coordinator {cluster.address}")
-        ending = await until_end(admin, reply.job, started, _Teller().hear)
-    return ending.code, last_words(ending)
+        ending = await until_end(admin, reply.job, started, _HeadlinePrinter().take)
+    return ending.code, end_message(ending)
 
 
 async def _adopt(admin: AdminClient, spec: JobSpec) -> None:
@@ -175,18 +175,18 @@ async def _submit(admin: AdminClient, layout: LocalPaths, spec: JobSpec) -> tupl
     return reply, started
 
 
-class _Teller:
-    """Prints the journal's headlines, and each traceback once, unless it ends the job (then `last_words` has
+class _HeadlinePrinter:
+    """Prints the journal's headlines, and each traceback once, unless it ends the job (then `end_message` has
     it)."""
 
     def __init__(self) -> None:
         self._traceback = ""
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
 
-    def hear(self, line: dict[str, Any]) -> None:
+    def take(self, line: dict[str, Any]) -> None:
         """Take one line of the journal."""
         self._traceback = traceback_of(line) or self._traceback
-        sentence = tell(line)
+        sentence = sentence_of(line)
         job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ENDINGS
         if sentence.level <= EventLevel.HEADLINE and not job_end:
             say(sentence.text)
@@ -194,9 +194,9 @@ class _Teller:
             self._explain(line["body"]["plan"]["strategy"])
 
     def _explain(self, strategy: str) -> None:
-        if strategy != "stop" and self._traceback not in self._told:
+        if strategy != "stop" and self._traceback not in self._shown:
             say(self._traceback.rstrip())
-            self._told.add(self._traceback)
+            self._shown.add(self._traceback)
 
 
 class _Signals:

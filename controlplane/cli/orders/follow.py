@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.errors import FAILED, OK, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from controlplane.cli.client import AdminClient
     from controlplane.core.records.model import JobSpec
@@ -23,6 +23,8 @@ LOOK_S = 2.0
 """The pause between two questions to the leader whether the job has ended."""
 JOURNAL_LAG_S = 1.0
 """How long to wait for the journal's line about an end that the leader has reported."""
+TRACEBACK_TAIL = 1000
+"""Characters at the end of a traceback by which a reason that was shortened is known to contain it."""
 ENDINGS = {"finished": OK, "failed": FAILED, "stopped": FAILED}
 """The phases in which a job has ended, and the exit code for each."""
 
@@ -59,39 +61,42 @@ async def journal(admin: AdminClient, job: str, since_wall_s: float) -> AsyncIte
 
 
 async def until_end(
-    admin: AdminClient, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
+    admin: AdminClient, job: str, since_wall_s: float, on_line: Callable[[dict[str, Any]], None]
 ) -> FollowedEnd:
-    """Wait for the job's end; `hear` receives each line of the journal on the way.
+    """Wait for the job's end; `on_line` receives each line of the journal on the way.
 
     The journal may never show the end (a standby's, one that began later, a clock that differs), so the
     leader is asked as well. The journal's answer is preferred, because it has the traceback."""
-    told = asyncio.create_task(_told(admin, job, since_wall_s, hear))
-    seen = asyncio.create_task(_seen(admin, job))
+    from_journal = asyncio.create_task(_end_in_journal(admin, job, since_wall_s, on_line))
+    from_leader = asyncio.create_task(_end_at_leader(admin, job))
     try:
-        await asyncio.wait([told, seen], return_when=asyncio.FIRST_COMPLETED)
-        if not told.done():
-            await asyncio.wait([told], timeout=JOURNAL_LAG_S)  # it has the traceback, and is rarely behind
-        return (told if told.done() else seen).result()
+        await asyncio.wait([from_journal, from_leader], return_when=asyncio.FIRST_COMPLETED)
+        if not from_journal.done():
+            await asyncio.wait(
+                [from_journal], timeout=JOURNAL_LAG_S
+            )  # it has the traceback, and is rarely behind
+        return (from_journal if from_journal.done() else from_leader).result()
     finally:
-        for task in (told, seen):
+        for task in (from_journal, from_leader):
             task.cancel()
-        await asyncio.gather(told, seen, return_exceptions=True)
+        await asyncio.gather(from_journal, from_leader, return_exceptions=True)
 
 
-async def _told(
-    admin: AdminClient, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
+async def _end_in_journal(
+    admin: AdminClient, job: str, since_wall_s: float, on_line: Callable[[dict[str, Any]], None]
 ) -> FollowedEnd:
-    traceback = ""
+    tracebacks: list[str] = []
     async for line in journal(admin, job, since_wall_s):
-        hear(line)
-        traceback = traceback_of(line) or traceback
+        on_line(line)
+        if found := traceback_of(line).rstrip():
+            tracebacks.append(found)
         state = line["body"].get("state") if line["type"] == "JobChanged" else None
         if state is not None and state["phase"] in ENDINGS:
-            return FollowedEnd(job, state["phase"], state["reason"], traceback)
+            return FollowedEnd(job, state["phase"], state["reason"], ended_by(state["reason"], tracebacks))
     raise AssertionError("a journal has no end")
 
 
-async def _seen(admin: AdminClient, job: str) -> FollowedEnd:
+async def _end_at_leader(admin: AdminClient, job: str) -> FollowedEnd:
     while True:
         await asyncio.sleep(LOOK_S)
         try:
@@ -101,6 +106,16 @@ async def _seen(admin: AdminClient, job: str) -> FollowedEnd:
         for row in status.jobs:
             if row.job == job and row.phase in ENDINGS:
                 return FollowedEnd(job, row.phase, row.reason)
+
+
+def ended_by(reason: str, tracebacks: Sequence[str]) -> str:
+    """The whole traceback of which a reason has the end; the newest one if the reason has none.
+
+    Other processes may have raised at the same moment, but only one failure ended the job."""
+    for each in reversed(tracebacks):
+        if reason.rstrip().endswith(each[-TRACEBACK_TAIL:]):
+            return each
+    return tracebacks[-1] if tracebacks and "\n" not in reason.strip() else ""
 
 
 def traceback_of(line: dict[str, Any]) -> str:
@@ -145,12 +160,12 @@ async def until_phase(admin: AdminClient, job: str, phase: str) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-def last_words(ending: FollowedEnd) -> str:
+def end_message(ending: FollowedEnd) -> str:
     """The message about the end of a job, for people."""
     if ending.phase == "finished":
         return (
             f"job {ending.job} finished: {ending.reason}" if ending.reason else f"job {ending.job} finished"
         )
-    told = f"job {ending.job} {ending.phase}: {ending.reason.rstrip() or 'no reason was given'}"
+    text = f"job {ending.job} {ending.phase}: {ending.reason.rstrip() or 'no reason was given'}"
     trace = ending.traceback.rstrip()
-    return told if trace in told else f"{told}\n{trace}"
+    return text if trace in text else f"{text}\n{trace}"

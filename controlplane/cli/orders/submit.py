@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.job import add_job_flags, job_name, read_job, said_in_vain
+from controlplane.cli.flags.job import add_job_flags, job_name, read_job, unused_flags
 from controlplane.cli.flags.parser import CommandSpec, Parser
-from controlplane.cli.orders.follow import last_words, until_end
+from controlplane.cli.orders.follow import end_message, until_end
 from controlplane.cli.questions.queries import add_coordinator
-from controlplane.reporting.event_text import EventLevel, stamped, tell
+from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +53,7 @@ def submit(values: argparse.Namespace) -> int:
     """Submit a job; with --wait stay until it ends."""
     if not values.command:
         raise UsageError(f"no script given: {USAGE}")
-    print(said_in_vain(values), end="\n" if said_in_vain(values) else "", file=sys.stderr)
+    print(unused_flags(values), end="\n" if unused_flags(values) else "", file=sys.stderr)
     spec = read_job(values, values.command, job_name(values, values.command)[0])
     spec = dataclasses.replace(spec, cwd=values.cwd or spec.cwd, env=tuple(map(_variable, values.env)))
     return asyncio.run(_submit(values, spec))
@@ -73,13 +73,13 @@ async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
         print(f"job {reply.job} {'continues' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
         if not values.wait:
             return OK
-        ending = await until_end(admin, reply.job, started - 1.0, _hear)
-    print(last_words(ending), file=sys.stdout if ending.code == OK else sys.stderr)
+        ending = await until_end(admin, reply.job, started - 1.0, _print_headline)
+    print(end_message(ending), file=sys.stdout if ending.code == OK else sys.stderr)
     return ending.code
 
 
-def _hear(line: dict[str, Any]) -> None:
-    if tell(line).level <= EventLevel.HEADLINE:
+def _print_headline(line: dict[str, Any]) -> None:
+    if sentence_of(line).level <= EventLevel.HEADLINE:
         print(stamped(line), flush=True)
 
 

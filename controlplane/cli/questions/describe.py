@@ -15,7 +15,7 @@ from controlplane.cli.questions.outputs import WIDE, add_output, data, for_progr
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.cli.questions.tables import CHECKPOINTS, RANKS, Table, message, plain
 from controlplane.reporting import story
-from controlplane.reporting.event_text import EventLevel, stamped, tell
+from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
 from controlplane.reporting.lines import job_of
 from controlplane.reporting.quantities import duration, size
 
@@ -50,7 +50,7 @@ async def _describe(values: argparse.Namespace) -> int:
     if for_programs(values.output):
         print(data(values.output, as_data(known, lines)))
     else:
-        print(told(known, lines, len(lines) if values.output == WIDE else EVENTS_SHOWN))
+        print(described(known, lines, len(lines) if values.output == WIDE else EVENTS_SHOWN))
     return OK
 
 
@@ -67,9 +67,9 @@ class Known:
     incidents: list[story.IncidentReport] = field(default_factory=list)
 
 
-def told(known: Known, lines: Lines, shown: int) -> str:
+def described(known: Known, lines: Lines, shown: int) -> str:
     """The text for people, with the newest `shown` incidents and events."""
-    heads = [story.told(each).partition("\n")[0] for each in known.incidents[-shown:]]
+    heads = [story.as_text(each).partition("\n")[0] for each in known.incidents[-shown:]]
     parts = [
         _facts(known.facts),
         _section("Ranks" if known.kind == "job" else "Processes", _table(RANKS, known.ranks)),
@@ -180,8 +180,8 @@ def _named(name: str, rows: Iterable[Any], field: str, kind: str) -> Any:
 def _facts(facts: list[Row]) -> str:
     width = max(len(label) for label, _ in facts) + 2
     rest = "\n" + " " * (width + 1)
-    told = [(label, rest.join(value.splitlines())) for label, value in facts if value]
-    return "\n".join(f"{(label + ':').ljust(width)} {value}" for label, value in told)
+    described = [(label, rest.join(value.splitlines())) for label, value in facts if value]
+    return "\n".join(f"{(label + ':').ljust(width)} {value}" for label, value in described)
 
 
 def _section(title: str, text: str) -> str:
@@ -193,7 +193,7 @@ def _table(table: Table, rows: list[Any]) -> str:
 
 
 def _events(lines: Lines, concerns: Callable[[dict[str, Any]], bool], shown: int) -> str:
-    mine = [line for line in lines if concerns(line) and tell(line).level <= EventLevel.DECISION]
+    mine = [line for line in lines if concerns(line) and sentence_of(line).level <= EventLevel.DECISION]
     return "\n".join(stamped(line).partition("\n")[0] for line in mine[-shown:]) if shown else ""
 
 

@@ -14,7 +14,7 @@ from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.questions.outputs import JSON, WIDE, add_output, part
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.daemon.journal.rotation import JournalReader
-from controlplane.reporting.event_text import EventLevel, stamped, tell
+from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
 from controlplane.reporting.lines import job_of
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def show(text: str, values: argparse.Namespace) -> None:
         print(text, flush=values.follow)
         return
     line = read_line(text)
-    if said := part(values.output, line):
-        print(said, flush=values.follow)
-    elif values.all or values.output == WIDE or tell(line).level <= EventLevel.DECISION:
+    if line_text := part(values.output, line):
+        print(line_text, flush=values.follow)
+    elif values.all or values.output == WIDE or sentence_of(line).level <= EventLevel.DECISION:
         print(stamped(line), flush=values.follow)
 
 

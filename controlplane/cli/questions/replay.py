@@ -17,7 +17,7 @@ from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, p
 from controlplane.daemon.journal import replay as replaying
 from controlplane.daemon.journal.recording import folder_of
 from controlplane.daemon.journal.replay import ReplayError, Step
-from controlplane.reporting.event_text import headline, tell
+from controlplane.reporting.event_text import headline, sentence_of
 
 if TYPE_CHECKING:
     import argparse
@@ -68,7 +68,7 @@ def replay(values: argparse.Namespace) -> int:
     wish = _Wish(values.output, values.all or values.output == WIDE, values.last)
     try:
         with path.open(encoding="utf-8") as file:
-            return _told(path, file, wish)
+            return _replay_file(path, file, wish)
     except OSError as error:
         raise CliError(f"recording {path}: {error.strerror}") from error
     except (ReplayError, UnicodeDecodeError) as error:
@@ -90,16 +90,16 @@ def recording(path: Path, term: int) -> Path:
     return wanted[-1]
 
 
-def _told(path: Path, file: TextIO, wish: _Wish) -> int:
-    reign = replaying.header(file.readline())
+def _replay_file(path: Path, file: TextIO, wish: _Wish) -> int:
+    recording = replaying.header(file.readline())
     if not for_programs(wish.form):
-        begun = f"{datetime.fromtimestamp(reign.wall_s):%Y-%m-%d %H:%M:%S}"
-        print(f"{path}: term {reign.term}, started {begun}, recorded by holdfast {reign.version}")
+        begun = f"{datetime.fromtimestamp(recording.wall_s):%Y-%m-%d %H:%M:%S}"
+        print(f"{path}: term {recording.term}, started {begun}, recorded by holdfast {recording.version}")
     kept: deque[Step] = deque(maxlen=wish.last or 1)
     steps = effects = 0
     began = problem = None
     end = replaying.End()
-    for step in replaying.replay(reign, file, end):
+    for step in replaying.replay(recording, file, end):
         began = step.now if began is None else began
         steps, effects, problem = step.index, effects + len(step.effects), step.problem
         kept.append(step)
@@ -107,7 +107,7 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
             _show(step, began, wish)
     for step in kept if wish.last else ():
         _show(step, began or 0.0, wish)
-    summary = {"term": reign.term, "steps": steps, "effects": effects, "problem": problem or ""}
+    summary = {"term": recording.term, "steps": steps, "effects": effects, "problem": problem or ""}
     summary |= {"full": end.full} if end.full else {}
     print(part(wish.form, {"summary": summary}) or _summary(steps, effects, problem, end))
     return DIFFERS if problem else OK
@@ -134,7 +134,7 @@ def _show(step: Step, began: float, wish: _Wish) -> None:
 
 def _text(kind: str, body: object) -> str:
     """An event or effect in words, with its type in front when the words do not begin with it."""
-    words = headline(tell({"type": kind, "body": body}).text)
+    words = headline(sentence_of({"type": kind, "body": body}).text)
     return words if words.startswith(kind) else f"{kind}: {words}"
 
 

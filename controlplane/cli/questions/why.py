@@ -43,7 +43,7 @@ def why(values: argparse.Namespace) -> int:
         show(found, values.output)
     else:
         one = pick(found, values.incident, values.job)
-        print(data(values.output, story.as_json(one)) or story.told(one))
+        print(data(values.output, story.as_json(one)) or story.as_text(one))
     return OK
 
 
@@ -90,8 +90,8 @@ def show(found: list[story.IncidentReport], form: str) -> None:
         print(text)
         return
     for each in found:
-        told = story.told(each)
-        print(told + "\n" if form == WIDE else told.partition("\n")[0])
+        text = story.as_text(each)
+        print(text + "\n" if form == WIDE else text.partition("\n")[0])
 
 
 COMMANDS = {

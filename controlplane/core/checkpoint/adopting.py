@@ -24,26 +24,26 @@ STEP_ADOPTED_MAX, GENERATION_ADOPTED_MAX = 1 << 50, 1_000_000_000
 """Limits for an adopted checkpoint: the job counts on from its numbers, which must fit into messages."""
 
 
-def found(m: ClusterState, event: ev.CheckpointsFound) -> None:
+def found(state: ClusterState, event: ev.CheckpointsFound) -> None:
     """Adopt or refuse each found checkpoint, and report it. Finding the same one again changes nothing."""
-    job = m.jobs.get(event.job)
-    known = job.checkpoints.records if job else m.unclaimed.setdefault(event.job, {})
+    job = state.jobs.get(event.job)
+    known = job.checkpoints.records if job else state.unclaimed.setdefault(event.job, {})
     visible = [dataclasses.replace(record, published=True) for record in event.records]
     for record in sorted(visible, key=lambda r: (r.step, r.generation)):
         reason = _unfit(event.job, record) or _known(record, known) or (_fork(job, record) if job else "")
         if reason:
-            m.emit(fx.CheckpointChanged(event.job, record.id, "refused", reason, record))
+            state.emit(fx.CheckpointChanged(event.job, record.id, "refused", reason, record))
         elif record.id not in known:
             known[record.id] = record
             effect = fx.StoreCheckpoint(event.job, record)
-            m.store(finalizing.lane_of(event.job), effect)
+            state.store(finalizing.queue_of(event.job), effect)
             reason = "found whole on storage" if job else "found whole on storage; its job is not here yet"
-            m.emit(fx.CheckpointChanged(event.job, record.id, "adopted", reason, record))
+            state.emit(fx.CheckpointChanged(event.job, record.id, "adopted", reason, record))
     if job is not None:
         take_up(job)
-        m.touch(job)
+        state.touch(job)
     elif not known:
-        del m.unclaimed[event.job]
+        del state.unclaimed[event.job]
 
 
 def take_up(job: Job) -> None:
@@ -56,9 +56,9 @@ def take_up(job: Job) -> None:
         job.restore.known_step = max(job.restore.known_step, good.step)
 
 
-def claim(m: ClusterState, job: Job) -> None:
+def claim(state: ClusterState, job: Job) -> None:
     """Give a submitted job the checkpoints that were found before it was submitted."""
-    job.checkpoints.records.update(m.unclaimed.pop(job.name, {}))
+    job.checkpoints.records.update(state.unclaimed.pop(job.name, {}))
     take_up(job)
 
 

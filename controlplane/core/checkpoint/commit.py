@@ -23,9 +23,9 @@ RETIRED = "retention lets it go"
 
 
 FLOWS: dict[str, tuple[Stage, ...]] = {
-    "": (Stage.PERSIST, Stage.SEAL, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
-    "both": (Stage.PERSIST, Stage.SEAL, Stage.MIRROR, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
-    "first": (Stage.PERSIST, Stage.SEAL, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM, Stage.COPY),
+    "": (Stage.PERSIST, Stage.FINALIZE, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
+    "both": (Stage.PERSIST, Stage.FINALIZE, Stage.MIRROR, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
+    "first": (Stage.PERSIST, Stage.FINALIZE, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM, Stage.COPY),
 }
 """The stages of a checkpoint in order, by `commit_when` of its job; "": there is no second storage."""
 
@@ -101,7 +101,7 @@ def refuse(record: CheckpointRecord, saving: Saving | None, numbers: Iterable[in
     """Return why this record must not be committed; "" when it may. `numbers`: as in `refuse_part`."""
     if saving is None or record.id != saving.id:
         return f"checkpoint {record.id} is not in flight"
-    if saving.stage is not Stage.SEAL:
+    if saving.stage is not Stage.FINALIZE:
         return f"checkpoint {record.id} is not to be sealed now ({saving.stage})"
     if record.generation not in numbers:
         return f"generation {record.generation} is none that this leader knows to be stored"

@@ -34,48 +34,48 @@ class DurabilityProblem:
     loud: bool = True
 
 
-def failed(m: ClusterState, job: Job, reason: str) -> None:
+def failed(state: ClusterState, job: Job, reason: str) -> None:
     """Count a checkpoint that was not committed, unless an incident is open."""
     if job.recovery.incident is None:
-        job.checkpoints.keeping.checkpoints.failed(m.now, reason)
-        m.ask_health()
+        job.checkpoints.keeping.checkpoints.failed(state.now, reason)
+        state.ask_health()
 
 
-def committed(m: ClusterState, job: Job) -> None:
+def committed(state: ClusterState, job: Job) -> None:
     """Note that a checkpoint was committed and its manifest is visible: the streak of failures is over."""
     if job.checkpoints.keeping.checkpoints.times:
-        m.ask_health()
+        state.ask_health()
     job.checkpoints.keeping.checkpoints.over()
-    job.checkpoints.keeping.durable_from = m.now
+    job.checkpoints.keeping.durable_from = state.now
 
 
-def copied(m: ClusterState, job: Job, reason: str) -> None:
+def copied(state: ClusterState, job: Job, reason: str) -> None:
     """Note whether a committed checkpoint reached the second storage. `reason`: why not; "": it did."""
     copies = job.checkpoints.keeping.copies
     if reason or copies.times:
-        m.ask_health()
+        state.ask_health()
     if reason:
-        copies.failed(m.now, reason)
+        copies.failed(state.now, reason)
     else:
         copies.over()
 
 
-def look(m: ClusterState, job: Job) -> None:
+def look(state: ClusterState, job: Job) -> None:
     """Record since when the job trains without a durable checkpoint, and whether its ranks have memory."""
     keeping = job.checkpoints.keeping
     if job.phase in IDLE:
         keeping.idle = True
     elif keeping.idle:
-        keeping.idle, keeping.durable_from = False, m.now
-    _look_for_room(m, job)
+        keeping.idle, keeping.durable_from = False, state.now
+    _look_for_room(state, job)
 
 
-def _look_for_room(m: ClusterState, job: Job) -> None:
+def _look_for_room(state: ClusterState, job: Job) -> None:
     roomless, reason = job.checkpoints.keeping.roomless, releasing.no_room(job) if job.seats else ""
     if bool(reason) != bool(roomless.times):
-        m.ask_health()
+        state.ask_health()
     if reason:
-        roomless.failed(m.now, reason)
+        roomless.failed(state.now, reason)
     else:
         roomless.over()
 
@@ -83,64 +83,64 @@ def _look_for_room(m: ClusterState, job: Job) -> None:
 # ------------------------------------------------------------------ in words
 
 
-def troubles(m: ClusterState, job: Job) -> tuple[DurabilityProblem, ...]:
+def troubles(state: ClusterState, job: Job) -> tuple[DurabilityProblem, ...]:
     """Return everything that is wrong with how this job's state is kept, the most important first.
 
     What is overdue is left out where a more exact finding about the same thing is there."""
     loud = job.checkpoints.keeping.checkpoints.times >= ALERT_AFTER
     found = (
-        DurabilityProblem("checkpoints_failing", failing(m, job), loud),
-        DurabilityProblem("checkpoint_late", late(m, job)),
-        DurabilityProblem("snapshots_failing", roomless(m, job)),
+        DurabilityProblem("checkpoints_failing", failing(state, job), loud),
+        DurabilityProblem("checkpoint_late", late(state, job)),
+        DurabilityProblem("snapshots_failing", roomless(state, job)),
         DurabilityProblem(
-            "mirror_failing", uncopied(m, job), job.checkpoints.keeping.copies.times >= ALERT_AFTER
+            "mirror_failing", uncopied(state, job), job.checkpoints.keeping.copies.times >= ALERT_AFTER
         ),
     )
-    told = tuple(each for each in found if each.reason)
-    subjects = {each.kind.partition("_")[0].removesuffix("s") for each in told}
-    silent = [pair for pair in overdue.told(job) if pair[0].removesuffix("s") not in subjects]
+    problems = tuple(each for each in found if each.reason)
+    subjects = {each.kind.partition("_")[0].removesuffix("s") for each in problems}
+    overdue_kinds = [pair for pair in overdue.reasons(job) if pair[0].removesuffix("s") not in subjects]
     return (
-        *told,
-        *(DurabilityProblem(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in silent),
+        *problems,
+        *(DurabilityProblem(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in overdue_kinds),
     )
 
 
-def failing(m: ClusterState, job: Job) -> str:
+def failing(state: ClusterState, job: Job) -> str:
     """Describe the checkpoints that failed since the last one was committed; "" when none has."""
-    told = _failed_in_a_row(m, job.checkpoints.keeping.checkpoints, "checkpoint")
-    return f"{told}; {_durable(job)}" if told else ""
+    failures = _failed_in_a_row(state, job.checkpoints.keeping.checkpoints, "checkpoint")
+    return f"{failures}; {_durable(job)}" if failures else ""
 
 
-def uncopied(m: ClusterState, job: Job) -> str:
+def uncopied(state: ClusterState, job: Job) -> str:
     """Describe the failed copies to the second storage; "" when none has failed."""
-    return _failed_in_a_row(m, job.checkpoints.keeping.copies, "copy", "copies")
+    return _failed_in_a_row(state, job.checkpoints.keeping.copies, "copy", "copies")
 
 
-def _failed_in_a_row(m: ClusterState, streak: Streak, one: str, many: str = "") -> str:
+def _failed_in_a_row(state: ClusterState, streak: Streak, one: str, many: str = "") -> str:
     if not streak.times:
         return ""
     what = f"{streak.times} {many or one + 's'} in a row" if streak.times > 1 else f"the newest {one}"
-    return f"{what} failed since {clock(m, streak.since)}: {streak.reason}"
+    return f"{what} failed since {clock(state, streak.since)}: {streak.reason}"
 
 
-def roomless(m: ClusterState, job: Job) -> str:
+def roomless(state: ClusterState, job: Job) -> str:
     """Describe why ranks have no memory for snapshots; "" when all have, or the job does not run."""
     streak = job.checkpoints.keeping.roomless
     if not streak.times or job.phase is not JobPhase.RUNNING:
         return ""
-    return f"no snapshot since {clock(m, streak.since)}: {streak.reason}; {_remembered(job)}"
+    return f"no snapshot since {clock(state, streak.since)}: {streak.reason}; {_remembered(job)}"
 
 
-def late(m: ClusterState, job: Job) -> str:
+def late(state: ClusterState, job: Job) -> str:
     """Describe that no checkpoint was committed for too long, though none failed; "" when none is late.
 
     This is the bound that administrators set: a time (`checkpoint_late_s`), whatever the cause. `overdue`
     goes by the observed pace instead, excuses justified waits, and drives the job on."""
     keeping = job.checkpoints.keeping
-    if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
+    if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _has_unsaved_steps(job):
         return ""
-    age_s = m.now - keeping.durable_from
-    if age_s < m.settings.checkpoint_late_s:
+    age_s = state.now - keeping.durable_from
+    if age_s < state.settings.checkpoint_late_s:
         return ""
     flight = next(
         (f"{each.id} is in flight ({each.stage})" for each in job.checkpoints.savings.values()),
@@ -153,7 +153,7 @@ def _trains(job: Job) -> bool:
     return job.elastic and job.phase is JobPhase.RUNNING and bool(job.generation and job.generation.store)
 
 
-def _behind(job: Job) -> bool:
+def _has_unsaved_steps(job: Job) -> bool:
     """Whether some step was trained that no checkpoint holds."""
     return job.restore.newest_step > _durable_step(job)
 
@@ -176,10 +176,10 @@ def _remembered(job: Job) -> str:
     )
 
 
-def clock(m: ClusterState, at: float) -> str:
+def clock(state: ClusterState, at: float) -> str:
     """Format a moment (s, the core's clock) as a time of day in UTC, with the number of days if not today."""
-    moment = m.wall_s + at
+    moment = state.wall_s + at
     hours, rest = divmod(int(moment % DAY_S), 3600)
-    days = int(m.wall // DAY_S - moment // DAY_S)
+    days = int(state.wall // DAY_S - moment // DAY_S)
     ago = f", {days} day{'s' if days > 1 else ''} ago" if days else ""
     return f"{hours:02}:{rest // 60:02}:{rest % 60:02} UTC{ago}"

@@ -47,37 +47,37 @@ class Duty:
     state: Callable[[ClusterState, Job], str]  # where they stand, for people
 
 
-def begin(m: ClusterState) -> None:
+def begin(state: ClusterState) -> None:
     """Set the deadline of the next look; each look sets the next one, for the whole leader term."""
-    m.deadlines.sooner(("watch", ""), m.now + m.settings.overdue_after_s / LOOKS)
+    state.deadlines.sooner(("watch", ""), state.now + state.settings.overdue_after_s / LOOKS)
 
 
-def due(m: ClusterState) -> None:
+def due(state: ClusterState) -> None:
     """Look at each job. One that is in time costs a few reads."""
-    begin(m)
-    for job in m.jobs.values():
+    begin(state)
+    for job in state.jobs.values():
         first = _trains(job)
         if first is not None:
             for duty in DUTIES:
                 if duty.owed(job):
-                    _look(m, job, duty, releasing.number_of(job), first)
+                    _look(state, job, duty, releasing.number_of(job), first)
         else:
             for name, pulse in job.checkpoints.pulses.items():
-                _over(m, job, name, pulse, f"the job is {job.phase}")
+                _over(state, job, name, pulse, f"the job is {job.phase}")
                 pulse.rest()
 
 
-def told(job: Job) -> tuple[tuple[str, str], ...]:
+def reasons(job: Job) -> tuple[tuple[str, str], ...]:
     """Return what is overdue: (name, reason)."""
     return tuple((name, pulse.overdue) for name, pulse in job.checkpoints.pulses.items() if pulse.overdue)
 
 
 def _trains(job: Job) -> int | None:
     """Return the step of the job's first rank when all ranks train and have state to keep; None otherwise."""
-    generation, rolls = job.generation, job.seating.rolls
+    generation, rank_sets = job.generation, job.seating.rank_sets
     if job.phase is not JobPhase.RUNNING or generation is None or not generation.store or job.ending:
         return None
-    if rolls.uncalm or job.recovery.stalled or job.places.pause or job.recovery.broken_since is not None:
+    if rank_sets.uncalm or job.recovery.stalled or job.changes.pause or job.recovery.broken_since is not None:
         return None
     status = job.seated()[0].status
     if status is None or status.phase is not MemberPhase.RUNNING or status.state_bytes <= 0:
@@ -85,42 +85,44 @@ def _trains(job: Job) -> int | None:
     return status.step
 
 
-def _look(m: ClusterState, job: Job, duty: Duty, generation: int, step: int) -> None:
+def _look(state: ClusterState, job: Job, duty: Duty, generation: int, step: int) -> None:
     pulse = job.checkpoints.pulses.get(duty.name)
     if pulse is None:
         pulse = job.checkpoints.pulses[duty.name] = Pulse(duty.gap_s)
     mark = (generation, duty.done(job))
     if mark != pulse.mark:
-        _over(m, job, duty.name, pulse, "they go on")
-    if pulse.move(mark, step, m.now):
+        _over(state, job, duty.name, pulse, "they go on")
+    if pulse.move(mark, step, state.now):
         return
     if duty.held_up(job):
-        pulse.at = m.now
+        pulse.at = state.now
         return
-    bound_s = pulse.bound_s(m.settings.overdue_after_s, m.settings.overdue_factor)
-    passed, waited_s = step - pulse.step, m.now - pulse.at
-    if not pulse.late(m.now, bound_s) or not duty.due(job, passed, waited_s):
+    bound_s = pulse.bound_s(state.settings.overdue_after_s, state.settings.overdue_factor)
+    passed, waited_s = step - pulse.step, state.now - pulse.at
+    if not pulse.late(state.now, bound_s) or not duty.due(job, passed, waited_s):
         return
     if not pulse.overdue:
-        pulse.since = m.now
-        m.ask_health()
-    pulse.overdue = f"none for {waited_s:.0f} s and {passed} steps; {duty.state(m, job)}"
-    if pulse.try_again(m.now, bound_s):
+        pulse.since = state.now
+        state.ask_health()
+    pulse.overdue = f"none for {waited_s:.0f} s and {passed} steps; {duty.state(state, job)}"
+    if pulse.try_again(state.now, bound_s):
         again = f"the job is looked at again, its ranks are told again (try {pulse.tries})"
-        m.counts["overdue"] = m.counts.get("overdue", 0) + 1
-        m.note(NoteKind(f"{duty.name}_overdue"), job.name, f"{pulse.overdue}; {again}")
-        _repair(m, job, pulse.tries)
+        state.counts["overdue"] = state.counts.get("overdue", 0) + 1
+        state.note(NoteKind(f"{duty.name}_overdue"), job.name, f"{pulse.overdue}; {again}")
+        _repair(state, job, pulse.tries)
 
 
-def _over(m: ClusterState, job: Job, name: str, pulse: Pulse, why: str) -> None:
+def _over(state: ClusterState, job: Job, name: str, pulse: Pulse, why: str) -> None:
     if not pulse.overdue:
         return
-    m.ask_health()
-    ended = f"{why}; overdue for {m.now - pulse.since:.0f} s, the job was looked at again {pulse.tries} times"
-    m.note(NoteKind(f"{name}_overdue_no_more"), job.name, ended)
+    state.ask_health()
+    ended = (
+        f"{why}; overdue for {state.now - pulse.since:.0f} s, the job was looked at again {pulse.tries} times"
+    )
+    state.note(NoteKind(f"{name}_overdue_no_more"), job.name, ended)
 
 
-def _repair(m: ClusterState, job: Job, tries: int) -> None:
+def _repair(state: ClusterState, job: Job, tries: int) -> None:
     """Drive the job on as if nothing of it had been read, and nothing sent to its nodes.
 
     From the second try on, unreleased snapshots are given up: perhaps they can never become whole."""
@@ -129,9 +131,9 @@ def _repair(m: ClusterState, job: Job, tries: int) -> None:
     for node in job.seat_nodes():
         job.sent.forget(node)
     if tries > 1:
-        releasing.give_up(m, job)
-    releasing.say_again(m, job)
-    m.touch(job)
+        releasing.give_up(state, job)
+    releasing.say_again(state, job)
+    state.touch(job)
 
 
 # ------------------------------------------------------------------ what is owed
@@ -142,7 +144,7 @@ def _writing(job: Job) -> str:
     return next((each.id for each in job.checkpoints.savings.values() if each.stage is Stage.PERSIST), "")
 
 
-def _snapshots(m: ClusterState, job: Job) -> str:
+def _snapshots(state: ClusterState, job: Job) -> str:
     """Describe the newest snapshots: which step all ranks have, and which rank is behind, or lacks memory."""
     newest = (
         f"all ranks have {job.snapshots.released}"
@@ -159,7 +161,7 @@ def _own(job: Job, member: Member) -> int:
     return max(job.snapshots.held.get(member.rank, ()), default=NO_STEP)
 
 
-def _checkpoints(m: ClusterState, job: Job) -> str:
+def _checkpoints(state: ClusterState, job: Job) -> str:
     good = newest_good(job.checkpoints.records.values())
     newest = f"the newest is {good.id}" if good else "there is none"
     flying = [f"{each.id} is in flight ({each.stage})" for each in job.checkpoints.savings.values()]

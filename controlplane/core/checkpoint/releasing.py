@@ -33,7 +33,12 @@ STALL_KEPT = 0.9
 
 def begin(job: Job) -> None:
     """Forget the snapshots of the former generation: a new one begins."""
-    job.snapshots.held, job.snapshots.released, job.snapshots.voided, job.snapshots.behind = (
+    (
+        job.snapshots.held,
+        job.snapshots.released,
+        job.snapshots.voided,
+        job.snapshots.newest_before_generation,
+    ) = (
         {},
         NO_STEP,
         NO_STEP,
@@ -44,22 +49,24 @@ def begin(job: Job) -> None:
     job.reread()
 
 
-def snapshot(m: ClusterState, event: ev.SnapshotReady) -> None:
+def snapshot(state: ClusterState, event: ev.SnapshotReady) -> None:
     """Record that a member's slot is READY with a step."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.rank < 0 or member.dead:
-        m.drop(NoteKind.STALE_SNAPSHOT, event.member, "it has no seat here")
+        state.drop(NoteKind.STALE_SNAPSHOT, event.member, "it has no seat here")
         return
     if job.generation is None or event.generation != job.generation.number:
-        m.drop(NoteKind.STALE_SNAPSHOT, event.member, f"generation {event.generation} is not the current one")
+        state.drop(
+            NoteKind.STALE_SNAPSHOT, event.member, f"generation {event.generation} is not the current one"
+        )
         return
     job.checkpoints.costs.stall_s = max(event.stall_s, job.checkpoints.costs.stall_s * STALL_KEPT)
     _have(job, member.rank, event.step)
     if (event.generation, event.step) > max(member.kept, default=(0, NO_STEP)):
         member.kept = (*member.kept, (event.generation, event.step))[-2:]
     if not still_copied(job, member):
-        m.touch(job)
+        state.touch(job)
 
 
 def _have(job: Job, rank: int, step: int) -> None:
@@ -73,17 +80,17 @@ def _have(job: Job, rank: int, step: int) -> None:
         job.restore.known_step = step
 
 
-def lapsed(m: ClusterState, job: Job, step: int) -> None:
+def lapsed(state: ClusterState, job: Job, step: int) -> None:
     """Look at the job soon: a rank is two snapshot intervals, or more, past the newest release.
 
     When no rank finds a free slot, no snapshot is reported any more, and the ranks' steps are the only sign.
     The look is put off by `retry_s`, since all ranks show this sign at about the same time."""
     job.snapshots.lapse_step = step + job.spec.snapshot_every
     if job.phase is JobPhase.RUNNING:
-        m.wake(job, m.now + m.settings.retry_s)
+        state.wake(job, state.now + state.settings.retry_s)
 
 
-def reconcile(m: ClusterState, job: Job) -> int:
+def reconcile(state: ClusterState, job: Job) -> int:
     """Release the newest step that all ranks hold. Returns it when it became whole just now, else NO_STEP.
 
     Until every rank holds a snapshot of this generation, the slots with older generations' snapshots are
@@ -93,38 +100,38 @@ def reconcile(m: ClusterState, job: Job) -> int:
     whole, first = len(job.snapshots.held) == len(job.seats), job.generation.resume.step
     step = common(job) if whole else NO_STEP
     if not whole and job.snapshots.released < first:
-        step = job.snapshots.behind
+        step = job.snapshots.newest_before_generation
     if step <= job.snapshots.released:
-        _tell_new_streams(m, job)
-        _release_again(m, job)
+        _send_to_new_streams(state, job)
+        _release_again(state, job)
         return NO_STEP
     job.snapshots.released, job.snapshots.lapse_step = step, step + 2 * job.spec.snapshot_every
-    job.snapshots.paced = (m.now, max(step, _reached(job)))
+    job.snapshots.paced = (state.now, max(step, _reached(job)))
     for node in job.seat_nodes():
-        job.told.put(("released", node), m.now)
-        m.emit(fx.Release(node, job.name, step))
+        job.sent_on_stream.put(("released", node), state.now)
+        state.emit(fx.Release(node, job.name, step))
     return step if whole else NO_STEP
 
 
-def _tell_new_streams(m: ClusterState, job: Job) -> None:
+def _send_to_new_streams(state: ClusterState, job: Job) -> None:
     """Send the newest Release to nodes whose stream is new: their ranks missed what was sent meanwhile, and
     would find no free slot."""
-    seen = (m.streams, job.seating.version)
-    if job.snapshots.released <= NO_STEP or job.snapshots.retold == seen:
+    seen = (state.streams, job.seating.version)
+    if job.snapshots.released <= NO_STEP or job.snapshots.sent_on == seen:
         return
-    job.snapshots.retold = seen
+    job.snapshots.sent_on = seen
     for node in job.seat_nodes():
-        if m.up(node) and ("released", node) not in job.told:
-            job.told.put(("released", node), m.now)
-            m.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
+        if state.up(node) and ("released", node) not in job.sent_on_stream:
+            job.sent_on_stream.put(("released", node), state.now)
+            state.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
 
 
-def say_again(m: ClusterState, job: Job) -> None:
+def say_again(state: ClusterState, job: Job) -> None:
     """Send the newest Release to every connected node, whatever was sent before."""
     for node in job.seat_nodes() if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else ():
-        if m.up(node):
-            job.told.put(("released", node), m.now)
-            m.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
+        if state.up(node):
+            job.sent_on_stream.put(("released", node), state.now)
+            state.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
 
 
 def let_go(job: Job, step: int) -> bool:
@@ -132,13 +139,13 @@ def let_go(job: Job, step: int) -> bool:
     return step < job.snapshots.released or job.snapshots.released < step <= job.snapshots.voided
 
 
-def give_up(m: ClusterState, job: Job) -> None:
+def give_up(state: ClusterState, job: Job) -> None:
     """Void every snapshot that is not released, so that all ranks have a free slot for the next one.
 
     Nothing is voided while some rank has not been heard: its report might make an older step whole."""
-    if not job.seating.rolls.unheard:
+    if not job.seating.rank_sets.unreported:
         newest = max((held[-1] for held in job.snapshots.held.values()), default=NO_STEP)
-        _void(m, job, newest, newest)
+        _void(state, job, newest, newest)
 
 
 def common(job: Job) -> int:
@@ -170,8 +177,8 @@ def from_statuses(job: Job) -> None:
         status = member.status
         if status is None or not job.seating.holds(member):
             continue
-        if job.snapshots.behind < status.snapshot_step <= first:
-            job.snapshots.behind = status.snapshot_step
+        if job.snapshots.newest_before_generation < status.snapshot_step <= first:
+            job.snapshots.newest_before_generation = status.snapshot_step
         if status.snapshot_generation == number:
             from_status(job, member)
 
@@ -199,54 +206,54 @@ def left_out(job: Job, member: Member, step: int) -> bool:
 
 def no_room(job: Job) -> str:
     """Return why no snapshot can be whole: some rank has no shared memory for one; "" when all have it."""
-    for member in job.seating.at(job.seating.rolls.roomless)[:1]:
+    for member in job.seating.at(job.seating.rank_sets.roomless)[:1]:
         return f"rank {member.rank} on {member.node}: {member.status.no_room if member.status else ''}"
     return ""
 
 
-def _release_again(m: ClusterState, job: Job) -> None:
+def _release_again(state: ClusterState, job: Job) -> None:
     """Help ranks that are two snapshot intervals past their newest snapshot: they have no free slot.
 
     Such a rank has missed the release, which is sent again; or it holds a step newer than the release that
     others have left out. Then that step is voided, and all ranks are told."""
-    if not _some_behind(job):
+    if not _some_missed_one(job):
         return
-    m.wake(job, m.now + m.settings.long_retry_s)
+    state.wake(job, state.now + state.settings.long_retry_s)
     for member in job.seated():
         status = member.status
-        if status is None or not behind(job, status):
+        if status is None or not missed_a_snapshot(job, status):
             continue
         nodes: Sequence[str] = [member.node]
         if status.snapshot_step > job.snapshots.released:
-            _begin_anew(m, job)
+            _begin_anew(state, job)
             nodes = job.seat_nodes()
         for node in nodes if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else []:
             key = ("release", node, str(job.snapshots.released), str(job.snapshots.voided))
             order = fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided)
-            m.order(job, key, order, m.settings.long_retry_s)
+            state.order(job, key, order, state.settings.long_retry_s)
 
 
-def _begin_anew(m: ClusterState, job: Job) -> None:
+def _begin_anew(state: ClusterState, job: Job) -> None:
     """Void the steps that ranks have left out, up to one that no rank will have reached when it hears of it.
 
     If only the known steps were voided, each rank would make its next snapshot as soon as it heard so, at
     different steps, and they would go on missing each other. This way all begin anew at the same step."""
     passed = _passed_over(job)
-    if passed > max(job.snapshots.voided, job.snapshots.released) and _paced(m, job):
-        _void(m, job, passed, max(passed, _reached_soon(m, job)))
+    if passed > max(job.snapshots.voided, job.snapshots.released) and _paced(state, job):
+        _void(state, job, passed, max(passed, _reached_soon(state, job)))
 
 
-def _paced(m: ClusterState, job: Job) -> bool:
+def _paced(state: ClusterState, job: Job) -> bool:
     """Whether the ranks' pace has been measured for long enough.
 
     Right after a late release (by a new leader, or after a cut network) the ranks are far beyond its step,
     which says nothing of their pace."""
     if job.snapshots.paced is None:
-        job.snapshots.paced = (m.now, _reached(job))
-    known_at = job.snapshots.paced[0] + m.settings.retry_s
-    if m.now < known_at:
-        m.wake(job, known_at)
-    return m.now >= known_at
+        job.snapshots.paced = (state.now, _reached(job))
+    known_at = job.snapshots.paced[0] + state.settings.retry_s
+    if state.now < known_at:
+        state.wake(job, known_at)
+    return state.now >= known_at
 
 
 def _reached(job: Job) -> int:
@@ -255,59 +262,59 @@ def _reached(job: Job) -> int:
     return steps[len(steps) // 2] if steps else NO_STEP
 
 
-def _reached_soon(m: ClusterState, job: Job) -> int:
+def _reached_soon(state: ClusterState, job: Job) -> int:
     """Return the step in which the ranks will be when they get an order that is sent now: the median over the
     ranks of step + pace * time, with the pace since the last release and two `retry_s` for the way."""
-    since, first = job.snapshots.paced or (m.now, NO_STEP)
-    heard_by = m.now + 2 * m.settings.retry_s
+    since, first = job.snapshots.paced or (state.now, NO_STEP)
+    order_arrives_at = state.now + 2 * state.settings.retry_s
     found = []
     for member in job.seated():
         if member.status is not None:
-            step, spent_s = member.status.step, max(m.settings.retry_s, member.seen_at - since)
+            step, spent_s = member.status.step, max(state.settings.retry_s, member.seen_at - since)
             pace = max(0, step - first) / spent_s
-            found.append(step + pace * (heard_by - member.seen_at))
+            found.append(step + pace * (order_arrives_at - member.seen_at))
     return int(sorted(found)[len(found) // 2])
 
 
-def _some_behind(job: Job) -> bool:
-    """Whether any rank can be `behind`: one has finished, or is two snapshot intervals past the release. This
-    check spares a walk over all ranks."""
-    finished = len(job.seating.rolls.unfinished) < len(job.seats)
+def _some_missed_one(job: Job) -> bool:
+    """Whether any rank can have missed a snapshot: one has finished, or is two snapshot intervals past the
+    release. This check spares a walk over all ranks."""
+    finished = len(job.seating.rank_sets.unfinished) < len(job.seats)
     return finished or job.restore.newest_step >= job.snapshots.released + 2 * job.spec.snapshot_every
 
 
-def _void(m: ClusterState, job: Job, passed: int, upto: int) -> None:
+def _void(state: ClusterState, job: Job, passed: int, upto: int) -> None:
     """Void the snapshots up to step `upto`, and report the checkpoint that was due at `passed` as skipped."""
     if upto <= max(job.snapshots.voided, job.snapshots.released):
         return
     job.snapshots.voided = upto
     reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
-    missed(m, job, passed, reason)
+    missed(state, job, passed, reason)
 
 
-def miss(m: ClusterState, job: Job) -> None:
+def miss(state: ClusterState, job: Job) -> None:
     """Report each due checkpoint as skipped while some rank has no memory for snapshots."""
     reason = no_room(job)
     if not reason or not job.spec.storage:
         return
     step = max((mb.status.step for mb in job.seated() if mb.status), default=NO_STEP)
     if step > 0:
-        missed(m, job, step, reason)
-    m.wake(job, m.now + m.settings.long_retry_s)
+        missed(state, job, step, reason)
+    state.wake(job, state.now + state.settings.long_retry_s)
 
 
-def missed(m: ClusterState, job: Job, step: int, reason: str) -> None:
+def missed(state: ClusterState, job: Job, step: int, reason: str) -> None:
     """Report, once, that the checkpoint due at `step` is skipped; nothing if none is due."""
     last = cadence.Last(
         max(job.checkpoints.begun, job.checkpoints.skipped),
         max(job.checkpoints.begun_at, job.checkpoints.skipped_at),
     )
-    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.checkpoints.choice):
+    if not job.spec.storage or not cadence.due(job.spec, step, state.now, last, job.checkpoints.choice):
         return
-    job.checkpoints.skipped, job.checkpoints.skipped_at = step, m.now
+    job.checkpoints.skipped, job.checkpoints.skipped_at = step, state.now
     crossed = step - step % job.spec.checkpoint_every
     name = f"{crossed if crossed > last.step else step}-{number_of(job)}"
-    m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
+    state.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
 
 
 def number_of(job: Job) -> int:
@@ -328,7 +335,7 @@ def _passed_over(job: Job) -> int:
     )
 
 
-def behind(job: Job, status: MemberStatus) -> bool:
+def missed_a_snapshot(job: Job, status: MemberStatus) -> bool:
     """Whether a rank found no free slot for a snapshot that it should have made since its newest one."""
     newest = max(status.snapshot_step, job.snapshots.released)
     if status.phase is MemberPhase.FINISHED and newest < status.held_step:
@@ -346,7 +353,7 @@ def uncopied(job: Job, member: Member) -> bool:
 
     A snapshot of an earlier generation matters only while its slot has to be released."""
     status, generation = member.status, job.generation
-    if status is None or generation is None or behind(job, status):
+    if status is None or generation is None or missed_a_snapshot(job, status):
         return False
     if status.snapshot_generation == generation.number or status.snapshot_step == NO_STEP:
         held = job.snapshots.held

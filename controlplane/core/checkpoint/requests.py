@@ -28,37 +28,39 @@ TRAINS = (JobPhase.RUNNING, JobPhase.FORMING)
 """Phases in which every rank may still come to hold a requested step."""
 
 
-def asked(m: ClusterState, event: ev.CheckpointAsked) -> None:
+def asked(state: ClusterState, event: ev.CheckpointAsked) -> None:
     """Record a script's request for a checkpoint. A repeated one only has its answer sent again."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or event.member not in job.members:
         whom = f"job {event.job}" if job is None else f"{event.member} of job {event.job}"
         reason = f"{whom} is unknown to this coordinator"
-        m.emit(fx.CheckpointTold(event.node, event.job, event.member, event.request, "skipped", reason))
+        state.emit(fx.CheckpointTold(event.node, event.job, event.member, event.request, "skipped", reason))
         return
     ask = job.checkpoints.asks.get((event.member, event.request))
     if ask is None:
-        ask = CheckpointRequest(event.node, event.member, event.request, event.step, event.generation, m.now)
+        ask = CheckpointRequest(
+            event.node, event.member, event.request, event.step, event.generation, state.now
+        )
         job.checkpoints.asks[event.member, event.request] = ask
         _forget_old(job)
-    job.told.drop(ask.key)
-    m.touch(job)
+    job.sent_on_stream.drop(ask.key)
+    state.touch(job)
 
 
 def _forget_old(job: Job) -> None:
     answered = [key for key, ask in job.checkpoints.asks.items() if ask.outcome]
     for key in answered[: max(0, len(job.checkpoints.asks) - ASKS_KEPT)]:
-        job.told.drop(job.checkpoints.asks.pop(key).key)
+        job.sent_on_stream.drop(job.checkpoints.asks.pop(key).key)
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Decide the requests that can be decided, and send each answer once per stream of its node."""
     for ask in job.checkpoints.asks.values():
         if not ask.outcome:
-            _judge(m, job, ask)
-        if ask.outcome and ask.key not in job.told and m.up(ask.node):
-            job.told.put(ask.key, m.now)
-            m.emit(
+            _judge(state, job, ask)
+        if ask.outcome and ask.key not in job.sent_on_stream and state.up(ask.node):
+            job.sent_on_stream.put(ask.key, state.now)
+            state.emit(
                 fx.CheckpointTold(
                     ask.node, job.name, ask.member, ask.request, ask.outcome, ask.reason, ask.checkpoint
                 )
@@ -75,7 +77,7 @@ def wanted(job: Job) -> list[int]:
     return [step for step in steps if releasing.held_by_all(job, step)]
 
 
-def _judge(m: ClusterState, job: Job, ask: CheckpointRequest) -> None:
+def _judge(state: ClusterState, job: Job, ask: CheckpointRequest) -> None:
     saving, record = job.checkpoints.savings.get(ask.checkpoint), job.checkpoints.records.get(ask.checkpoint)
     if saving is not None and saving.stage is not Stage.COPY:
         return
@@ -83,13 +85,13 @@ def _judge(m: ClusterState, job: Job, ask: CheckpointRequest) -> None:
         ask.outcome, ask.reason = "failed", record.bad
     elif record is not None and record.published:
         ask.outcome, ask.reason = "committed", f"step {record.step}, {record.kind}"
-    elif reason := _hopeless(m, job, ask):
+    elif reason := _hopeless(state, job, ask):
         ask.outcome, ask.reason = "skipped", reason
     else:
-        m.wake(job, min(m.now + m.settings.long_retry_s, ask.at + m.settings.ask_timeout_s))
+        state.wake(job, min(state.now + state.settings.long_retry_s, ask.at + state.settings.ask_timeout_s))
 
 
-def _hopeless(m: ClusterState, job: Job, ask: CheckpointRequest) -> str:
+def _hopeless(state: ClusterState, job: Job, ask: CheckpointRequest) -> str:
     """Return why no checkpoint of this step can begin any more; "" when one still may."""
     if not job.spec.storage:
         return "the job has no storage: give it one with --storage URL"
@@ -97,10 +99,10 @@ def _hopeless(m: ClusterState, job: Job, ask: CheckpointRequest) -> str:
         return "the job has ended"
     if releasing.number_of(job) != ask.generation or job.phase not in TRAINS:
         return f"generation {ask.generation} broke before every rank held step {ask.step}"
-    return "" if releasing.held_by_all(job, ask.step) else _lacking(m, job, ask)
+    return "" if releasing.held_by_all(job, ask.step) else _lacking(state, job, ask)
 
 
-def _lacking(m: ClusterState, job: Job, ask: CheckpointRequest) -> str:
+def _lacking(state: ClusterState, job: Job, ask: CheckpointRequest) -> str:
     """Return why not every rank will hold this step; "" while they may. Gives up after `ask_timeout_s`."""
     if reason := releasing.no_room(job):
         return reason
@@ -108,8 +110,8 @@ def _lacking(m: ClusterState, job: Job, ask: CheckpointRequest) -> str:
     if absent:
         ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
         return f"{ranks} made no snapshot of step {ask.step}: there was no room, or it did not ask for it"
-    if m.now >= ask.at + m.settings.ask_timeout_s:
-        return f"not every rank held step {ask.step} within {m.settings.ask_timeout_s:.0f} s"
+    if state.now >= ask.at + state.settings.ask_timeout_s:
+        return f"not every rank held step {ask.step} within {state.settings.ask_timeout_s:.0f} s"
     return ""
 
 
@@ -120,7 +122,7 @@ def settle(job: Job, name: str, outcome: str, reason: str) -> None:
             ask.outcome, ask.reason = outcome, reason
 
 
-def close(m: ClusterState, job: Job, why: str = "the job has ended") -> None:
+def close(state: ClusterState, job: Job, why: str = "the job has ended") -> None:
     """Answer every open request, because the job or its training is over (`why`)."""
     for ask in job.checkpoints.asks.values():
         if ask.outcome:
@@ -128,4 +130,4 @@ def close(m: ClusterState, job: Job, why: str = "the job has ended") -> None:
         begun = ask.checkpoint in job.checkpoints.savings
         ask.outcome = "failed" if begun else "skipped"
         ask.reason = why + (" before it was committed" if begun else "")
-    reconcile(m, job)
+    reconcile(state, job)

@@ -72,10 +72,10 @@ def _busy(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Begin a collection when there is something to delete, or drive the one that is under way."""
     if job.checkpoints.collecting is not None:
-        _drive(m, job, job.checkpoints.collecting)
+        _drive(state, job, job.checkpoints.collecting)
         return
     if (
         not job.spec.storage
@@ -87,11 +87,13 @@ def reconcile(m: ClusterState, job: Job) -> None:
     ids = _unwanted(job)
     if not ids:
         return
-    if m.now < job.checkpoints.collect_again_at and all(name in job.checkpoints.uncollected for name in ids):
-        m.wake(job, job.checkpoints.collect_again_at)
+    if state.now < job.checkpoints.collect_again_at and all(
+        name in job.checkpoints.uncollected for name in ids
+    ):
+        state.wake(job, job.checkpoints.collect_again_at)
         return
     job.checkpoints.collecting = Collecting(ids)
-    _mark(m, job, ids)
+    _mark(state, job, ids)
 
 
 def _unwanted(job: Job) -> tuple[str, ...]:
@@ -101,72 +103,74 @@ def _unwanted(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
 
 
-def _mark(m: ClusterState, job: Job, ids: Sequence[str]) -> None:
+def _mark(state: ClusterState, job: Job, ids: Sequence[str]) -> None:
     """Mark these checkpoints bad in etcd; the collection goes on when etcd holds all of the marks.
 
     Marks that were made before may still wait in the write queue. Then one record is written once more: when
     etcd holds it, it holds all that was queued before it."""
     unmarked = [name for name in ids if not job.checkpoints.records[name].bad]
-    told = unmarked or (ids[-1:] if m.in_flight(finalizing.lane(job)) else ())
-    if not told:
-        _marked(m, job.name)
-    for name in told:
+    to_mark = unmarked or (ids[-1:] if state.in_flight(finalizing.queue(job)) else ())
+    if not to_mark:
+        _marked(state, job.name)
+    for name in to_mark:
         record = job.checkpoints.records[name]
         if name in unmarked:
             record = job.checkpoints.records[name] = commit.as_bad(record, commit.RETIRED)
-        finalizing.put(m, job, record, (lambda: _marked(m, job.name)) if name == told[-1] else None)
+        finalizing.put(
+            state, job, record, (lambda: _marked(state, job.name)) if name == to_mark[-1] else None
+        )
 
 
-def _marked(m: ClusterState, name: str) -> None:
-    job = m.jobs.get(name)
+def _marked(state: ClusterState, name: str) -> None:
+    job = state.jobs.get(name)
     if job is not None and job.checkpoints.collecting is not None:
-        node = sharing.errand_node(m, job, last=True)
+        node = sharing.chosen_node(state, job, last=True)
         job.checkpoints.collecting = dataclasses.replace(job.checkpoints.collecting, node=node or "?")
-        m.touch(job)
+        state.touch(job)
 
 
-def _drive(m: ClusterState, job: Job, collecting: Collecting) -> None:
+def _drive(state: ClusterState, job: Job, collecting: Collecting) -> None:
     if not collecting.node:
         return
-    node = m.nodes.get(collecting.node)
+    node = state.nodes.get(collecting.node)
     if node is None or node.state == "lost":
-        other = sharing.errand_node(m, job, last=True)
+        other = sharing.chosen_node(state, job, last=True)
         if not other:
             return
         collecting = job.checkpoints.collecting = dataclasses.replace(collecting, node=other)
     keep = tuple(name for name in job.checkpoints.records if name not in collecting.remove)
     order = fx.Collect(collecting.node, job.spec, collecting.remove, keep, _busy(job))
-    m.order(job, ("collect", collecting.node, *collecting.remove), order, m.settings.long_retry_s)
+    state.order(job, ("collect", collecting.node, *collecting.remove), order, state.settings.long_retry_s)
 
 
-def collected(m: ClusterState, event: ev.Collected) -> None:
+def collected(state: ClusterState, event: ev.Collected) -> None:
     """Take an agent's answer: etcd forgets what was deleted; what was not is tried again later.
 
     An agent that was still busy with an earlier order for this collection answers for that one: whatever it
     does not name as deleted is collected afterwards."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     under_way = job.checkpoints.collecting if job else None
     if job is None or under_way is None or not under_way.node:
-        m.drop(NoteKind.STALE_COLLECTED, event.job, "nothing is being collected")
+        state.drop(NoteKind.STALE_COLLECTED, event.job, "nothing is being collected")
         return
     if any(name not in under_way.remove for name in event.removed):
-        m.drop(NoteKind.STALE_COLLECTED, event.job, "it tells of an earlier collection")
+        state.drop(NoteKind.STALE_COLLECTED, event.job, "it tells of an earlier collection")
         return
     left = tuple(name for name in under_way.remove if name not in event.removed)
     job.checkpoints.collecting = None
     job.checkpoints.uncollected = left if event.reason else ()
-    job.checkpoints.collect_again_at = m.now + m.settings.collect_retry_s
-    m.touch(job)
+    job.checkpoints.collect_again_at = state.now + state.settings.collect_retry_s
+    state.touch(job)
     if event.reason:
-        m.note(
+        state.note(
             NoteKind.COLLECT_FAILED, job.name, f"{len(left)} checkpoints are still on storage: {event.reason}"
         )
-    _forget(m, job, event.removed)
+    _forget(state, job, event.removed)
 
 
-def _forget(m: ClusterState, job: Job, gone: Sequence[str]) -> None:
+def _forget(state: ClusterState, job: Job, gone: Sequence[str]) -> None:
     for name in gone:
         job.checkpoints.records.pop(name, None)
-        m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
+        state.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
     if gone:
-        m.store(finalizing.lane(job), fx.ForgetCheckpoints(job.name, tuple(gone)))
+        state.store(finalizing.queue(job), fx.ForgetCheckpoints(job.name, tuple(gone)))

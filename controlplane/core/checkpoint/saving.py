@@ -39,53 +39,53 @@ IN_FLIGHT_MAX = 4
 """How many checkpoints may wait for their commit at once."""
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Release the snapshot that all ranks hold, begin a checkpoint that is due or requested, repeat the
     orders of those in flight, and look after retention, scrubbing and durability."""
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
-        _pace(m, job)
-        step = releasing.reconcile(m, job)
+        _pace(state, job)
+        step = releasing.reconcile(state, job)
         if step > NO_STEP:
-            _begin_due(m, job, step)
-        releasing.miss(m, job)
+            _begin_due(state, job, step)
+        releasing.miss(state, job)
     for step in requests.wanted(job):
         if not blocked(job):
-            begin(m, job, step)
-    requests.reconcile(m, job)
+            begin(state, job, step)
+    requests.reconcile(state, job)
     for saving in list(job.checkpoints.savings.values()):
-        drive(m, job, saving)
-    retention.reconcile(m, job)
-    scrubbing.reconcile(m, job)
-    durability.look(m, job)
+        drive(state, job, saving)
+    retention.reconcile(state, job)
+    scrubbing.reconcile(state, job)
+    durability.look(state, job)
 
 
-def _pace(m: ClusterState, job: Job) -> None:
+def _pace(state: ClusterState, job: Job) -> None:
     """Choose the checkpoint interval by Young and Daly (see `state.cadence`); note it when it changes."""
     if job.checkpoints.begun_at < 0:
-        job.checkpoints.begun_at = job.checkpoints.watched_at = m.now
+        job.checkpoints.begun_at = job.checkpoints.watched_at = state.now
         job.recovery.incidents_before = job.recovery.incidents
     if not job.spec.checkpoint_auto or not job.spec.storage:
         return
     choice = cadence.choose(
         job.checkpoints.costs,
         job.recovery.incidents - job.recovery.incidents_before,
-        m.now - job.checkpoints.watched_at,
+        state.now - job.checkpoints.watched_at,
     )
     if cadence.differs(choice, job.checkpoints.choice):
         job.checkpoints.choice = choice
-        m.note(NoteKind.CADENCE, job.name, choice.reason)
+        state.note(NoteKind.CADENCE, job.name, choice.reason)
 
 
-def _begin_due(m: ClusterState, job: Job, step: int) -> None:
+def _begin_due(state: ClusterState, job: Job, step: int) -> None:
     last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
-    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.checkpoints.choice):
+    if not job.spec.storage or not cadence.due(job.spec, step, state.now, last, job.checkpoints.choice):
         return
     reason = blocked(job)
     if reason:
-        releasing.missed(m, job, step, reason)
+        releasing.missed(state, job, step, reason)
     else:
-        begin(m, job, step)
+        begin(state, job, step)
 
 
 def blocked(job: Job) -> str:
@@ -99,7 +99,7 @@ def blocked(job: Job) -> str:
     return ""
 
 
-def begin(m: ClusterState, job: Job, step: int) -> None:
+def begin(state: ClusterState, job: Job, step: int) -> None:
     """Begin a checkpoint of the snapshot of `step`, unless it exists already or the step is not trusted."""
     number = releasing.number_of(job)
     name = f"{step}-{number}"
@@ -116,10 +116,10 @@ def begin(m: ClusterState, job: Job, step: int) -> None:
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
             reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
-            releasing.missed(m, job, step, reason)
+            releasing.missed(state, job, step, reason)
             return
     held = sharing.holders(job)
-    job.checkpoints.begun, job.checkpoints.begun_at = step, m.now
+    job.checkpoints.begun, job.checkpoints.begun_at = step, state.now
     saving = Saving(
         id=name,
         step=step,
@@ -128,28 +128,28 @@ def begin(m: ClusterState, job: Job, step: int) -> None:
         kind=kind,
         base=base or name,
         versions=tuple((s.rank, step) for s in job.seats),
-        writers=sharing.writers(m, job, held),
+        writers=sharing.writers(state, job, held),
         holders=held,
-        begun_at=m.now,
+        begun_at=state.now,
     )
     job.checkpoints.savings[name] = saving
-    m.emit(fx.CheckpointChanged(job.name, name, "started", f"{kind}, on base {saving.base}"))
-    drive(m, job, saving)
+    state.emit(fx.CheckpointChanged(job.name, name, "started", f"{kind}, on base {saving.base}"))
+    drive(state, job, saving)
 
 
-def drive(m: ClusterState, job: Job, saving: Saving) -> None:
+def drive(state: ClusterState, job: Job, saving: Saving) -> None:
     """Send and repeat the orders that a checkpoint waits for; give it up when no rank can carry them out."""
-    DRIVES[saving.stage](m, job, saving)
+    DRIVES[saving.stage](state, job, saving)
 
 
-def _drive_parts(m: ClusterState, job: Job, saving: Saving) -> None:
+def _drive_parts(state: ClusterState, job: Job, saving: Saving) -> None:
     for lost in commit.lacking(saving):
-        if reason := sharing.gone(m, job, lost):
-            other = sharing.instead(m, job, saving, lost)
+        if reason := sharing.gone(state, job, lost):
+            other = sharing.instead(state, job, saving, lost)
             if other is None:
-                finalizing.failed(m, job, saving, reason, broken=True)
+                finalizing.failed(state, job, saving, reason, broken=True)
                 return
-            m.note(NoteKind.WRITER_REPLACED, saving.id, f"{reason}: {other.member} writes its share")
+            state.note(NoteKind.WRITER_REPLACED, saving.id, f"{reason}: {other.member} writes its share")
             writers = tuple(other if each is lost else each for each in saving.writers)
             saving = job.checkpoints.savings[saving.id] = dataclasses.replace(saving, writers=writers)
     for writer in commit.lacking(saving):
@@ -158,13 +158,13 @@ def _drive_parts(m: ClusterState, job: Job, saving: Saving) -> None:
             writer.node, writer.member, job.spec, saving.id, saving.step, saving.generation, saving.kind,
             saving.base, saving.versions, writer.rank, writer.shard, writer.share, writer.shares,
         )  # fmt: skip
-        m.order(job, key, order, m.settings.long_retry_s)
+        state.order(job, key, order, state.settings.long_retry_s)
 
 
-def _drive_errand(m: ClusterState, job: Job, saving: Saving) -> None:
+def _drive_on_node(state: ClusterState, job: Job, saving: Saving) -> None:
     """Order the one step that a single agent does for all; any node will do, as it works on storage alone."""
-    if not m.up(saving.node):  # an unreachable node is replaced at once, before it is known to be lost
-        other = sharing.errand_node(m, job)
+    if not state.up(saving.node):  # an unreachable node is replaced at once, before it is known to be lost
+        other = sharing.chosen_node(state, job)
         if not other:
             return
         before = tuple(dict.fromkeys((*saving.nodes_before, saving.node)))
@@ -172,10 +172,10 @@ def _drive_errand(m: ClusterState, job: Job, saving: Saving) -> None:
             saving, node=other, nodes_before=before
         )
     key = (saving.stage.value, saving.node, saving.id)
-    m.order(job, key, ERRANDS[saving.stage](job, saving), m.settings.long_retry_s)
+    state.order(job, key, ORDERS_OF_STAGE[saving.stage](job, saving), state.settings.long_retry_s)
 
 
-def _seal(job: Job, saving: Saving) -> fx.Seal:
+def _finalize(job: Job, saving: Saving) -> fx.Seal:
     parts = tuple(sorted(saving.parts, key=lambda part: (part.shard, part.share)))
     return fx.Seal(
         saving.node, job.spec, saving.id, saving.step, saving.generation, saving.kind, saving.base,
@@ -191,61 +191,61 @@ def _mirror(job: Job, saving: Saving) -> fx.Mirror:
     return fx.Mirror(saving.node, job.spec, finalizing.record_of(saving))
 
 
-def _drive_store(m: ClusterState, job: Job, saving: Saving) -> None:
+def _drive_store(state: ClusterState, job: Job, saving: Saving) -> None:
     """Report a sealed checkpoint as provisional when etcd has not taken its record in time."""
-    late = saving.sealed_at + m.settings.provisional_after_s
+    late = saving.stage_began_at + state.settings.provisional_after_s
     if saving.provisional or saving.stage is not Stage.STORE:
         return
-    if m.now < late:
-        m.wake(job, late)
+    if state.now < late:
+        state.wake(job, late)
         return
     job.checkpoints.savings[saving.id] = dataclasses.replace(saving, provisional=True)
-    reason = f"sealed, and etcd does not have it yet: {m.trouble(finalizing.lane(job)) or 'no answer'}"
-    m.emit(fx.CheckpointChanged(job.name, saving.id, "provisional", reason, saving.record))
+    reason = f"sealed, and etcd does not have it yet: {state.trouble(finalizing.queue(job)) or 'no answer'}"
+    state.emit(fx.CheckpointChanged(job.name, saving.id, "provisional", reason, saving.record))
 
 
-ERRANDS: dict[Stage, Callable[[Job, Saving], fx.Effect]] = {
-    Stage.SEAL: _seal,
+ORDERS_OF_STAGE: dict[Stage, Callable[[Job, Saving], fx.Effect]] = {
+    Stage.FINALIZE: _finalize,
     Stage.MIRROR: _mirror,
     Stage.PUBLISH: _publish,
     Stage.COPY: _mirror,
 }
 DRIVES: dict[Stage, Callable[[ClusterState, Job, Saving], None]] = {
     Stage.PERSIST: _drive_parts,
-    Stage.SEAL: _drive_errand,
-    Stage.MIRROR: _drive_errand,
+    Stage.FINALIZE: _drive_on_node,
+    Stage.MIRROR: _drive_on_node,
     Stage.STORE: _drive_store,
-    Stage.PUBLISH: _drive_errand,
+    Stage.PUBLISH: _drive_on_node,
     Stage.CONFIRM: _drive_store,
-    Stage.COPY: _drive_errand,
+    Stage.COPY: _drive_on_node,
 }
 
 
-def give_up(m: ClusterState, job: Job, reason: str) -> None:
+def give_up(state: ClusterState, job: Job, reason: str) -> None:
     """Give up the checkpoints that are not sealed, as their ranks are going; sealed ones are committed."""
     for saving in list(job.checkpoints.savings.values()):
         if saving.record is None:
-            finalizing.failed(m, job, saving, reason, broken=True)
+            finalizing.failed(state, job, saving, reason, broken=True)
 
 
-def persist_failed(m: ClusterState, event: ev.PersistFailed) -> None:
+def persist_failed(state: ClusterState, event: ev.PersistFailed) -> None:
     """Give up a checkpoint whose part an agent could not make durable, or that an agent could not seal."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or event.node not in _asked(saving):
-        m.drop(NoteKind.STALE_PERSIST_FAILED, event.checkpoint, event.reason)
+        state.drop(NoteKind.STALE_PERSIST_FAILED, event.checkpoint, event.reason)
         return
-    finalizing.failed(m, job, saving, event.reason)
+    finalizing.failed(state, job, saving, event.reason)
 
 
 def _asked(saving: Saving) -> tuple[str, ...]:
     """Return the nodes that have an order for this checkpoint now: a failure from others is outdated."""
     if saving.stage is Stage.PERSIST:
         return tuple(writer.node for writer in commit.lacking(saving))
-    return (saving.node,) if saving.stage is Stage.SEAL else ()
+    return (saving.node,) if saving.stage is Stage.FINALIZE else ()
 
 
-def adopt(m: ClusterState, job: Job) -> None:
+def adopt(state: ClusterState, job: Job) -> None:
     """Take up, as a new leader, the records in etcd whose manifests were never published: publish them."""
     adopting.take_up(job)
     left = [r for r in job.checkpoints.records.values() if not r.published and not r.bad]
@@ -255,5 +255,5 @@ def adopt(m: ClusterState, job: Job) -> None:
         job.generations.known[record.generation] = None
         job.checkpoints.savings[record.id] = Saving(
             record.id, record.step, record.generation, job.seats[0].node, record.kind, record.base,
-            record.versions, stage=Stage.PUBLISH, record=record, sealed_at=m.now,
+            record.versions, stage=Stage.PUBLISH, record=record, stage_began_at=state.now,
         )  # fmt: skip

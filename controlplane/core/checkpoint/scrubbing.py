@@ -17,56 +17,56 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Order the next scrub when it is due, and repeat the order of the one under way."""
     good = commit.newest_good(job.checkpoints.records.values())
     every = job.spec.scrub_every_s
     if not job.spec.storage or every <= 0 or good is None or job.phase is not JobPhase.RUNNING:
         return
     if job.checkpoints.scrubbed_at < 0:
-        job.checkpoints.scrubbed_at = m.now
+        job.checkpoints.scrubbed_at = state.now
     if not job.checkpoints.scrubbing:
-        if m.now < job.checkpoints.scrubbed_at + every:
-            m.wake(job, job.checkpoints.scrubbed_at + every)
+        if state.now < job.checkpoints.scrubbed_at + every:
+            state.wake(job, job.checkpoints.scrubbed_at + every)
             return
-        job.checkpoints.scrubbing = (good.id, sharing.errand_node(m, job, last=True))
-    _drive(m, job)
+        job.checkpoints.scrubbing = (good.id, sharing.chosen_node(state, job, last=True))
+    _drive(state, job)
 
 
-def _drive(m: ClusterState, job: Job) -> None:
+def _drive(state: ClusterState, job: Job) -> None:
     name, where = job.checkpoints.scrubbing or ("", "")
     record = job.checkpoints.records.get(name)
     if record is None or record.bad:
-        _over(m, job)
+        _over(state, job)
         return
-    node = m.nodes.get(where)
+    node = state.nodes.get(where)
     if node is None or node.state == "lost":
-        where = sharing.errand_node(m, job, last=True)
+        where = sharing.chosen_node(state, job, last=True)
         job.checkpoints.scrubbing = (name, where)
     if where:
         order = fx.Scrub(where, job.spec, record)
-        m.order(job, ("scrub", where, name), order, m.settings.long_retry_s)
+        state.order(job, ("scrub", where, name), order, state.settings.long_retry_s)
 
 
-def _over(m: ClusterState, job: Job) -> None:
-    job.checkpoints.scrubbing, job.checkpoints.scrubbed_at = None, m.now
-    m.touch(job)
+def _over(state: ClusterState, job: Job) -> None:
+    job.checkpoints.scrubbing, job.checkpoints.scrubbed_at = None, state.now
+    state.touch(job)
 
 
-def scrubbed(m: ClusterState, event: ev.Scrubbed) -> None:
+def scrubbed(state: ClusterState, event: ev.Scrubbed) -> None:
     """Take an agent's answer: the checkpoint is whole, was repaired, could not be read, or is bad."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or job.checkpoints.scrubbing is None or job.checkpoints.scrubbing[0] != event.checkpoint:
-        m.drop(NoteKind.STALE_SCRUBBED, event.checkpoint, "it is not being read again")
+        state.drop(NoteKind.STALE_SCRUBBED, event.checkpoint, "it is not being read again")
         return
-    _over(m, job)
+    _over(state, job)
     record = job.checkpoints.records.get(event.checkpoint)
     if record is None or record.bad:
         return
     if event.repaired:
         reason = f"{event.repaired} chunks had rotted and were written anew"
-        m.emit(fx.CheckpointChanged(job.name, record.id, "repaired", reason, record))
+        state.emit(fx.CheckpointChanged(job.name, record.id, "repaired", reason, record))
     if event.corrupt:
-        finalizing.mark_bad(m, job, record.id, event.reason or "its bytes are not what was written")
+        finalizing.mark_bad(state, job, record.id, event.reason or "its bytes are not what was written")
     elif event.reason:
-        m.note(NoteKind.SCRUB_FAILED, record.id, event.reason)
+        state.note(NoteKind.SCRUB_FAILED, record.id, event.reason)

@@ -29,7 +29,7 @@ def holders(job: Job) -> tuple[Holder, ...]:
     )
 
 
-def writers(m: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...]:
+def writers(state: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...]:
     """Choose the writers: for each shard at most one per node, no more than there are useful shares.
 
     Each next shard begins with the next of its nodes, so that small shards are not all written by one."""
@@ -38,7 +38,7 @@ def writers(m: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer
         by_shard.setdefault(holder.shard, []).append(holder)
     found: list[Writer] = []
     for index, (shard, all_of_it) in enumerate(by_shard.items()):
-        seats = _one_per_node(m, job, all_of_it)
+        seats = _one_per_node(state, job, all_of_it)
         size = max((_bytes(job.members[each.member]) for each in all_of_it), default=0)
         shares = min(len(seats), WRITERS_MAX, max(1, size // SHARE_BYTES))
         begin = index % len(seats)
@@ -50,13 +50,13 @@ def writers(m: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer
     return tuple(found)
 
 
-def _one_per_node(m: ClusterState, job: Job, all_of_it: list[Holder]) -> list[Holder]:
+def _one_per_node(state: ClusterState, job: Job, all_of_it: list[Holder]) -> list[Holder]:
     """Return the first living holder of each connected node; of every node when none is connected now."""
     first: dict[str, Holder] = {}
     for holder in all_of_it:
         if not job.members[holder.member].dead:
             first.setdefault(holder.node, holder)
-    reached = [holder for node, holder in first.items() if m.up(node)]
+    reached = [holder for node, holder in first.items() if state.up(node)]
     return reached or list(first.values()) or all_of_it[:1]
 
 
@@ -64,9 +64,9 @@ def _bytes(member: Member) -> int:
     return member.status.state_bytes if member.status else 0
 
 
-def gone(m: ClusterState, job: Job, writer: Writer) -> str:
+def gone(state: ClusterState, job: Job, writer: Writer) -> str:
     """Return why this writer cannot deliver its part any more; "" when it may."""
-    node = m.nodes.get(writer.node)
+    node = state.nodes.get(writer.node)
     if node is None or node.state == "lost":
         return f"node {writer.node} is lost"
     member = job.members.get(writer.member)
@@ -75,12 +75,12 @@ def gone(m: ClusterState, job: Job, writer: Writer) -> str:
     return ""
 
 
-def instead(m: ClusterState, job: Job, saving: Saving, writer: Writer) -> Writer | None:
+def instead(state: ClusterState, job: Job, saving: Saving, writer: Writer) -> Writer | None:
     """Return another holder of the same shard that still has the step, to write instead; None: there is none.
     A member that was asked before is not asked again."""
     tried = (*writer.tried, writer.member)
     for holder in saving.holders:
-        if holder.shard != writer.shard or holder.member in tried or not m.up(holder.node):
+        if holder.shard != writer.shard or holder.member in tried or not state.up(holder.node):
             continue
         if _still_holds(job, holder, saving):
             return dataclasses.replace(
@@ -102,8 +102,8 @@ def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
     return current and saving.step in job.snapshots.held.get(holder.rank, ())
 
 
-def errand_node(m: ClusterState, job: Job, last: bool = False) -> str:
+def chosen_node(state: ClusterState, job: Job, last: bool = False) -> str:
     """Return a connected node: the job's first (or `last`), else any other; "" when there is none."""
-    seats = [name for name in job.seat_nodes() if m.up(name)]
-    others = [name for name in m.nodes if m.up(name)]
+    seats = [name for name in job.seat_nodes() if state.up(name)]
+    others = [name for name in state.nodes if state.up(name)]
     return next(iter((seats[::-1] if last else seats) or others), "")

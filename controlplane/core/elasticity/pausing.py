@@ -26,81 +26,84 @@ HELD = (JobPhase.RUNNING, JobPhase.PAUSED)
 """Phases in which all ranks may hold a snapshot of the same step."""
 
 
-def requested(m: ClusterState, event: ev.PauseRequested) -> None:
+def requested(state: ClusterState, event: ev.PauseRequested) -> None:
     """Pause (`on`) or resume a job, or refuse it with a note. A repetition changes nothing."""
-    job = m.jobs.get(event.job)
-    reason = _hopeless(m, job, event.on)
+    job = state.jobs.get(event.job)
+    reason = _hopeless(state, job, event.on)
     if job is None or reason:
-        m.note(NoteKind.PAUSE_REFUSED, event.job, reason)
+        state.note(NoteKind.PAUSE_REFUSED, event.job, reason)
         return
-    if bool(job.places.pause) == event.on:
-        m.note(
+    if bool(job.changes.pause) == event.on:
+        state.note(
             NoteKind.PAUSING if event.on else NoteKind.RESUMED,
             job.name,
-            f"already: {job.places.pause or 'it is not paused'}",
+            f"already: {job.changes.pause or 'it is not paused'}",
         )
         return
-    job.places.pause = event.reason if event.on else ""
-    m.note(NoteKind.PAUSING if event.on else NoteKind.RESUMED, job.name, event.reason)
+    job.changes.pause = event.reason if event.on else ""
+    state.note(NoteKind.PAUSING if event.on else NoteKind.RESUMED, job.name, event.reason)
     if not event.on and job.phase is JobPhase.PAUSED:
-        m.set_phase(job, JobPhase.STOPPING, f"resumed: {event.reason}")
-    _store(m, job)
-    m.touch(job)
+        state.set_phase(job, JobPhase.STOPPING, f"resumed: {event.reason}")
+    _store(state, job)
+    state.touch(job)
 
 
-def _hopeless(m: ClusterState, job: Job | None, on: bool) -> str:
+def _hopeless(state: ClusterState, job: Job | None, on: bool) -> str:
     if job is None:
         return "there is no job of this name"
     if job.ended or job.ending is not None:
         return "the job is at its end"
     if on and job.phase is JobPhase.LEAVING:
         return "its training is over: what its scripts do behind it has no step boundary to stop at"
-    plain = job.phase is JobPhase.RUNNING and m.now >= job.generations.launched_at + m.settings.plain_after_s
+    plain = (
+        job.phase is JobPhase.RUNNING
+        and state.now >= job.generations.launched_at + state.settings.plain_after_s
+    )
     if on and not job.elastic and plain:
         return "its script does not use the SDK: it has no step boundary to stop at; `holdfast stop` ends it"
     return ""
 
 
-def _store(m: ClusterState, job: Job) -> None:
+def _store(state: ClusterState, job: Job) -> None:
     """Put the job's state into etcd. The windows of data that are left out (`skips`) are those of the
     generation that is on its way there, if one is: this write must not undo them."""
     skips = job.generations.storing.resume.skip if job.generations.storing is not None else job.numbers.skips
-    state = dataclasses.replace(job.state(), skips=skips)
-    m.store(f"job/{job.name}", fx.StoreJob(job.name, state))
+    stored = dataclasses.replace(job.state(), skips=skips)
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, stored))
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Halt a job that is to be paused once all its ranks train; begin a checkpoint that people wait for."""
-    if job.places.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
-        resizing.stay(m, job, f"paused: {job.places.pause}")
+    if job.changes.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
+        resizing.stay(state, job, f"paused: {job.changes.pause}")
     if job.checkpoints.wanted_now and job.phase in HELD:
-        _begin(m, job)
+        _begin(state, job)
 
 
-def rest(m: ClusterState, job: Job) -> None:
+def rest(state: ClusterState, job: Job) -> None:
     """Enter PAUSED: every rank is at the barrier, and the open incident, if there is one, is over."""
     if job.phase is JobPhase.PAUSED:
         return
-    m.set_phase(job, JobPhase.PAUSED, f"paused: {job.places.pause}")
+    state.set_phase(job, JobPhase.PAUSED, f"paused: {job.changes.pause}")
     if job.recovery.incident is not None:
-        incident_record.close(m, job, "recovered", {"fence": m.now - job.recovery.clock.judged})
+        incident_record.close(state, job, "recovered", {"fence": state.now - job.recovery.clock.judged})
         job.recovery.counted = {}
-    _store(m, job)
+    _store(state, job)
 
 
-def checkpoint(m: ClusterState, event: ev.CheckpointWanted) -> None:
+def checkpoint(state: ClusterState, event: ev.CheckpointWanted) -> None:
     """Begin a checkpoint of the newest whole snapshot, or of the next one when that is durable already;
     refused with a note when the job cannot have one."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     reason = _unsavable(job)
     if job is None or reason:
-        m.note(NoteKind.CHECKPOINT_REFUSED, event.job, reason)
+        state.note(NoteKind.CHECKPOINT_REFUSED, event.job, reason)
         return
     job.checkpoints.wanted_now = True
-    begun = _begin(m, job)
+    begun = _begin(state, job)
     waits = "" if begun else "the newest snapshot is durable already, or none is whole: the next one is taken"
-    m.note(NoteKind.CHECKPOINT_BEGUN if begun else NoteKind.CHECKPOINT_WAITS, job.name, begun or waits)
-    m.touch(job)
+    state.note(NoteKind.CHECKPOINT_BEGUN if begun else NoteKind.CHECKPOINT_WAITS, job.name, begun or waits)
+    state.touch(job)
 
 
 def _unsavable(job: Job | None) -> str:
@@ -117,14 +120,14 @@ def _unsavable(job: Job | None) -> str:
     return releasing.no_room(job)
 
 
-def _begin(m: ClusterState, job: Job) -> str:
+def _begin(state: ClusterState, job: Job) -> str:
     """Begin a checkpoint of the newest whole snapshot; returns its id, "" while none can begin."""
     releasing.from_statuses(job)
     step = releasing.common(job) if len(job.snapshots.held) == len(job.seats) else NO_STEP
     name = f"{step}-{releasing.number_of(job)}"
     if step <= 0 or name in job.checkpoints.records or name in job.checkpoints.savings or saving.blocked(job):
         return ""
-    saving.begin(m, job, step)
+    saving.begin(state, job, step)
     if name not in job.checkpoints.savings:
         return ""
     job.checkpoints.wanted_now = False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Keep the wanted number of spares on every node of the job.
 
     Not while an incident is open: recovery comes first, and a process that starts takes cores from the ranks.
@@ -30,31 +30,31 @@ def reconcile(m: ClusterState, job: Job) -> None:
         return
     if job.spec.spares_per_node == 0 or any(map(_unseen, job.seated())):
         return
-    wanted = _wanted(m, job)
+    wanted = _wanted(state, job)
     for node in job.seat_nodes():
-        if not m.up(node):
+        if not state.up(node):
             continue
         here = [mb for mb in job.by_node.get(node, {}).values() if mb.role is Role.SPARE and not mb.dead]
         spent = job.recovery.spare_failures.get(node, 0) > job.spec.max_restarts
-        here += [new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
+        here += [new(state, job, node) for _ in range(0 if spent else wanted - len(here))]
         for member in here:
-            order(m, job, member)
+            order(state, job, member)
 
 
 def _unseen(member: Member) -> bool:
     return member.status is None or member.phase is MemberPhase.LAUNCHED or member.phase in GONE
 
 
-def _wanted(m: ClusterState, job: Job) -> int:
+def _wanted(state: ClusterState, job: Job) -> int:
     """Return the spares per node; for a plain script at least one per rank: its ranks restart together."""
     spec = job.spec
-    plain = not job.elastic and m.now >= job.generations.launched_at + m.settings.plain_after_s
+    plain = not job.elastic and state.now >= job.generations.launched_at + state.settings.plain_after_s
     return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
 
 
-def new(m: ClusterState, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
+def new(state: ClusterState, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
     """Add a spare member to the job; `order` then has it launched."""
-    member = job.add(Member(m.new_member(job.name), job.name, node, Role.SPARE))
+    member = job.add(Member(state.new_member(job.name), job.name, node, Role.SPARE))
     member.launch = _launch(job, member, local_rank)
     return member
 
@@ -67,7 +67,7 @@ def _launch(job: Job, member: Member, local_rank: int) -> fx.Launch:
     )  # fmt: skip
 
 
-def order(m: ClusterState, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
+def order(state: ClusterState, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
     """Send a spare's launch order until its effect is seen. Once the job is elastic, it runs the script."""
     if launches.orphaned(member):
         member.launch = _launch(job, member, local_rank)
@@ -79,4 +79,4 @@ def order(m: ClusterState, job: Job, member: Member, local_rank: int = NO_RANK) 
         job.sent.drop(key)
     seen = (MemberPhase.LAUNCHED,) if member.launch.warm_only else ASKED
     if member.phase in seen:
-        m.order(job, key, member.launch)
+        state.order(job, key, member.launch)

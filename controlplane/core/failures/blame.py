@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core.failures.hardware_words import HARDWARE_WORDS
 from controlplane.core.records.words import Cause
 
 if TYPE_CHECKING:
@@ -36,22 +37,16 @@ NOT_ALLOWED = "StorageNotAllowed"
 """The exception of a launch that an agent refuses because of the storage that a job names: the author's
 mistake."""
 
-HARDWARE_WORDS = (
-    "cuda error",
-    "ecc error",
-    "uncorrectable",
-    "xid",
-    "nccl error",
-    "acceleratorerror",
-    "nvlink",
-)
-"""An exception whose text has one of these is more likely the device's than the script's."""
+CORRUPT_STATE = "CorruptState"
+"""The exception of a failure in which replicas of the state differ: memory or a device, mostly."""
 
 
 def of_hardware(cause: Cause, words: str) -> bool:
-    """Whether the text of a failure suggests that a device caused it, though the script raised it or
-    exited."""
+    """Whether the text of a failure suggests that a device caused it, though the script raised it,
+    exited, or has wrong numbers."""
     low = words.lower()
+    if cause is Cause.FAULT:
+        return CORRUPT_STATE in words
     return cause in (Cause.RAISED, Cause.EXITED) and any(word in low for word in HARDWARE_WORDS)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def mark_dead(m: ClusterState, job: Job, member: Member, failure: Failure) -> None:
+def mark_dead(state: ClusterState, job: Job, member: Member, failure: Failure) -> None:
     """Mark this member dead. If it has a seat, that is evidence of a failure; otherwise it is only
     journaled.
 
@@ -31,17 +31,17 @@ def mark_dead(m: ClusterState, job: Job, member: Member, failure: Failure) -> No
     no more."""
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
-    member.failure, member.died_at = failure, m.now
+    member.failure, member.died_at = failure, state.now
     job.recovery.stalled.pop(member.name, None)
     job.changed(member)
-    m.touch(job)
+    state.touch(job)
     if job.seating.holds(member):
-        job.recovery.unjudged.append(Evidence(m.now, failure, member.name, member.node, member.rank))
+        job.recovery.unjudged.append(Evidence(state.now, failure, member.name, member.node, member.rank))
         return
     kind = NoteKind.SPARE_DIED if member.role is Role.SPARE else NoteKind.MEMBER_DIED
     if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
         job.recovery.spare_failures[member.node] = job.recovery.spare_failures.get(member.node, 0) + 1
-    m.note(kind, member.name, failure.message)
+    state.note(kind, member.name, failure.message)
 
 
 def step_of(member: Member) -> int:
@@ -49,11 +49,11 @@ def step_of(member: Member) -> int:
     return member.status.step if member.status else NO_STEP
 
 
-def kill(m: ClusterState, job: Job, member: Member, reason: str) -> None:
+def kill(state: ClusterState, job: Job, member: Member, reason: str) -> None:
     """Order it killed, repeatedly for as long as its agent reports that it lives."""
     if member.alive:
         key = ("kill", member.node, member.name)
-        m.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
+        state.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
 
 
 def is_over(job: Job, member: Member) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import arrivals, deaths
+from controlplane.core.failures import arrivals, deaths, flight_verdicts
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
@@ -37,7 +37,7 @@ TRACE_CHARS = 6000
 """Limit for the stacks in a failure, which may become the reason of a job's end."""
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Drive the inquiry into a generation in which a rank is past its deadline, until it is clear who is
     to blame."""
     if not job.recovery.stalled and job.recovery.hang is None:
@@ -48,15 +48,17 @@ def reconcile(m: ClusterState, job: Job) -> None:
         job.recovery.hang = None
         return
     if job.recovery.hang is None or job.recovery.hang.generation != generation.number:
-        job.recovery.hang = HangInquiry(generation.number, m.now + m.settings.stall_settle_s)
+        job.recovery.hang = HangInquiry(generation.number, state.now + state.settings.stall_settle_s)
     look = job.recovery.hang
-    if not look.round and not _ask(m, job, look, stalled):
+    if not look.round and not _ask(state, job, look, stalled):
         return
-    silent = [node for node in job.seat_nodes() if node not in look.answers and m.up(node)]
-    if silent and m.now < look.until:
-        m.wake(job, look.until)
+    silent = [node for node in job.seat_nodes() if node not in look.answers and state.up(node)]
+    if silent and state.now < look.until:
+        state.wake(job, look.until)
         return
-    _judge(m, job, look, stalled)
+    if flight_verdicts.is_waited_for(state, job, look, _reports(job, look)):
+        return
+    _judge(state, job, look, stalled)
 
 
 def _stalled(job: Job, generation: Generation) -> tuple[str, ...]:
@@ -74,60 +76,69 @@ def _runs(member: Member, generation: Generation) -> bool:
     )
 
 
-def _ask(m: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> bool:
+def _ask(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> bool:
     """Order stack reports from all nodes. False: it is too early, or no further rank is late since the
     last round."""
     if stalled == look.judged:
         return False
-    if m.now < look.begin_at:
-        m.wake(job, look.begin_at)
+    if state.now < look.begin_at:
+        state.wake(job, look.begin_at)
         return False
     job.recovery.hang_rounds += 1
-    look.round, look.until, look.answers = job.recovery.hang_rounds, m.now + m.settings.stacks_timeout_s, {}
+    look.round, look.until, look.answers = (
+        job.recovery.hang_rounds,
+        state.now + state.settings.stacks_timeout_s,
+        {},
+    )
+    look.records_by, look.records = 0.0, None
     nodes = job.seat_nodes()
-    room = max(STACKS_BYTES_MIN, min(STACKS_BYTES_MAX, STACKS_BYTES_ALL // len(nodes)))
     for node in nodes:
-        if m.up(node):
-            m.emit(fx.CollectStacks(node, job.name, look.generation, look.round, room))
+        if state.up(node):
+            state.emit(fx.CollectStacks(node, job.name, look.generation, look.round, room(len(nodes))))
     return True
 
 
-def collected(m: ClusterState, event: ev.StacksCollected) -> None:
+def room(nodes: int) -> int:
+    """How many bytes of stacks each of so many nodes may send, and of flight records."""
+    return max(STACKS_BYTES_MIN, min(STACKS_BYTES_MAX, STACKS_BYTES_ALL // nodes))
+
+
+def collected(state: ClusterState, event: ev.StacksCollected) -> None:
     """Take the stack reports of one node."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.round != event.round or event.round == 0:
-        m.drop(NoteKind.STALE_STACKS, event.node, f"nobody waits for stacks of round {event.round}")
+        state.drop(NoteKind.STALE_STACKS, event.node, f"nobody waits for stacks of round {event.round}")
         return
     job.recovery.hang.answers[event.node] = event.ranks
-    m.touch(job)
+    state.touch(job)
 
 
-def _judge(m: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> None:
+def _judge(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> None:
     """Blame the ranks that are waited for and past their deadlines; otherwise wait for a further round.
 
     When no rank is behind the others, all must be past their deadlines before they are blamed together."""
-    found = _standings(job, look)
-    finding = arrivals.find(found)
+    found = _reports(job, look)
+    finding = flight_verdicts.weigh(found, look.records)
     late = [s.rank for s in found if s.stalled]
     named = [rank for rank in finding.ranks if rank in late]
     if (finding.ranks and not named) or (not finding.ranks and len(late) < len(found)):
-        _wait(m, job, look, stalled, finding)
+        _wait(state, job, look, stalled, finding)
         return
     job.recovery.hang = None
-    _blame(m, job, found, named, finding.reason)
+    _blame(state, job, found, named, finding.reason)
 
 
-def _standings(job: Job, look: HangInquiry) -> list[Standing]:
+def _reports(job: Job, look: HangInquiry) -> list[Standing]:
     """Where each rank stands that has not finished: its stack report, else what its status shows.
 
     A rank that became late after its node had answered counts as late, unless it has made a step since."""
-    told = {s.member: s for ranks in look.answers.values() for s in ranks}
+    reported = {s.member: s for ranks in look.answers.values() for s in ranks}
     found = []
     for member in job.seated():
         if not member.done and member.status is not None:
-            stood = told.get(member.name) or _from_status(member)
-            late = member.name in job.recovery.stalled and stood.step == member.status.step
-            found.append(dataclasses.replace(stood, stalled=stood.stalled or late))
+            report = reported.get(member.name) or _from_status(member)
+            late = member.name in job.recovery.stalled and report.step == member.status.step
+            found.append(dataclasses.replace(report, stalled=report.stalled or late))
     return found
 
 
@@ -140,42 +151,50 @@ def _from_status(member: Member) -> Standing:
 
 
 def _wait(
-    m: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...], finding: arrivals.ArrivalFinding
+    state: ClusterState,
+    job: Job,
+    look: HangInquiry,
+    stalled: tuple[str, ...],
+    finding: arrivals.ArrivalFinding,
 ) -> None:
     """Wait: the rank that the others wait for is within its own deadline, or no rank is behind and not all
     are late."""
-    look.judged, look.round, look.begin_at = stalled, 0, m.now + m.settings.stall_settle_s
+    look.judged, look.round, look.begin_at = stalled, 0, state.now + state.settings.stall_settle_s
     whom = f"rank {finding.ranks[0]} is not past its own deadline yet" if finding.ranks else finding.reason
-    m.note(NoteKind.STALLED, job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
+    state.note(NoteKind.STALLED, job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
 
 
-def _blame(m: ClusterState, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str) -> None:
+def _blame(
+    state: ClusterState, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str
+) -> None:
     first = next((s for s in found if s.rank in named), max(found, key=lambda s: s.since_s))
     level = min(job.recovery.failures_seen.get(f"{Cause.HUNG}@{first.step}", 0), len(_LEVELS) - 1)
     hit = _LEVELS[level](job, named)
-    stood = f"rank {first.rank} hung {arrivals.told(first)}"
+    summary = f"rank {first.rank} hung {arrivals.described(first)}"
     again = f" ({_AGAIN[level]})" if _AGAIN[level] and hit else ""
-    message = f"{arrivals.told(first)}: {reason}{again}" if named else f"all ranks hung: {reason}{again}"
-    m.emit(fx.StacksKept(job.name, job.generations.number, first.step, f"{stood}: {reason}", tuple(found)))
+    message = f"{arrivals.described(first)}: {reason}{again}" if named else f"all ranks hung: {reason}{again}"
+    state.emit(
+        fx.StacksKept(job.name, job.generations.number, first.step, f"{summary}: {reason}", tuple(found))
+    )
     trace = _trace(found, named)
     if not hit:
         failure = Failure(Cause.HUNG, message, step=first.step, traceback=trace, age_s=first.since_s)
-        job.recovery.unjudged.append(Evidence(m.now, failure))
-        m.touch(job)
+        job.recovery.unjudged.append(Evidence(state.now, failure))
+        state.touch(job)
         return
     for member in hit:
         guilty = member.rank in named or not named
-        words = f"hung {message}" if guilty else f"replaced with it: {stood}"
+        words = f"hung {message}" if guilty else f"replaced with it: {summary}"
         age_s = first.since_s if guilty else 0.0
         failure = Failure(Cause.HUNG, words, step=first.step, traceback=trace, age_s=age_s)
-        deaths.mark_dead(m, job, member, failure)
-        deaths.kill(m, job, member, words)
+        deaths.mark_dead(state, job, member, failure)
+        deaths.kill(state, job, member, words)
 
 
 def _trace(found: Sequence[Standing], named: Sequence[int]) -> str:
     """The stacks of up to four ranks that are blamed, or of any when none is; short enough for a reason."""
     shown = [s for s in found if s.rank in named] or list(found)
-    parts = [f"rank {s.rank} ({s.member}), {arrivals.told(s)}:\n{s.stacks}" for s in shown[:4]]
+    parts = [f"rank {s.rank} ({s.member}), {arrivals.described(s)}:\n{s.stacks}" for s in shown[:4]]
     return "\n".join(part[: TRACE_CHARS // len(parts)] for part in parts)
 
 

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 DRAINED = "drained: "
 """Beginning of the reason of a cordon that a drain has set."""
+BY_DIAGNOSIS = "by diagnosis: "
+"""Beginning of the reason of a drain that a finding has begun. It is in etcd, for the next leader."""
+
+
+def by_diagnosis(drain: Drain | None) -> bool:
+    """Whether a drain only swaps a slow node for a spare one, and is given up where that cannot be done."""
+    return drain is not None and not drain.own and drain.reason.startswith(BY_DIAGNOSIS)
 
 
 def of(node: Node) -> NodeMarks:
@@ -27,11 +34,11 @@ def of(node: Node) -> NodeMarks:
     return NodeMarks(node.name, node.cordoned, devices, drain.asked_by_s, drain.force)
 
 
-def record(m: ClusterState, node: Node) -> None:
+def record(state: ClusterState, node: Node) -> None:
     """Write a node's state and marks to etcd, unless they have changed again by the time of the write."""
-    state, reason, marks = node.shown, node.reason, of(node)
-    effect = fx.StoreNode(node.name, state, reason, node.address, node.domain, marks)
-    m.store(f"node/{node.name}", effect, wanted=lambda: node.shown == state and of(node) == marks)
+    shown, reason, marks = node.shown, node.reason, of(node)
+    effect = fx.StoreNode(node.name, shown, reason, node.address, node.domain, marks)
+    state.store(f"node/{node.name}", effect, wanted=lambda: node.shown == shown and of(node) == marks)
 
 
 def word(node: Node) -> str:
@@ -43,27 +50,27 @@ def word(node: Node) -> str:
 
 def reason(node: Node) -> str:
     """Why it is marked, and which of its devices take no ranks, for people."""
-    why = [node.drain.told or node.drain.reason] if node.drain is not None else []
+    why = [node.drain.delay_noted or node.drain.reason] if node.drain is not None else []
     why += [node.cordoned] if node.cordoned and not why else []
     why += [f"{device} takes no ranks: {words}" for device, words in node.excluded.items()]
     return "; ".join(why)
 
 
-def take(m: ClusterState, all_marks: Iterable[NodeMarks]) -> None:
+def take(state: ClusterState, all_marks: Iterable[NodeMarks]) -> None:
     """Restore the marks that a former leader recorded. A marked node that is not known counts as lost."""
     for marks in all_marks:
         if not (marks.cordoned or marks.devices):
             continue
-        node = m.nodes.setdefault(marks.node, Node(marks.node, state="lost", reason="not seen yet"))
+        node = state.nodes.setdefault(marks.node, Node(marks.node, state="lost", reason="not seen yet"))
         node.cordoned, node.excluded = marks.cordoned, dict(marks.devices)
         if marks.drain_by_s:
-            _drain(m, node, marks)
+            _drain(state, node, marks)
 
 
-def _drain(m: ClusterState, node: Node, marks: NodeMarks) -> None:
+def _drain(state: ClusterState, node: Node, marks: NodeMarks) -> None:
     """Resume a drain that people asked for. Its ranks get a node timeout, in which they can report to this
     leader."""
-    by = max(marks.drain_by_s - m.wall_s, m.now + m.settings.node_timeout_s)
+    by = max(marks.drain_by_s - state.wall_s, state.now + state.settings.node_timeout_s)
     reason = marks.cordoned.removeprefix(DRAINED)
-    node.drain = Drain(reason, by, False, marks.drain_forced, m.now, asked_by_s=marks.drain_by_s)
-    m.deadlines.sooner(("drain", node.name), m.now + m.settings.retry_s)
+    node.drain = Drain(reason, by, False, marks.drain_forced, state.now, asked_by_s=marks.drain_by_s)
+    state.deadlines.sooner(("drain", node.name), state.now + state.settings.retry_s)

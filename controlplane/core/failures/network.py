@@ -38,31 +38,33 @@ class NodeConnection:
     one: str
     other: str
     kind: str
-    words: str
+    text: str
 
 
-def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[NodeConnection]:
+def lines(answers: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[NodeConnection]:
     """The connections that are not sound, from what each node found. A node that has not answered proves
     nothing."""
     found = []
-    for one, other in _told_of(said, ring):
-        there, back = said.get(one, {}).get(other), said.get(other, {}).get(one)
+    for one, other in _answered_pairs(answers, ring):
+        there, back = answers.get(one, {}).get(other), answers.get(other, {}).get(one)
         kind = _kind(there, back)
         if kind:
-            words = f"{_word(one, other, there)}; {_word(other, one, back)}"
-            found.append(NodeConnection(one, other, kind, words))
+            text = f"{_finding(one, other, there)}; {_finding(other, one, back)}"
+            found.append(NodeConnection(one, other, kind, text))
     return found
 
 
-def _told_of(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[tuple[str, str]]:
+def _answered_pairs(
+    answers: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]
+) -> list[tuple[str, str]]:
     """The pairs of nodes of which at least one has reported, in ring order. Only these, not all pairs:
     there are few."""
-    place = {node: index for index, node in enumerate(ring)}
+    position = {node: index for index, node in enumerate(ring)}
     pairs = {
-        (min(place[one], place[other]), max(place[one], place[other])): None
-        for one, sights in said.items()
+        (min(position[one], position[other]), max(position[one], position[other])): None
+        for one, sights in answers.items()
         for other in sights
-        if one != other and one in place and other in place
+        if one != other and one in position and other in position
     }
     return [(ring[first], ring[second]) for first, second in sorted(pairs)]
 
@@ -79,7 +81,7 @@ def _kind(there: PeerSight | None, back: PeerSight | None) -> str:
     return "cut" if len(dead) == len(sights) else "one-way"
 
 
-def _word(who: str, whom: str, sight: PeerSight | None) -> str:
+def _finding(who: str, whom: str, sight: PeerSight | None) -> str:
     if sight is None:
         return f"{who} has said nothing of {whom}"
     if not sight.failed:
@@ -93,11 +95,11 @@ def untangle(ring: Sequence[str], bad: Sequence[NodeConnection]) -> list[str]:
     The node with the most dead connections goes first; of equals the last in the ring, so that the side of
     rank 0 stays."""
     left = [(line.one, line.other) for line in bad if line.kind != "lossy"]
-    place = {node: index for index, node in enumerate(ring)}
+    position = {node: index for index, node in enumerate(ring)}
     gone: list[str] = []
     while left:
         count = Counter(node for pair in left for node in pair)
-        worst = max(count, key=lambda node: (count[node], place[node]))
+        worst = max(count, key=lambda node: (count[node], position[node]))
         gone.append(worst)
         left = [pair for pair in left if worst not in pair]
     return gone
@@ -106,17 +108,17 @@ def untangle(ring: Sequence[str], bad: Sequence[NodeConnection]) -> list[str]:
 # ------------------------------------------------------------------ with the cluster state
 
 
-def look(m: ClusterState, job: Job) -> None:
+def look(state: ClusterState, job: Job) -> None:
     """A collective is broken and no rank is dead: have the nodes of the generation dial each other, once."""
     number = job.generation.number if job.generation else 0
-    ring = [name for name in job.seat_nodes() if m.up(name) and m.nodes[name].peer]
+    ring = [name for name in job.seat_nodes() if state.up(name) and state.nodes[name].peer]
     if len(ring) < 2 or (job.recovery.looks is not None and job.recovery.looks.generation == number):
         return
-    m.rounds += 1
-    job.recovery.looks = PeerDialRound(m.rounds, number, tuple(ring))
+    state.rounds += 1
+    job.recovery.looks = PeerDialRound(state.rounds, number, tuple(ring))
     for index, name in enumerate(ring):
-        peers = tuple(PeerAddress(each, m.nodes[each].peer) for each in _dialled(ring, index))
-        m.emit(fx.LookAtPeers(name, job.name, m.rounds, peers))
+        peers = tuple(PeerAddress(each, state.nodes[each].peer) for each in _dialled(ring, index))
+        state.emit(fx.LookAtPeers(name, job.name, state.rounds, peers))
 
 
 def _dialled(ring: Sequence[str], index: int) -> list[str]:
@@ -124,31 +126,35 @@ def _dialled(ring: Sequence[str], index: int) -> list[str]:
     size = len(ring)
     if size <= ALL_UP_TO:
         return [name for name in ring if name != ring[index]]
+    return [ring[(index + step) % size] for step in distances(size)]
+
+
+def distances(size: int) -> list[int]:
+    """The distances of a power of two along a ring, in both directions, each once: 1 to size - 1."""
     steps = [1 << power for power in range(size.bit_length()) if 1 << power < size]
-    near = {(index + step) % size: None for step in (*steps, *(-step for step in steps))}
-    return [ring[at] for at in near if at != index]
+    return list(dict.fromkeys(step % size for step in (*steps, *(-step for step in steps))))
 
 
-def looked(m: ClusterState, event: ev.PeersLooked) -> None:
+def looked(state: ClusterState, event: ev.PeersLooked) -> None:
     """Take one node's findings: for the job that asked, or for a node that was cut and is asked again."""
     sights = {sight.node: sight for sight in event.found}
-    node = m.nodes[event.node]
-    for job in m.jobs.values():
+    node = state.nodes[event.node]
+    for job in state.jobs.values():
         if (
             job.recovery.looks is not None
             and job.recovery.looks.round == event.round
             and event.node in job.recovery.looks.asked
         ):
-            job.recovery.looks.said[event.node] = sights
-            m.touch(job)
+            job.recovery.looks.answers[event.node] = sights
+            state.touch(job)
             return
     if node.cut:
-        _healed(m, node, sights)
+        _healed(state, node, sights)
         return
-    m.drop(NoteKind.STALE_LOOK, event.node, f"round {event.round} is over")
+    state.drop(NoteKind.STALE_LOOK, event.node, f"round {event.round} is over")
 
 
-def cut_off(m: ClusterState, job: Job) -> bool:
+def cut_off(state: ClusterState, job: Job) -> bool:
     """Once all nodes have answered, fence those that must go. Returns whether any node was fenced."""
     if job.recovery.looks is None or not job.recovery.looks.complete:
         return False
@@ -160,10 +166,10 @@ def cut_off(m: ClusterState, job: Job) -> bool:
         return False
     job.recovery.looks.judged = True
     ring = [name for name in job.recovery.looks.asked if name in job.seat_nodes()]
-    bad = lines(job.recovery.looks.said, ring)
+    bad = lines(job.recovery.looks.answers, ring)
     gone = untangle(ring, bad)
     for name in gone:
-        _fence(m, job, m.nodes[name], [line for line in bad if name in (line.one, line.other)])
+        _fence(state, job, state.nodes[name], [line for line in bad if name in (line.one, line.other)])
     if gone:
         job.recovery.looks = None
     return bool(gone)
@@ -174,49 +180,49 @@ def words(job: Job) -> str:
     evidence; "": none is known."""
     if job.recovery.looks is None:
         return ""
-    bad = lines(job.recovery.looks.said, job.recovery.looks.asked)
-    return "".join(f"; {line.kind}: {line.words}" for line in bad)
+    bad = lines(job.recovery.looks.answers, job.recovery.looks.asked)
+    return "".join(f"; {line.kind}: {line.text}" for line in bad)
 
 
-def _fence(m: ClusterState, job: Job, node: Node, bad: list[NodeConnection]) -> None:
+def _fence(state: ClusterState, job: Job, node: Node, bad: list[NodeConnection]) -> None:
     """Mark a node as cut and all its ranks as dead: they must not continue beside their replacements."""
-    evidence = " | ".join(f"{line.kind}: {line.words}" for line in bad)
+    evidence = " | ".join(f"{line.kind}: {line.text}" for line in bad)
     node.cut = f"it does not reach its peers: {evidence}"
-    node.cut_from = tuple(line.other if line.one == node.name else line.one for line in bad)
-    m.note(NoteKind.NODE_CUT, node.name, evidence)
-    m.deadlines.sooner(("cut", node.name), m.now + m.settings.look_again_s)
-    quarantine.charge(m, node, Cause.CUT, "")
-    m.ask_health()
-    failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.recovery.broken_since or m.now))
+    node.unreached = tuple(line.other if line.one == node.name else line.one for line in bad)
+    state.note(NoteKind.NODE_CUT, node.name, evidence)
+    state.deadlines.sooner(("cut", node.name), state.now + state.settings.look_again_s)
+    quarantine.charge(state, node, Cause.CUT, "")
+    state.ask_health()
+    failure = Failure(Cause.CUT, evidence, age_s=state.now - (job.recovery.broken_since or state.now))
     for member in [job.members[seat.member] for seat in job.seating.on(node.name)]:
         if not member.dead:
-            deaths.mark_dead(m, job, member, dataclasses.replace(failure, step=deaths.step_of(member)))
+            deaths.mark_dead(state, job, member, dataclasses.replace(failure, step=deaths.step_of(member)))
 
 
-def look_again(m: ClusterState, name: str) -> None:
+def look_again(state: ClusterState, name: str) -> None:
     """At the deadline of a node that was cut: have it dial its peers again."""
-    node = m.nodes[name]
+    node = state.nodes[name]
     if not node.cut:
         return
-    peers = [each for each in node.cut_from if m.up(each) and m.nodes[each].peer]
+    peers = [each for each in node.unreached if state.up(each) and state.nodes[each].peer]
     if not peers:
-        _uncut(m, node, "the peers that it did not reach are gone")
+        _reconnected(state, node, "the peers that it did not reach are gone")
         return
-    m.deadlines.sooner(("cut", name), m.now + m.settings.look_again_s)
+    state.deadlines.sooner(("cut", name), state.now + state.settings.look_again_s)
     if node.up:
-        m.rounds += 1
-        found = tuple(PeerAddress(each, m.nodes[each].peer) for each in peers)
-        m.emit(fx.LookAtPeers(name, "", m.rounds, found))
+        state.rounds += 1
+        found = tuple(PeerAddress(each, state.nodes[each].peer) for each in peers)
+        state.emit(fx.LookAtPeers(name, "", state.rounds, found))
 
 
-def _healed(m: ClusterState, node: Node, sights: Mapping[str, PeerSight]) -> None:
+def _healed(state: ClusterState, node: Node, sights: Mapping[str, PeerSight]) -> None:
     if sights and not any(sight.failed for sight in sights.values()):
-        _uncut(m, node, f"it reaches {', '.join(sights)} again")
+        _reconnected(state, node, f"it reaches {', '.join(sights)} again")
 
 
-def _uncut(m: ClusterState, node: Node, why: str) -> None:
-    node.cut, node.cut_from = "", ()
-    m.note(NoteKind.NODE_HEALED, node.name, why)
-    eligibility.returned(m, node)
-    m.ask_health()
-    m.touch_all()
+def _reconnected(state: ClusterState, node: Node, why: str) -> None:
+    node.cut, node.unreached = "", ()
+    state.note(NoteKind.NODE_HEALED, node.name, why)
+    eligibility.returned(state, node)
+    state.ask_health()
+    state.touch_all()

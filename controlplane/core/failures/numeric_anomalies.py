@@ -33,7 +33,7 @@ def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:
 
     A state is proven by a step that ran well on it. So the state with which the faulty step began is not
     trusted either, although it was computed before."""
-    return [copy for copy in copies if not speaks_against(job, copy.step, copy.born)]
+    return [copy for copy in copies if not speaks_against(job, copy.step, copy.origin)]
 
 
 def skipping(job: Job, resume: Resume) -> Resume:
@@ -42,17 +42,19 @@ def skipping(job: Job, resume: Resume) -> Resume:
     windows = job.numbers.skips
     broken = job.generation.number if job.generation else 0
     faults = [
-        fault for fault in job.numbers.faults if fault.generation == broken and fault.step > resume.step
+        fault
+        for fault in job.numbers.faults
+        if fault.generation == broken and fault.step > resume.step and not fault.corrupt
     ]
     size = job.spec.nan_skip_window
     if size and faults:
         end = batch(min(fault.step for fault in faults), windows) + 1
         windows = merged(windows, Window(max(batch(resume.step, windows), end - size), end))
-    words = f"; data that is left out: batches {_told(windows)}" if windows != job.numbers.skips else ""
+    words = f"; data that is left out: batches {_listed(windows)}" if windows != job.numbers.skips else ""
     return dataclasses.replace(resume, skip=windows, reason=resume.reason + words)
 
 
-def _told(windows: Sequence[Window]) -> str:
+def _listed(windows: Sequence[Window]) -> str:
     return ", ".join(f"{w.first} to {w.end - 1}" for w in windows)
 
 

@@ -82,82 +82,86 @@ def charged(record: LemonRecord, cause: Cause, weighs: float, wall_s: float, s: 
     return LemonRecord(record.node, round(score, 4), wall_s, until_s, reason, tuple(causes.items()))
 
 
-def charge(m: ClusterState, node: Node, cause: Cause, message: str) -> None:
+def charge(state: ClusterState, node: Node, cause: Cause, message: str) -> None:
     """Count a failure that began on this node."""
     weighs = weight(cause, message)
     if not weighs:
         return
-    before = quarantined(node.lemon, m.wall)
-    record = node.lemon or LemonRecord(node.name, 0.0, m.wall)
-    _put(m, node, charged(record, cause, weighs, m.wall, m.settings))
-    if not before and quarantined(node.lemon, m.wall) and node.lemon is not None:
-        m.note(NoteKind.QUARANTINED, node.name, node.lemon.reason)
-        m.ask_health()
+    before = quarantined(node.failure_history, state.wall)
+    record = node.failure_history or LemonRecord(node.name, 0.0, state.wall)
+    _put(state, node, charged(record, cause, weighs, state.wall, state.settings))
+    if not before and quarantined(node.failure_history, state.wall) and node.failure_history is not None:
+        state.note(NoteKind.QUARANTINED, node.name, node.failure_history.reason)
+        state.ask_health()
 
 
-def charge_judged(m: ClusterState, fresh: Sequence[Evidence]) -> None:
+def charge_judged(state: ClusterState, fresh: Sequence[Evidence]) -> None:
     """Count the judged failure against the node where it began. Losses of whole nodes are counted where
     they are detected."""
     first = verdicts.root(fresh)
-    node = m.nodes.get(first.node)
+    node = state.nodes.get(first.node)
     if node is not None and first.failure.cause not in verdicts.NODE_CAUSES:
-        charge(m, node, first.failure.cause, f"{first.failure.exception} {first.failure.message}")
+        charge(state, node, first.failure.cause, f"{first.failure.exception} {first.failure.message}")
 
 
-def adopt(m: ClusterState, records: Sequence[LemonRecord]) -> None:
+def adopt(state: ClusterState, records: Sequence[LemonRecord]) -> None:
     """Take over the histories that etcd holds. Nodes that are not known yet get theirs when they join."""
     for record in records:
-        m.histories[record.node] = record
-        if record.node in m.nodes:
-            take(m, m.nodes[record.node])
+        state.histories[record.node] = record
+        if record.node in state.nodes:
+            take(state, state.nodes[record.node])
 
 
-def take(m: ClusterState, node: Node) -> None:
+def take(state: ClusterState, node: Node) -> None:
     """Give a node its history, and set the deadline of its quarantine."""
-    node.lemon = node.lemon or m.histories.get(node.name)
-    if node.lemon is not None and quarantined(node.lemon, m.wall):
-        m.deadlines.sooner(("lemon", node.name), node.lemon.until_s - m.wall_s)
+    node.failure_history = node.failure_history or state.histories.get(node.name)
+    if node.failure_history is not None and quarantined(node.failure_history, state.wall):
+        state.deadlines.sooner(("quarantine", node.name), node.failure_history.until_s - state.wall_s)
 
 
-def expired(m: ClusterState, name: str) -> None:
+def expired(state: ClusterState, name: str) -> None:
     """At the deadline of a quarantine: end it. The decayed score stays."""
-    node = m.nodes[name]
-    if node.lemon is None or not node.lemon.until_s:
+    node = state.nodes[name]
+    if node.failure_history is None or not node.failure_history.until_s:
         return
-    if quarantined(node.lemon, m.wall):
-        take(m, node)
+    if quarantined(node.failure_history, state.wall):
+        take(state, node)
         return
-    score = decayed(node.lemon, m.wall, m.settings.lemon_half_life_s)
-    _put(m, node, dataclasses.replace(node.lemon, score=score, at_s=m.wall, until_s=0.0, reason=""))
-    _free(m, node, "its quarantine is over")
+    score = decayed(node.failure_history, state.wall, state.settings.lemon_half_life_s)
+    _put(
+        state,
+        node,
+        dataclasses.replace(node.failure_history, score=score, at_s=state.wall, until_s=0.0, reason=""),
+    )
+    _free(state, node, "its quarantine is over")
 
 
-def release(m: ClusterState, event: ev.QuarantineReleased) -> None:
+def release(state: ClusterState, event: ev.QuarantineReleased) -> None:
     """A person declares the node sound: delete its history, end its quarantine and its hold-down."""
-    node = m.nodes.get(event.node)
-    if node is None or node.lemon is None:
-        m.note(NoteKind.NOT_QUARANTINED, event.node, "it has no history of failures")
+    node = state.nodes.get(event.node)
+    if node is None or node.failure_history is None:
+        state.note(NoteKind.NOT_QUARANTINED, event.node, "it has no history of failures")
         return
-    _put(m, node, LemonRecord(node.name, 0.0, m.wall))
-    node.lemon, node.returns, node.held_until = None, [], 0.0
-    m.histories.pop(node.name, None)
-    _free(m, node, f"released: {event.reason}")
+    _put(state, node, LemonRecord(node.name, 0.0, state.wall))
+    node.failure_history, node.returns, node.held_until = None, [], 0.0
+    state.histories.pop(node.name, None)
+    _free(state, node, f"released: {event.reason}")
 
 
-def _free(m: ClusterState, node: Node, why: str) -> None:
-    m.note(NoteKind.UNQUARANTINED, node.name, why)
-    m.ask_health()
-    m.touch_all()
+def _free(state: ClusterState, node: Node, why: str) -> None:
+    state.note(NoteKind.UNQUARANTINED, node.name, why)
+    state.ask_health()
+    state.touch_all()
 
 
-def _put(m: ClusterState, node: Node, record: LemonRecord) -> None:
+def _put(state: ClusterState, node: Node, record: LemonRecord) -> None:
     """Set a node's history and write it to etcd, unless a newer one replaces it before the write. A deletion
     (score 0) is always written."""
-    node.lemon = record
-    m.histories[node.name] = record
-    m.store(
+    node.failure_history = record
+    state.histories[node.name] = record
+    state.store(
         f"lemon/{node.name}",
         fx.StoreHistory(record),
-        wanted=lambda: node.lemon is record or not record.score,
+        wanted=lambda: node.failure_history is record or not record.score,
     )
-    take(m, node)
+    take(state, node)

@@ -27,7 +27,7 @@ its data: after a rollback to an earlier step, a few good steps prove nothing.""
 
 def root(evidence: Sequence[Evidence]) -> Evidence:
     """The failure that the others followed from: the earliest; but a death before a suspicion."""
-    return min(evidence, key=lambda e: (e.failure.cause in SUSPICIONS, e.injured_at, e.heard_at, e.rank))
+    return min(evidence, key=lambda e: (e.failure.cause in SUSPICIONS, e.injured_at, e.learned_at, e.rank))
 
 
 def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) -> Verdict:
@@ -48,13 +48,13 @@ def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) ->
     )
 
 
-def repeat_key(failure: Failure, *, behind: bool = False) -> str:
+def repeat_key(failure: Failure, *, after_return: bool = False) -> str:
     """The name under which a failure is counted, to recognise it when it happens again: exception (or
     cause) @ step.
 
-    `behind`: it happened after the training, where progress does not reset the count: reaching that place
+    `after_return`: it happened after the training, where progress does not reset the count: to come so far
     again is no progress."""
-    return f"{'behind ' if behind else ''}{failure.exception or failure.cause}@{failure.step}"
+    return f"{'behind ' if after_return else ''}{failure.exception or failure.cause}@{failure.step}"
 
 
 def is_exception(key: str) -> bool:

@@ -31,57 +31,57 @@ OUTCOMES = {JobPhase.FINISHED: "recovered", JobPhase.FAILED: "failed", JobPhase.
 """Outcome of an incident that is open when its job ends, by the job's final phase."""
 
 
-def stop_requested(m: ClusterState, event: ev.JobStopRequested) -> None:
+def stop_requested(state: ClusterState, event: ev.JobStopRequested) -> None:
     """End a job because people ask for it."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None:
-        m.drop(NoteKind.STALE_STOP, event.job, "no such job, or it is at its end")
+        state.drop(NoteKind.STALE_STOP, event.job, "no such job, or it is at its end")
         return
     if job.phase is not JobPhase.LEAVING:
-        barrier.interrupt(m, job, event.reason)
-    end(m, job, JobPhase.STOPPED, event.reason)
+        barrier.interrupt(state, job, event.reason)
+    end(state, job, JobPhase.STOPPED, event.reason)
 
 
-def end(m: ClusterState, job: Job, phase: JobPhase, reason: str) -> None:
+def end(state: ClusterState, job: Job, phase: JobPhase, reason: str) -> None:
     """End a job in the final `phase`; its nodes hear of it once etcd holds the phase."""
     ok = phase is JobPhase.FINISHED
     job.ending = Ending(phase, ok, reason)
     job.generations.storing = None
     if job.recovery.incident is not None:
-        incident_record.close(m, job, OUTCOMES[phase], {})
+        incident_record.close(state, job, OUTCOMES[phase], {})
     effect = fx.StoreJob(job.name, job.state(phase, reason))
-    m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
+    state.store(f"job/{job.name}", effect, lambda: _ended(state, job))
 
 
-def _ended(m: ClusterState, job: Job) -> None:
+def _ended(state: ClusterState, job: Job) -> None:
     if job.ending is None:
         return
-    m.set_phase(job, job.ending.phase, job.ending.reason)
+    state.set_phase(job, job.ending.phase, job.ending.reason)
     job.ending = None
-    saving.give_up(m, job, "the job has ended")
-    requests.close(m, job)
+    saving.give_up(state, job, "the job has ended")
+    requests.close(state, job)
     for node in dict.fromkeys(member.node for member in job.members.values()):
-        order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
-    m.touch_all()  # another job may have waited for its nodes
+        order_complete(state, job, node, job.phase is JobPhase.FINISHED, job.reason)
+    state.touch_all()  # another job may have waited for its nodes
 
 
-def ended(m: ClusterState, job: Job) -> None:
+def ended(state: ClusterState, job: Job) -> None:
     """Order the nodes that still have processes of an ended job, or copies of its snapshots, to clean up."""
     living = [member.node for member in job.members.values() if member.alive]
-    keepers = [node.name for node in m.nodes.values() if node.copies_of(job.name)]
-    for node in dict.fromkeys((*living, *keepers)):
-        order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
+    holders = [node.name for node in state.nodes.values() if node.copies_of(job.name)]
+    for node in dict.fromkeys((*living, *holders)):
+        order_complete(state, job, node, job.phase is JobPhase.FINISHED, job.reason)
 
 
-def order_complete(m: ClusterState, job: Job, node: str, ok: bool, reason: str) -> None:
+def order_complete(state: ClusterState, job: Job, node: str, ok: bool, reason: str) -> None:
     """Order a node to end what it has of the job; repeated for as long as the caller asks for it."""
-    m.order(job, ("complete", node), fx.Complete(node, job.name, ok, reason), m.settings.long_retry_s)
+    state.order(job, ("complete", node), fx.Complete(node, job.name, ok, reason), state.settings.long_retry_s)
 
 
-def finishing(m: ClusterState, job: Job) -> None:
+def finishing(state: ClusterState, job: Job) -> None:
     """Save the final state of a job whose ranks have all finished, then end it or let its scripts run on."""
     final = max((mb.status.held_step for mb in job.seated() if mb.status), default=0)
-    if not _final_saved(m, job, final):
+    if not _final_saved(state, job, final):
         return
     reason = f"every rank finished at step {final}" if job.elastic else "every rank exited with code 0"
     good = commit.newest_good(job.checkpoints.records.values())
@@ -90,70 +90,70 @@ def finishing(m: ClusterState, job: Job) -> None:
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
     if job.recovery.inexact:
         reason += f"; not exact: {'; '.join(job.recovery.inexact)}"
-    if len(job.seating.rolls.over) == len(job.seats):
-        end(m, job, JobPhase.FINISHED, reason)
+    if len(job.seating.rank_sets.over) == len(job.seats):
+        end(state, job, JobPhase.FINISHED, reason)
     else:
-        _let_go(m, job, reason)
+        _let_go(state, job, reason)
 
 
-def _let_go(m: ClusterState, job: Job, reason: str) -> None:
+def _let_go(state: ClusterState, job: Job, reason: str) -> None:
     """Put LEAVING into etcd, so that no later leader calls the ranks back; only then they may return."""
     if job.generations.letting_go[0]:
         return
     number = releasing.number_of(job)
     job.generations.letting_go = (number, reason)
     effect = fx.StoreJob(job.name, job.state(JobPhase.LEAVING, reason))
-    m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
+    state.store(f"job/{job.name}", effect, lambda: _left(state, job, number, reason))
 
 
-def _left(m: ClusterState, job: Job, number: int, reason: str) -> None:
+def _left(state: ClusterState, job: Job, number: int, reason: str) -> None:
     if (
         job.generations.letting_go[0] != number
         or job.recovery.unjudged
         or job.ending is not None
         or not all_done(job)
     ):
-        m.note(
+        state.note(
             NoteKind.SUPERSEDED, job.name, "a rank was lost before the ranks could return from their function"
         )
         return
     job.generations.letting_go = (0, "")
-    requests.close(m, job, "the training is over")
-    m.set_phase(job, JobPhase.LEAVING, reason)
-    m.touch(job)
+    requests.close(state, job, "the training is over")
+    state.set_phase(job, JobPhase.LEAVING, reason)
+    state.touch(job)
 
 
-def leaving(m: ClusterState, job: Job) -> None:
+def leaving(state: ClusterState, job: Job) -> None:
     """Wait until every process has ended, or all are at the barrier of another elastic function.
 
     Until then the scripts run on after their function, for as long as they like."""
-    rolls, number = job.seating.rolls, releasing.number_of(job)
-    if rolls.unheard or rolls.dead:
+    rank_sets, number = job.seating.rank_sets, releasing.number_of(job)
+    if rank_sets.unreported or rank_sets.dead:
         return
-    if len(rolls.over) == len(job.seats):
-        end(m, job, JobPhase.FINISHED, job.reason)
-    elif len(rolls.ready) == len(job.seats):
+    if len(rank_sets.over) == len(job.seats):
+        end(state, job, JobPhase.FINISHED, job.reason)
+    elif len(rank_sets.ready) == len(job.seats):
         job.generations.onward = True
-        m.set_phase(job, JobPhase.LOADING, "every rank has come to its next elastic function")
-    elif rolls.ready and rolls.over:
-        _parted(m, job)
+        state.set_phase(job, JobPhase.LOADING, "every rank has come to its next elastic function")
+    elif rank_sets.ready and rank_sets.over:
+        _parted(state, job)
     else:
-        m.order_each(
+        state.order_each(
             job, ("return", str(number)), job.seat_nodes(), lambda node: fx.Return(node, job.name, number)
         )
 
 
-def _parted(m: ClusterState, job: Job) -> None:
+def _parted(state: ClusterState, job: Job) -> None:
     """Mark dead and kill the ranks that wait at another elastic function when some script has ended: the
     group can never be complete."""
-    over = job.seating.at(job.seating.rolls.over)[0]
+    over = job.seating.at(job.seating.rank_sets.over)[0]
     message = f"it waits at another elastic function, and the script of rank {over.rank} has ended"
-    for member in job.seating.at(job.seating.rolls.ready):
-        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, message))
-        deaths.kill(m, job, member, message)
+    for member in job.seating.at(job.seating.rank_sets.ready):
+        deaths.mark_dead(state, job, member, Failure(Cause.STUCK, message))
+        deaths.kill(state, job, member, message)
 
 
-def _final_saved(m: ClusterState, job: Job, final: int) -> bool:
+def _final_saved(state: ClusterState, job: Job, final: int) -> bool:
     """Whether there is nothing more to wait for: the final state is safe, cannot be saved, or took too long.
 
     The time limit is `final_checkpoint_timeout_s`."""
@@ -164,16 +164,16 @@ def _final_saved(m: ClusterState, job: Job, final: int) -> bool:
     if not (in_flight or copying or begins or late):
         return True
     if job.checkpoints.final_by is None:
-        job.checkpoints.final_by = m.now + m.settings.final_checkpoint_timeout_s
-    if m.now >= job.checkpoints.final_by:
+        job.checkpoints.final_by = state.now + state.settings.final_checkpoint_timeout_s
+    if state.now >= job.checkpoints.final_by:
         return True
-    m.wake(job, job.checkpoints.final_by)
+    state.wake(job, job.checkpoints.final_by)
     for node in dict.fromkeys(mb.node for mb in late):
         # Every rank holds the final state in its own memory, so older snapshots may make room for it.
-        m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
+        state.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
     if begins and not late:
         job.checkpoints.final_tried = True
-        saving.begin(m, job, final)
+        saving.begin(state, job, final)
     return False
 
 
@@ -203,4 +203,4 @@ def _final_needed(job: Job, final: int) -> bool:
 
 def all_done(job: Job) -> bool:
     """Whether every rank has done its work."""
-    return not job.seating.rolls.unfinished
+    return not job.seating.rank_sets.unfinished

@@ -31,7 +31,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import ASKED
-from controlplane.core.recovery import barrier, incident_record, strategies
+from controlplane.core.recovery import barrier, breaks, incident_record, strategies
 from controlplane.core.state.concerns import Clock
 from controlplane.core.state.member import Member
 
@@ -43,7 +43,7 @@ _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase
 """Phases of a spare that may take a seat, the soonest at the barrier first."""
 
 
-def take(m: ClusterState, job: Job) -> None:
+def take(state: ClusterState, job: Job) -> None:
     """Judge the new evidence: open an incident, or extend the open one, and begin to carry out its plan."""
     fresh, job.recovery.unjudged = job.recovery.unjudged, []
     resizing.overtaken(job, fresh)
@@ -57,36 +57,37 @@ def take(m: ClusterState, job: Job) -> None:
     ):
         return  # a new launch is on its way into etcd: members lost before that are judged after it
     job.recovery.evidence += fresh
-    device_deaths.count_deaths(m, job, fresh)
-    quarantine.charge_judged(m, fresh)
-    verdict = verdicts.judge(job.name, job.recovery.evidence, job.seats)
-    cause, reason = _strategy(m, job, fresh)
-    plan = _plan(m, job, cause, reason)
-    _record(m, job, verdict, plan)
-    _begin(m, job, verdict, plan)
+    device_deaths.count_deaths(state, job, fresh)
+    quarantine.charge_judged(state, fresh)
+    verdict = breaks.with_records(job, verdicts.judge(job.name, job.recovery.evidence, job.seats))
+    cause, reason = _strategy(state, job, fresh)
+    plan = _plan(state, job, cause, reason)
+    _record(state, job, verdict, plan)
+    _begin(state, job, verdict, plan)
+    breaks.ask(state, job, fresh)
 
 
-def _strategy(m: ClusterState, job: Job, fresh: list[Evidence]) -> tuple[Strategy, str]:
+def _strategy(state: ClusterState, job: Job, fresh: list[Evidence]) -> tuple[Strategy, str]:
     failure = verdicts.root(fresh).failure
     job.recovery.returned = job.recovery.returned or job.phase is JobPhase.LEAVING
     dead = job.dead()
     ready = [name for name in spares(job).values() if job.members[name].phase is MemberPhase.READY]
-    shrinks = shrinking.possible(m, job) if dead else 0
+    shrinks = shrinking.possible(state, job) if dead else 0
     situation = strategies.Situation(
         elastic=job.elastic and (job.recovery.returned or not job.recovery.relaunch),
-        behind=job.recovery.returned,
+        after_return=job.recovery.returned,
         barrier=job.barrier or job.restore.known_step > 0,
         exception=failure.exception,
         repeats=_count(job, verdicts.root(fresh)),
         restarts=job.generation.restarts if job.generation else 0,
         max_restarts=job.spec.max_restarts,
         dead=len(dead),
-        nodes_up=all(capacity.serves(m, job, member.node) for member in dead),
+        nodes_up=all(capacity.serves(state, job, member.node) for member in dead),
         shrinks=shrinks,
-        layout=shrinking.layout(m, job) if shrinks else "",
-        missing=", ".join(shrinking.wanting(m, job)),
-        planned=job.places.resize.strategy if job.places.resize and failure.cause is Cause.RESIZED else "",
-        why=job.places.resize.reason if job.places.resize else "",
+        layout=shrinking.layout(state, job) if shrinks else "",
+        missing=", ".join(shrinking.wanting(state, job)),
+        planned=job.changes.resize.strategy if job.changes.resize and failure.cause is Cause.RESIZED else "",
+        why=job.changes.resize.reason if job.changes.resize else "",
         spares=len(ready) == len(dead),
         on_fault=job.numbers.on_fault,
     )
@@ -101,10 +102,10 @@ def _count(job: Job, first: Evidence) -> int:
 
     Several ranks that fail alike in one generation are one failure. A rank that fails so again in the same
     generation (in a second process) is another one."""
-    key = verdicts.repeat_key(first.failure, behind=job.recovery.returned)
+    key = verdicts.repeat_key(first.failure, after_return=job.recovery.returned)
     if first.failure.cause is Cause.NODE_RESTARTED:
-        recent = [at for at in job.recovery.node_restarts if at > first.heard_at - strategies.HOUR_S]
-        job.recovery.node_restarts = [*recent, first.heard_at]
+        recent = [at for at in job.recovery.node_restarts if at > first.learned_at - strategies.HOUR_S]
+        job.recovery.node_restarts = [*recent, first.learned_at]
         return len(job.recovery.node_restarts)
     if first.failure.cause not in strategies.UNCOUNTED:
         seen = job.recovery.counted.setdefault((key, job.generation.number if job.generation else 0), [])
@@ -114,7 +115,7 @@ def _count(job: Job, first: Evidence) -> int:
     return job.recovery.failures_seen.get(key, 0)
 
 
-def _plan(m: ClusterState, job: Job, strategy: Strategy, reason: str) -> Plan:
+def _plan(state: ClusterState, job: Job, strategy: Strategy, reason: str) -> Plan:
     drop = tuple(member.name for member in job.dead())
     add: tuple[str, ...] = ()
     if strategy is Strategy.RELAUNCH:
@@ -124,41 +125,41 @@ def _plan(m: ClusterState, job: Job, strategy: Strategy, reason: str) -> Plan:
     return Plan(job.name, strategy, drop, add, reason)
 
 
-def _record(m: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
+def _record(state: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
     first = verdicts.root(job.recovery.evidence)
     number = job.generation.number if job.generation else 0
     if job.recovery.incident is None:
         job.recovery.incidents += 1
         if job.recovery.unfinished:
             goes_on = f"incident {job.recovery.incidents} goes on with it"
-            m.note(NoteKind.INCIDENT_OVERTAKEN, job.name, f"{incident_record.unfinished(job)}: {goes_on}")
+            state.note(NoteKind.INCIDENT_OVERTAKEN, job.name, f"{incident_record.unfinished(job)}: {goes_on}")
             job.recovery.unfinished = 0
-        job.recovery.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
+        job.recovery.clock = Clock(injured=first.injured_at, learned=first.learned_at, judged=state.now)
         job.recovery.incident = Incident(job.recovery.incidents, job.name, verdict, plan, number)
-        incident_record.count_in(m, job, None)
+        incident_record.count_in(state, job, None)
     else:
         before = job.recovery.incident.verdict.cause
         job.recovery.incident = dataclasses.replace(job.recovery.incident, verdict=verdict, plan=plan)
-        incident_record.count_in(m, job, before)
+        incident_record.count_in(state, job, before)
     job.recovery.clock.stored = 0.0
     job.recovery.phases = {}
-    m.emit(fx.Judged(verdict, plan, job.recovery.incident.id))
+    state.emit(fx.Judged(verdict, plan, job.recovery.incident.id))
 
 
-def _begin(m: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
+def _begin(state: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
     job.recovery.broken_since = None
     job.generations.storing = job.restore.restoring = None
     job.generations.letting_go = (0, "")
-    job.recovery.stop_by = m.now + m.settings.stop_timeout_s
+    job.recovery.stop_by = state.now + state.settings.stop_timeout_s
     reason = verdict.evidence[0] if verdict.evidence else plan.reason
     if plan.strategy is not Strategy.RELAUNCH and not job.recovery.returned:
-        barrier.interrupt(m, job, reason)
+        barrier.interrupt(state, job, reason)
     if plan.strategy is Strategy.STOP:
-        ending.end(m, job, JobPhase.FAILED, plan.reason)
+        ending.end(state, job, JobPhase.FAILED, plan.reason)
         return
     job.recovery.relaunch = job.recovery.relaunch or plan.strategy is Strategy.RELAUNCH
-    m.set_phase(job, JobPhase.STOPPING, _words(verdict, plan))
-    incident_record.tell(m, job, {})
+    state.set_phase(job, JobPhase.STOPPING, _words(verdict, plan))
+    incident_record.report(state, job, {})
 
 
 def _words(verdict: Verdict, plan: Plan) -> str:
@@ -183,54 +184,54 @@ def _pool(job: Job, node: str) -> list[Member]:
     return sorted((mb for mb in here if mb.phase in _EAGER), key=lambda mb: _EAGER.index(mb.phase))
 
 
-def stopping(m: ClusterState, job: Job) -> None:
+def stopping(state: ClusterState, job: Job) -> None:
     """Bring every seat to the barrier: interrupt survivors, fill dead seats, kill ranks that do not stop."""
     if job.recovery.relaunch:
-        _relaunching(m, job)
+        _relaunching(state, job)
         return
-    if resizing.holds(m, job):
+    if resizing.holds(state, job):
         return
-    _fill_seats(m, job)
-    shrinking.reconcile(m, job)
-    launching.order_launches(m, job)
-    if until := barrier.halted_until(m, job):
-        m.wake(job, min(until, job.recovery.stop_by))
+    _fill_seats(state, job)
+    shrinking.reconcile(state, job)
+    launching.order_launches(state, job)
+    if until := barrier.halted_until(state, job):
+        state.wake(job, min(until, job.recovery.stop_by))
         return
-    rolls = job.seating.rolls
-    behind = job.seating.at(rank for rank in rolls.inside if rank not in rolls.dead)
-    doubtful = barrier.unsure(m, job)
-    if behind or doubtful:
-        barrier.interrupt(m, job, job.reason, behind + doubtful)
-        barrier.kill_stuck(m, job, behind)
+    rank_sets = job.seating.rank_sets
+    inside = job.seating.at(rank for rank in rank_sets.inside if rank not in rank_sets.dead)
+    doubtful = barrier.unsure(state, job)
+    if inside or doubtful:
+        barrier.interrupt(state, job, job.reason, inside + doubtful)
+        barrier.kill_stuck(state, job, inside)
         return
     away = sorted(dict.fromkeys(member.node for member in job.dead()))
     if away:
-        m.set_phase(job, JobPhase.PARKED, _waits(m, job, away))
+        state.set_phase(job, JobPhase.PARKED, _waits(state, job, away))
     elif job.phase is JobPhase.PARKED:
-        m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
-    if away or len(rolls.ready) < len(job.seats):
+        state.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
+    if away or len(rank_sets.ready) < len(job.seats):
         return
-    if job.places.pause and not job.recovery.relaunch:
-        pausing.rest(m, job)
+    if job.changes.pause and not job.recovery.relaunch:
+        pausing.rest(state, job)
     else:
-        m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
+        state.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
 
 
-def _fill_seats(m: ClusterState, job: Job) -> None:
+def _fill_seats(state: ClusterState, job: Job) -> None:
     dead = job.dead()
     picks = spares(job)
-    moves = _moves(m, job)
+    moves = _moves(state, job)
     for leaver in dead:
         seat = job.seating.seat(leaver.rank)
         node = moves.get(seat.node, seat.node)
-        place = _place(m, job, seat, node)
-        if not capacity.serves(m, job, node) or place is None:
+        place = _place(state, job, seat, node)
+        if not capacity.serves(state, job, node) or place is None:
             continue
         name = picks.get(seat.rank, "") if node == seat.node else ""
-        _seat(m, job, Placement(seat.rank, name or m.new_member(job.name), node, place))
+        _seat(state, job, Placement(seat.rank, name or state.new_member(job.name), node, place))
 
 
-def _seat(m: ClusterState, job: Job, seat: Placement) -> None:
+def _seat(state: ClusterState, job: Job, seat: Placement) -> None:
     member = job.add(Member(seat.member, job.name, seat.node, Role.RANK))
     member.role, member.rank = Role.RANK, seat.rank
     if job.generation is not None and member.phase in ASKED:
@@ -240,12 +241,14 @@ def _seat(m: ClusterState, job: Job, seat: Placement) -> None:
     job.changed(member)
 
 
-def _moves(m: ClusterState, job: Job) -> dict[str, str]:
+def _moves(state: ClusterState, job: Job) -> dict[str, str]:
     """Choose, for each node whose dead seats cannot be filled there, an idle node that takes all of them."""
-    lost = shrinking.wanting(m, job)
+    lost = shrinking.wanting(state, job)
     if not lost:
         return {}
-    free = [] if m.paused else sorted(capacity.others(m, job), key=lambda room: (room.last, room.node))
+    free = (
+        [] if state.paused else sorted(capacity.others(state, job), key=lambda room: (room.last, room.node))
+    )
     free = [room for room in free if room.idle]
     moves: dict[str, str] = {}
     for name in lost:
@@ -254,14 +257,14 @@ def _moves(m: ClusterState, job: Job) -> dict[str, str]:
         if fit is not None and all(job.members[seat.member].dead for seat in seats):
             free.remove(fit)
             moves[name] = fit.node
-            m.note(NoteKind.SEATS_MOVED, job.name, f"ranks of {name} go to {moves[name]}")
+            state.note(NoteKind.SEATS_MOVED, job.name, f"ranks of {name} go to {moves[name]}")
     return moves
 
 
-def _place(m: ClusterState, job: Job, seat: Placement, node: str) -> int | None:
+def _place(state: ClusterState, job: Job, seat: Placement, node: str) -> int | None:
     """Return the local rank for a seat on this node: its own, or a free one where that cannot be used; None
     when there is none."""
-    found = m.nodes.get(node)
+    found = state.nodes.get(node)
     taken = [s.local_rank for s in job.seating.on(node) if s is not seat]
     free = [p for p in devices.places(found) if p not in taken] if found is not None else []
     if seat.local_rank in free:
@@ -269,34 +272,36 @@ def _place(m: ClusterState, job: Job, seat: Placement, node: str) -> int | None:
     return free[0] if free else None
 
 
-def _waits(m: ClusterState, job: Job, away: list[str]) -> str:
+def _waits(state: ClusterState, job: Job, away: list[str]) -> str:
     reason = f"waits for {', '.join(away)}, or another node with room"
-    lacking = shrinking.lacking(m, job) if job.spec.nnodes_min < job.spec.nnodes_max else ""
+    lacking = shrinking.lacking(state, job) if job.spec.nnodes_min < job.spec.nnodes_max else ""
     return f"{reason}; {lacking}" if lacking else reason
 
 
-def _relaunching(m: ClusterState, job: Job) -> None:
+def _relaunching(state: ClusterState, job: Job) -> None:
     """Start every rank again. Those that still live are killed first, so that none holds a device or port."""
-    left = [mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and m.up(mb.node)]
+    left = [
+        mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and state.up(mb.node)
+    ]
     for member in left:
         member.failure = member.failure or Failure(Cause.EXITED, "its job is started again")
         job.changed(member)
-        deaths.kill(m, job, member, member.failure.message)
+        deaths.kill(state, job, member, member.failure.message)
     if left:
         return
     seats = job.generation.seats if job.generation else job.seats
     wanted = len(
-        dict.fromkeys(place.node for place in (job.places.resize.spots if job.places.resize else seats))
+        dict.fromkeys(place.node for place in (job.changes.resize.spots if job.changes.resize else seats))
     )
     least = job.spec.nnodes_min
     why = shrinking.uncut(job, least) if job.recovery.returned and least < wanted else ""
-    nodes = launching.gather(m, job, wanted if why else least, max(wanted, least), why)
+    nodes = launching.gather(state, job, wanted if why else least, max(wanted, least), why)
     if nodes is not None:
         planned = job.recovery.incident is not None and job.recovery.incident.verdict.cause is Cause.RESIZED
         restarts = (job.generation.restarts if job.generation else 0) + (0 if planned else 1)
-        job.places.resize, job.places.resize_at = None, m.now + m.settings.resize_every_s
+        job.changes.resize, job.changes.resize_at = None, state.now + state.settings.resize_every_s
         for member in job.seated():
             if not member.dead:
                 member.failure = Failure(Cause.EXITED, "its job is started again")
                 job.changed(member)
-        launching.launch_generation(m, job, nodes, job.reason, restarts)
+        launching.launch_generation(state, job, nodes, job.reason, restarts)

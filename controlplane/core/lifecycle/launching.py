@@ -14,7 +14,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
 from controlplane.core.recovery import incident_record
-from controlplane.core.restore import state_sources
+from controlplane.core.restore import sharding
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
 
@@ -23,84 +23,86 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState
 
 
-def pending(m: ClusterState, job: Job) -> None:
+def pending(state: ClusterState, job: Job) -> None:
     """Launch the job once its former processes have ended and enough nodes are there."""
-    if _remnants(m, job):
+    if _remnants(state, job):
         return
-    nodes = gather(m, job, formation.least(job.spec), job.spec.nnodes_max)
+    nodes = gather(state, job, formation.least(job.spec), job.spec.nnodes_max)
     if nodes is not None:
         reason = "the first launch" if job.generation is None else "launched again after its end"
-        launch_generation(m, job, nodes, reason, restarts=0)
+        launch_generation(state, job, nodes, reason, restarts=0)
 
 
-def _remnants(m: ClusterState, job: Job) -> bool:
+def _remnants(state: ClusterState, job: Job) -> bool:
     """Order the processes of the job's former run to end; True while some are, or may be, left.
 
     A member on a node that has not reported yet may well still train, so it is waited for too."""
-    there = [member for member in job.members.values() if member.alive or _unheard(member)]
-    left = [member for member in there if not _is_lost(m, member.node)]
+    there = [member for member in job.members.values() if member.alive or _not_reported(member)]
+    left = [member for member in there if not _is_lost(state, member.node)]
     for member in left:
-        ending.order_complete(m, job, member.node, ok=False, reason="the job is started again")
+        ending.order_complete(state, job, member.node, ok=False, reason="the job is started again")
     if left:
-        m.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
+        state.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
     return bool(left)
 
 
-def _unheard(member: Member) -> bool:
+def _not_reported(member: Member) -> bool:
     """Whether a former leader launched a member and its node has not reported it to this leader."""
     return member.status is None and member.launch is None and not member.dead
 
 
-def _is_lost(m: ClusterState, node: str) -> bool:
+def _is_lost(state: ClusterState, node: str) -> bool:
     """Whether a node was given up: what it left is killed if it ever returns."""
-    return node in m.nodes and m.nodes[node].state == "lost"
+    return node in state.nodes and state.nodes[node].state == "lost"
 
 
-def gather(m: ClusterState, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
+def gather(state: ClusterState, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
     """Return the nodes to launch on: at once when `most` are there, after `join_grace_s` when at least
     `least` are; None: wait. The phase's reason says what is missing. `why`: added to it when there are fewer
     than `least`."""
-    if m.paused:
-        m.set_phase(job, job.phase, f"nothing new is started while the cluster is critical: {m.paused}")
+    if state.paused:
+        state.set_phase(
+            job, job.phase, f"nothing new is started while the cluster is critical: {state.paused}"
+        )
         return None
-    found = capacity.rooms(m, job)
+    found = capacity.rooms(state, job)
     fit = formation.fitting(job.spec, found)
     most = formation.usable(job.spec, most) or most
     least = max(least, formation.least(job.spec))
     if len(fit) < least:
-        job.places.gathered_at = None
+        job.changes.gathered_at = None
         phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
         short = formation.shortage(job.spec, found, least)
-        m.set_phase(job, phase, f"{short}; {why}" if why else short)
+        state.set_phase(job, phase, f"{short}; {why}" if why else short)
         return None
-    if job.places.gathered_at is None:
-        job.places.gathered_at = m.now
-    if len(fit) < most and m.now < job.places.gathered_at + m.settings.join_grace_s:
-        m.wake(job, job.places.gathered_at + m.settings.join_grace_s)
-        m.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
+    if job.changes.gathered_at is None:
+        job.changes.gathered_at = state.now
+    if len(fit) < most and state.now < job.changes.gathered_at + state.settings.join_grace_s:
+        state.wake(job, job.changes.gathered_at + state.settings.join_grace_s)
+        state.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
         return None
-    job.places.gathered_at = None
+    job.changes.gathered_at = None
     return fit[: formation.usable(job.spec, min(len(fit), most)) or most]
 
 
-def launch_generation(m: ClusterState, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
+def launch_generation(state: ClusterState, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
     """Seat members on `nodes` and put the generation into etcd; they are launched once etcd holds it."""
-    nodes = replicas.arrange(nodes, job.spec.replica_nodes, capacity.domains(m, nodes))
-    names = _names(m, job, nodes)
-    seats = formation.layout(job.spec, nodes, names, capacity.rooms(m, job))
+    nodes = replicas.arrange(nodes, job.spec.replica_nodes, capacity.domains(state, nodes))
+    names = _names(state, job, nodes)
+    seats = formation.layout(job.spec, nodes, names, capacity.rooms(state, job))
     job.generations.number += 1
-    first = m.nodes[nodes[0]]
+    first = state.nodes[nodes[0]]
     generation = Generation(
         job=job.name,
         number=job.generations.number,
-        term=m.term,
+        term=state.term,
         seats=seats,
         store="",
         master=f"{first.address}:{first.port}",
         resume=Resume(Tier.FRESH, 0, 0, reason="every rank is launched; none has spoken yet"),
         reason=reason,
         restarts=restarts,
-        cut_at=state_sources.cut_at(job, len(seats), job.generations.number),
+        cut_at=sharding.epoch(job, len(seats), job.generations.number),
     )
     for seat in seats:
         member = job.add(Member(seat.member, job.name, seat.node, Role.RANK))
@@ -108,12 +110,12 @@ def launch_generation(m: ClusterState, job: Job, nodes: list[str], reason: str, 
         member.launch = launch(job, seat, generation)
     job.sit(seats)
     job.generations.storing = generation
-    m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
+    state.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
     effect = fx.StoreJob(job.name, job.state(JobPhase.LAUNCHING, reason), generation=generation)
-    m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+    state.store(f"job/{job.name}", effect, lambda: _stored(state, job, generation))
 
 
-def _names(m: ClusterState, job: Job, nodes: list[str]) -> list[str]:
+def _names(state: ClusterState, job: Job, nodes: list[str]) -> list[str]:
     """Name the members of the seats: warm interpreters on the nodes first, as they have imported torch."""
     names = []
     for node in nodes:
@@ -126,7 +128,7 @@ def _names(m: ClusterState, job: Job, nodes: list[str]) -> list[str]:
             and member.phase is MemberPhase.WARM
         ][: job.spec.nproc_per_node]
         names += warm
-        names += [m.new_member(job.name) for _ in range(job.spec.nproc_per_node - len(warm))]
+        names += [state.new_member(job.name) for _ in range(job.spec.nproc_per_node - len(warm))]
     return names
 
 
@@ -143,44 +145,44 @@ def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
     )
 
 
-def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
-    if not generations.commit(m, job, generation):
+def _stored(state: ClusterState, job: Job, generation: Generation) -> None:
+    if not generations.commit(state, job, generation):
         return
-    job.generations.cut_at, job.generations.launched_at = generation.cut_at, m.now
+    job.generations.sharding_epoch, job.generations.launched_at = generation.cut_at, state.now
     job.recovery.relaunch = job.recovery.returned = job.generations.onward = False
     for member in job.seated():
         job.sent.drop(("launch", member.node, member.name))
     for member in job.dead():
         if member.failure is not None:  # it was lost while the generation was on its way into etcd
             job.recovery.unjudged.append(
-                Evidence(m.now, member.failure, member.name, member.node, member.rank)
+                Evidence(state.now, member.failure, member.name, member.node, member.rank)
             )
-    incident_record.tell(
-        m, job, {"fence": m.now - job.recovery.clock.judged}, generation_after=generation.number
+    incident_record.report(
+        state, job, {"fence": state.now - job.recovery.clock.judged}, generation_after=generation.number
     )
-    m.set_phase(job, JobPhase.LAUNCHING, generation.reason)
-    m.touch(job)
+    state.set_phase(job, JobPhase.LAUNCHING, generation.reason)
+    state.touch(job)
 
 
-def order_launches(m: ClusterState, job: Job) -> bool:
+def order_launches(state: ClusterState, job: Job) -> bool:
     """Repeat the launch orders of members that do not run their script. Returns whether all of them do."""
-    waits = job.seating.at(job.seating.rolls.asked)
+    waits = job.seating.at(job.seating.rank_sets.asked)
     for member in waits:
         if launches.orphaned(member) and job.generation is not None:
             member.launch = launch(job, job.seating.seat(member.rank), job.generation)
             job.changed(member)
-        launches.watch(m, job, member)
+        launches.watch(state, job, member)
         if member.launch is not None:
-            m.order(job, ("launch", member.node, member.name), member.launch)
+            state.order(job, ("launch", member.node, member.name), member.launch)
     return not waits
 
 
-def launching(m: ClusterState, job: Job) -> None:
+def launching(state: ClusterState, job: Job) -> None:
     """Wait until the members run. An elastic job goes on when all are at the barrier, a plain one at once."""
-    if not order_launches(m, job):
+    if not order_launches(state, job):
         return
     if not job.elastic:
-        m.set_phase(job, JobPhase.RUNNING, "every rank runs its script; none has used the SDK so far")
+        state.set_phase(job, JobPhase.RUNNING, "every rank runs its script; none has used the SDK so far")
         return
-    if len(job.seating.rolls.ready) == len(job.seats):
-        m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
+    if len(job.seating.rank_sets.ready) == len(job.seats):
+        state.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import finalizing
 from controlplane.core.failures import numeric_anomalies
+from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.failures.verdicts import repeat_key
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
@@ -31,39 +32,40 @@ STEP_MAX = 1 << 53
 """Steps from here on are refused: floats skip integers there, and messages could not hold what follows."""
 
 
-_RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
+RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
+"""Phases in which a report about the numbers of the present generation counts."""
 
 
-def faulted(m: ClusterState, event: ev.UserFault) -> None:
+def faulted(state: ClusterState, event: ev.UserFault) -> None:
     """Take a script's report of a numeric anomaly, and act on it by the job's policy."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None or job.generation is None:
-        m.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
+        state.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
         return
     if event.step >= STEP_MAX:
-        m.drop(NoteKind.STRAY_FAULT, event.member, f"step {event.step} is beyond all steps")
+        state.drop(NoteKind.STRAY_FAULT, event.member, f"step {event.step} is beyond all steps")
         return
-    if event.generation != job.generation.number or job.phase not in _RUNS:
-        m.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
+    if event.generation != job.generation.number or job.phase not in RUNS:
+        state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
         return
     if _policy(job, event) == "ignore":
-        m.note(NoteKind.FAULT_IGNORED, job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
+        state.note(NoteKind.FAULT_IGNORED, job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
         return
     first = all(fault.generation != event.generation for fault in job.numbers.faults)
     policy = _policy(job, event)
-    distrust(m, job, Fault(max(event.step, 1), event.generation, policy == "stop"), event.reason)
+    distrust(state, job, Fault(max(event.step, 1), event.generation, policy == "stop"), event.reason)
     if not first:
         return
     job.numbers.on_fault = policy
     member = job.members.get(event.member)
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
-    job.recovery.unjudged.append(Evidence(m.now, failure))
-    m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
-    m.touch(job)
+    job.recovery.unjudged.append(Evidence(state.now, failure))
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    state.touch(job)
 
 
-def owed(m: ClusterState, job: Job, generation: Generation) -> bool:
+def owed(state: ClusterState, job: Job, generation: Generation) -> bool:
     """Whether this generation trains although a numeric anomaly was found in it; if so, it becomes evidence.
 
     A former leader recorded it in etcd and was gone before it could stop the ranks."""
@@ -72,13 +74,14 @@ def owed(m: ClusterState, job: Job, generation: Generation) -> bool:
         return False
     step = min(fault.step for fault in found)
     words = f"step {step} of generation {generation.number} was at fault, as a former leader was told"
-    failure = Failure(Cause.FAULT, words, step=step)
+    exception = CORRUPT_STATE if all(fault.corrupt for fault in found) else ""
+    failure = Failure(Cause.FAULT, words, step=step, exception=exception)
     job.recovery.failures_seen[repeat_key(failure)] = sum(
         f.step == step and f not in found for f in job.numbers.faults
     )
     job.numbers.on_fault = "stop" if any(fault.stop for fault in found) else "rollback"
-    job.recovery.unjudged.append(Evidence(m.now, failure))
-    m.touch(job)
+    job.recovery.unjudged.append(Evidence(state.now, failure))
+    state.touch(job)
     return True
 
 
@@ -88,13 +91,13 @@ def _policy(job: Job, event: ev.UserFault) -> str:
     return "rollback" if event.rollback else "stop"
 
 
-def distrust(m: ClusterState, job: Job, fault: Fault, reason: str) -> None:
+def distrust(state: ClusterState, job: Job, fault: Fault, reason: str) -> None:
     """Never use again the states from the fault's step on that its generation, or one before, computed."""
     job.numbers.faults = (*job.numbers.faults[1 - FAULTS_KEPT :], fault)
     words = f"not to be used: step {fault.step} of generation {fault.generation} was at fault: {reason}"
     for record in list(job.checkpoints.records.values()):
         if not record.bad and numeric_anomalies.concerns(fault, record.step, record.generation):
-            finalizing.mark_bad(m, job, record.id, words)
+            finalizing.mark_bad(state, job, record.id, words)
     for saving in list(job.checkpoints.savings.values()):
         if numeric_anomalies.concerns(fault, saving.step, saving.generation):
-            finalizing.failed(m, job, saving, words)
+            finalizing.failed(state, job, saving, words)

@@ -28,7 +28,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import first_steps, incident_record
-from controlplane.core.restore import failed_sources, state_sources
+from controlplane.core.restore import failed_sources, sharding
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Incident, Resume
@@ -44,7 +44,7 @@ CATCHING_UP = "script"
 _PAUSED = "the job goes on where it was paused"
 
 
-def store(m: ClusterState, job: Job, choice: Resume) -> None:
+def store(state: ClusterState, job: Job, choice: Resume) -> None:
     """Put the next generation, which starts from this restore point, into etcd; the job is STORING.
 
     The first generation that meets has the number of the launch that made its members, if the seats are the
@@ -68,52 +68,52 @@ def store(m: ClusterState, job: Job, choice: Resume) -> None:
     generation = Generation(
         job=job.name,
         number=number,
-        term=m.term,
+        term=state.term,
         seats=job.seats,
         store=first.status.store if first.status else "",
         master=old.master,
         resume=choice,
         reason=reason,
         restarts=restarts,
-        cut_at=state_sources.cut_at(job, len(job.seats), number),
+        cut_at=sharding.epoch(job, len(job.seats), number),
     )
     job.generations.number, job.generations.formed = (
         max(job.generations.number, number),
         max(job.generations.formed, number),
     )
     job.generations.storing = generation
-    m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
+    state.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
     phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
-    state = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
-    effect = fx.StoreJob(job.name, state, generation=generation)
-    m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+    stored = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
+    effect = fx.StoreJob(job.name, stored, generation=generation)
+    state.store(f"job/{job.name}", effect, lambda: _stored(state, job, generation))
 
 
-def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
+def _stored(state: ClusterState, job: Job, generation: Generation) -> None:
     if why := _moved(job, generation) if job.generations.storing is generation else "":
-        job.generations.storing, job.recovery.stop_by = None, m.now + m.settings.stop_timeout_s
-        m.set_phase(job, JobPhase.STOPPING, f"{why}: wait for all of them again")
-        m.touch(job)
-    if not generations.commit(m, job, generation):
+        job.generations.storing, job.recovery.stop_by = None, state.now + state.settings.stop_timeout_s
+        state.set_phase(job, JobPhase.STOPPING, f"{why}: wait for all of them again")
+        state.touch(job)
+    if not generations.commit(state, job, generation):
         overtaken = f"generation {generation.number} was overtaken while it was stored"
-        m.note(NoteKind.SUPERSEDED, job.name, f"{overtaken}: {why}" if why else overtaken)
+        state.note(NoteKind.SUPERSEDED, job.name, f"{overtaken}: {why}" if why else overtaken)
         return
     job.recovery.over, job.numbers.skips = "", generation.resume.skip
     job.generations.lines[generation.number] = (generation.resume.step, generation.resume.born)
     job.replicas.replan = job.replicas.leftovers = True
-    job.generations.form_by = m.now + m.settings.form_timeout_s
+    job.generations.form_by = state.now + state.settings.form_timeout_s
     job.checkpoints.final_by, job.checkpoints.final_tried = None, False
     job.checkpoints.begun = min(job.checkpoints.begun, generation.resume.step)
     job.recovery.phases = {}
     lost = max(0, job.restore.known_step - generation.resume.step)
     lost = 0 if generation.resume.tier is Tier.DONOR else lost
-    fence = {"fence": m.now - job.recovery.clock.judged}
+    fence = {"fence": state.now - job.recovery.clock.judged}
     restored = f"{generation.resume.tier}: {generation.resume.reason}"
-    incident_record.tell(
-        m, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored
+    incident_record.report(
+        state, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored
     )
-    m.set_phase(job, JobPhase.FORMING, generation.reason)
-    m.touch(job)
+    state.set_phase(job, JobPhase.FORMING, generation.reason)
+    state.touch(job)
 
 
 def _moved(job: Job, generation: Generation) -> str:
@@ -121,7 +121,7 @@ def _moved(job: Job, generation: Generation) -> str:
 
     Since the choice a rank may have left the barrier, or a donor may hold another step: the report that the
     choice rested on was older than it seemed."""
-    ready, seated, resume = job.seating.rolls.ready, job.seated(), generation.resume
+    ready, seated, resume = job.seating.rank_sets.ready, job.seated(), generation.resume
     if len(ready) < len(seated):
         return f"{next(mb.name for rank, mb in enumerate(seated) if rank not in ready)} left the barrier"
     for source in resume.sources or (Source(WHOLE_STATE, resume.tier, resume.rank),):
@@ -131,35 +131,35 @@ def _moved(job: Job, generation: Generation) -> str:
     return ""
 
 
-def running(m: ClusterState, job: Job) -> None:
+def running(state: ClusterState, job: Job) -> None:
     """Drive a generation that etcd holds, whether it forms, runs, or was adopted from a former leader."""
-    rolls, generation = job.seating.rolls, job.generation
+    rank_sets, generation = job.seating.rank_sets, job.generation
     if generation is None:
         raise AssertionError(f"job {job.name} runs without a generation")
     if ending.all_done(job):
-        _close(m, job, generation)
-        ending.finishing(m, job)
+        _close(state, job, generation)
+        ending.finishing(state, job)
         return
-    if rolls.unheard or numeric_faults.owed(m, job, generation):
+    if rank_sets.unreported or numeric_faults.owed(state, job, generation):
         return
     if not generation.store:
-        _running_plain(m, job)
+        _running_plain(state, job)
         return
-    _order_form(m, job, generation)
-    if len(rolls.settled) == len(job.seats):
-        m.set_phase(job, JobPhase.RUNNING, job.recovery.over or generation.reason)
+    _order_form(state, job, generation)
+    if len(rank_sets.settled) == len(job.seats):
+        state.set_phase(job, JobPhase.RUNNING, job.recovery.over or generation.reason)
         job.restore.answered = {}
-        _close(m, job, generation)
+        _close(state, job, generation)
     elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in _unsettled(job)):
-        job.generations.form_by = m.now + m.settings.form_timeout_s
-        m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
-    _watch_broken(m, job, generation)
-    _watch_form(m, job, generation)
+        job.generations.form_by = state.now + state.settings.form_timeout_s
+        state.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
+    _watch_broken(state, job, generation)
+    _watch_form(state, job, generation)
 
 
 def _unsettled(job: Job) -> list[Member]:
     """Return the seated members that neither train in the generation nor have done their work."""
-    settled = job.seating.rolls.settled
+    settled = job.seating.rank_sets.settled
     return [mb for rank, mb in enumerate(job.seated()) if rank not in settled]
 
 
@@ -172,63 +172,63 @@ def _enters(member: Member, generation: Generation) -> bool:
     return _outside(member, generation) or member.phase is MemberPhase.FORMING
 
 
-def _order_form(m: ClusterState, job: Job, generation: Generation) -> None:
-    entered = job.seating.rolls.entered
+def _order_form(state: ClusterState, job: Job, generation: Generation) -> None:
+    entered = job.seating.rank_sets.entered
     if len(entered) == len(job.seats):
         return
     outside = [mb.node for rank, mb in enumerate(job.seated()) if rank not in entered and mb.status]
     what = ("form", str(generation.number))
-    m.order_each(job, what, dict.fromkeys(outside), lambda node: fx.Form(node, generation))
+    state.order_each(job, what, dict.fromkeys(outside), lambda node: fx.Form(node, generation))
 
 
-def _running_plain(m: ClusterState, job: Job) -> None:
+def _running_plain(state: ClusterState, job: Job) -> None:
     """Watch a job whose script has not used the SDK: only its processes can be seen."""
     if job.elastic:
-        m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
+        state.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
         return
-    plain_at = job.generations.launched_at + m.settings.plain_after_s
-    if m.now < plain_at:
-        m.wake(job, plain_at)
+    plain_at = job.generations.launched_at + state.settings.plain_after_s
+    if state.now < plain_at:
+        state.wake(job, plain_at)
     if job.recovery.incident is not None:
-        _watch_plain(m, job, plain_at)
+        _watch_plain(state, job, plain_at)
 
 
-def _watch_plain(m: ClusterState, job: Job, plain_at: float) -> None:
+def _watch_plain(state: ClusterState, job: Job, plain_at: float) -> None:
     """Close a plain script's incident at the first output of any rank, or after `plain_after_s` without."""
     clock, again = job.recovery.clock, "reform" not in job.recovery.phases
-    job.recovery.phases.setdefault("reform", m.now - clock.stored)
+    job.recovery.phases.setdefault("reform", state.now - clock.stored)
     phases = {"fence": clock.stored - clock.judged, "reform": job.recovery.phases["reform"]}
     if any(member.status is not None and member.status.activity for member in job.seated()):
-        spent = m.now - clock.stored - job.recovery.phases["reform"]
-        _recovered(m, job, phases | {"first_step": spent})
-    elif m.now >= plain_at:
-        _recovered(m, job, phases)
+        spent = state.now - clock.stored - job.recovery.phases["reform"]
+        _recovered(state, job, phases | {"first_step": spent})
+    elif state.now >= plain_at:
+        _recovered(state, job, phases)
     elif again:
-        incident_record.tell(m, job, phases)
+        incident_record.report(state, job, phases)
 
 
-def _watch_broken(m: ClusterState, job: Job, generation: Generation) -> None:
+def _watch_broken(state: ClusterState, job: Job, generation: Generation) -> None:
     """Watch for a broken collective that no dead member explains: after a grace it becomes evidence, and the
     same members re-form. Meanwhile the nodes are asked whether they reach each other."""
-    suspects = job.seating.at(job.seating.rolls.suspects)
+    suspects = job.seating.at(job.seating.rank_sets.suspects)
     if not suspects:
         job.recovery.broken_since = None
         return
     if job.recovery.broken_since is None:
-        job.recovery.broken_since = m.now
-        m.note(NoteKind.BROKEN, job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
-        network.look(m, job)
-    if network.cut_off(m, job):
+        job.recovery.broken_since = state.now
+        state.note(NoteKind.BROKEN, job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
+        network.look(state, job)
+    if network.cut_off(state, job):
         return
-    if m.now < job.recovery.broken_since + m.settings.broken_grace_s:
-        m.wake(job, job.recovery.broken_since + m.settings.broken_grace_s)
+    if state.now < job.recovery.broken_since + state.settings.broken_grace_s:
+        state.wake(job, job.recovery.broken_since + state.settings.broken_grace_s)
         return
     _spoil(job, generation, suspects)
     message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}{network.words(job)}"
     failure = Failure(
-        Cause.BROKEN, message, step=deaths.step_of(suspects[0]), age_s=m.now - job.recovery.broken_since
+        Cause.BROKEN, message, step=deaths.step_of(suspects[0]), age_s=state.now - job.recovery.broken_since
     )
-    job.recovery.unjudged.append(Evidence(m.now, failure))
+    job.recovery.unjudged.append(Evidence(state.now, failure))
 
 
 def _message(member: Member) -> str:
@@ -253,37 +253,39 @@ def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
         failed_sources.remember(job, whole, source.step, _message(suspects[0]))
 
 
-def _watch_form(m: ClusterState, job: Job, generation: Generation) -> None:
+def _watch_form(state: ClusterState, job: Job, generation: Generation) -> None:
     """Kill the members that do not form in time; when all of them hang alike, they re-form once more instead.
 
     At half of the time the nodes are asked whether they reach each other. While a member's script is still
     catching up, the others wait for it in the restore, and no deadline runs."""
     if job.phase is not JobPhase.FORMING:
         return
-    if m.now < job.generations.form_by - m.settings.form_timeout_s / 2:
-        m.wake(job, job.generations.form_by - m.settings.form_timeout_s / 2)
+    if state.now < job.generations.form_by - state.settings.form_timeout_s / 2:
+        state.wake(job, job.generations.form_by - state.settings.form_timeout_s / 2)
         return
     if any(mb.phase is MemberPhase.FORMING and _on_its_way(mb) for mb in job.seated()):
-        job.generations.form_by = m.now + m.settings.form_timeout_s
-        m.wake(job, job.generations.form_by - m.settings.form_timeout_s / 2)
+        job.generations.form_by = state.now + state.settings.form_timeout_s
+        state.wake(job, job.generations.form_by - state.settings.form_timeout_s / 2)
         return
-    network.look(m, job)
-    if network.cut_off(m, job):
+    network.look(state, job)
+    if network.cut_off(state, job):
         return
-    if m.now < job.generations.form_by:
-        m.wake(job, job.generations.form_by)
+    if state.now < job.generations.form_by:
+        state.wake(job, job.generations.form_by)
         return
-    message = f"did not form within {m.settings.form_timeout_s:.0f} s"
-    late = [mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and m.up(mb.node)]
+    message = f"did not form within {state.settings.form_timeout_s:.0f} s"
+    late = [
+        mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and state.up(mb.node)
+    ]
     if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
-        job.generations.form_by = m.now + m.settings.form_timeout_s
+        job.generations.form_by = state.now + state.settings.form_timeout_s
         job.recovery.unjudged.append(
-            Evidence(m.now, Failure(Cause.STUCK, f"all ranks {message}", step=generation.resume.step))
+            Evidence(state.now, Failure(Cause.STUCK, f"all ranks {message}", step=generation.resume.step))
         )
         return
     for member in late:
-        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, message))
-        deaths.kill(m, job, member, message)
+        deaths.mark_dead(state, job, member, Failure(Cause.STUCK, message))
+        deaths.kill(state, job, member, message)
 
 
 def _on_its_way(member: Member) -> bool:
@@ -293,7 +295,7 @@ def _on_its_way(member: Member) -> bool:
     return not member.dead and member.status is not None and member.status.activity == CATCHING_UP
 
 
-def _close(m: ClusterState, job: Job, generation: Generation) -> None:
+def _close(state: ClusterState, job: Job, generation: Generation) -> None:
     """Close the incident once every seat has completed a step, or its work, in the new generation.
 
     Its phases: `fence` lasts from the verdict until etcd holds the new generation (survivors have stopped,
@@ -301,39 +303,39 @@ def _close(m: ClusterState, job: Job, generation: Generation) -> None:
     its own clock."""
     if job.recovery.incident is None and not job.recovery.unfinished:
         return
-    begun = job.seating.rolls.begun
+    begun = job.seating.rank_sets.begun
     waiting = [mb for rank, mb in enumerate(job.seated()) if rank not in begun and not mb.done]
     first = generation.resume.step
     for member in waiting:
         if member.status is not None and member.status.step > first:
-            first_steps.infer_start(m, job, member, generation)
+            first_steps.infer_start(state, job, member, generation)
     if any(mb.inferred_start[0] != generation.number for mb in waiting):
         return
-    if any(m.now < mb.inferred_start[1] + m.settings.retry_s for mb in waiting):
+    if any(state.now < mb.inferred_start[1] + state.settings.retry_s for mb in waiting):
         return
     if job.recovery.incident is None:
         reason = (
             f"{incident_record.unfinished(job)}: every rank has trained on in generation {generation.number}"
         )
-        m.note(NoteKind.INCIDENT_OVER, job.name, reason)
+        state.note(NoteKind.INCIDENT_OVER, job.name, reason)
         job.recovery.unfinished = 0
-        _trains(m, job)
+        _trains(state, job)
         return
     phases = {"fence": job.recovery.clock.stored - job.recovery.clock.judged}
-    phases["reform"] = job.recovery.phases.get("form", m.now - job.recovery.clock.stored)
+    phases["reform"] = job.recovery.phases.get("form", state.now - job.recovery.clock.stored)
     phases |= {
         name: job.recovery.phases[name] for name in ("restore", "first_step") if name in job.recovery.phases
     }
-    _recovered(m, job, phases)
+    _recovered(state, job, phases)
 
 
-def _recovered(m: ClusterState, job: Job, phases: dict[str, float]) -> None:
-    closed = incident_record.close(m, job, "recovered", phases)
+def _recovered(state: ClusterState, job: Job, phases: dict[str, float]) -> None:
+    closed = incident_record.close(state, job, "recovered", phases)
     if closed is not None:
         job.recovery.over = _over(closed)
     if job.phase is JobPhase.RUNNING:
-        m.set_phase(job, JobPhase.RUNNING, job.recovery.over)
-    _trains(m, job)
+        state.set_phase(job, JobPhase.RUNNING, job.recovery.over)
+    _trains(state, job)
 
 
 def _over(incident: Incident) -> str:
@@ -343,7 +345,7 @@ def _over(incident: Incident) -> str:
     return f"every rank trains; incident {incident.id} ({incident.verdict.cause}) is over"
 
 
-def _trains(m: ClusterState, job: Job) -> None:
+def _trains(state: ClusterState, job: Job) -> None:
     """Reset the counts of failures that progress excuses, and write to etcd that the job runs: from that the
     next leader knows that no incident is open."""
     job.recovery.counted = {}
@@ -353,4 +355,4 @@ def _trains(m: ClusterState, job: Job) -> None:
     if not job.generation or not job.generation.store:
         return
     effect = fx.StoreJob(job.name, job.state(JobPhase.RUNNING, job.reason))
-    m.store(f"job/{job.name}", effect)
+    state.store(f"job/{job.name}", effect)

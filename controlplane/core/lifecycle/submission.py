@@ -29,54 +29,58 @@ REFUSED = NoteKind.SUBMISSION_REFUSED
 """Kind of the note that gives the reason why a submission is refused."""
 
 
-def submitted(m: ClusterState, event: ev.JobSubmitted) -> None:
+def submitted(state: ClusterState, event: ev.JobSubmitted) -> None:
     """Take a submission of a new job, or of one that has failed or was stopped.
 
     A job that is not over goes on unchanged: a submission with other settings is refused, an equal one only
     noted, so that a repetition does no harm. For a finished job any submission is only noted. A job whose
     records in etcd cannot be read is refused."""
     spec = event.spec
-    job = m.jobs.get(spec.job)
+    job = state.jobs.get(spec.job)
     if job is not None and (job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) or job.ending is not None):
         other = differences(job.spec, spec)
         if other and not job.ended:
-            m.note(REFUSED, spec.job, f"a job of this name is {job.phase.value} with other settings: {other}")
+            state.note(
+                REFUSED, spec.job, f"a job of this name is {job.phase.value} with other settings: {other}"
+            )
             return
         words = "is finished already" if job.ended else "goes on as it is"
         changed = f"; the new submission's settings are not taken: {other}" if other else ""
-        m.note(NoteKind.RESUBMITTED, spec.job, f"the job {words}{changed}")
+        state.note(NoteKind.RESUBMITTED, spec.job, f"the job {words}{changed}")
         return
-    left = [row for row in m.unread if row.whole and row.job == spec.job]
+    left = [row for row in state.unread if row.whole and row.job == spec.job]
     if left:
         words = f"etcd holds a job of this name that cannot be read: {left[0].key}: {left[0].reason}"
-        m.note(REFUSED, spec.job, words)
+        state.note(REFUSED, spec.job, words)
         return
-    job = _again(m, job, spec) if job else Job(spec)
-    m.jobs[spec.job] = job
-    adopting.claim(m, job)
+    job = _again(state, job, spec) if job else Job(spec)
+    state.jobs[spec.job] = job
+    adopting.claim(state, job)
     job.reason = "submitted"
     effect = fx.StoreJob(spec.job, job.state(), spec)
-    m.store(f"job/{spec.job}", effect)
-    m.emit(fx.JobChanged(job.state()))
+    state.store(f"job/{spec.job}", effect)
+    state.emit(fx.JobChanged(job.state()))
     wrong = formation.impossible(spec)
     if wrong:
-        ending.end(m, job, JobPhase.FAILED, wrong)
-    m.touch(job)
+        ending.end(state, job, JobPhase.FAILED, wrong)
+    state.touch(job)
 
 
-def _again(m: ClusterState, old: Job, spec: JobSpec) -> Job:
+def _again(state: ClusterState, old: Job, spec: JobSpec) -> Job:
     was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
-    m.note(NoteKind.TAKEN_UP_AGAIN, spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
-    was_cut, failed, saved = old.generations, old.recovery, old.checkpoints
+    state.note(
+        NoteKind.TAKEN_UP_AGAIN, spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}"
+    )
+    formed, failed, saved = old.generations, old.recovery, old.checkpoints
     job = Job(
         spec,
         generations=Generations(
-            was_cut.known,
-            was_cut.number,
-            was_cut.formed,
-            lines=was_cut.lines,
-            cut_at=was_cut.cut_at,
-            cut_words=was_cut.cut_words,
+            formed.known,
+            formed.number,
+            formed.formed,
+            lines=formed.lines,
+            sharding_epoch=formed.sharding_epoch,
+            replica_shard_ids=formed.replica_shard_ids,
         ),
         recovery=Recovery(incidents=failed.incidents, planned=failed.planned),
         restore=Restore(shards=old.restore.shards, known_step=old.restore.known_step),
@@ -96,12 +100,12 @@ def _again(m: ClusterState, old: Job, spec: JobSpec) -> Job:
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
         job.changed(member)
-    recall(m, job)
+    recall(state, job)
     return job
 
 
-def recall(m: ClusterState, job: Job) -> None:
+def recall(state: ClusterState, job: Job) -> None:
     """Add the former generation's members on nodes that have not reported yet: they may still train."""
     for seat in job.generation.seats if job.generation else ():
-        if seat.node in m.nodes and m.nodes[seat.node].state == "expected":
+        if seat.node in state.nodes and state.nodes[seat.node].state == "expected":
             job.add(Member(seat.member, job.name, seat.node, Role.SPARE))

@@ -24,72 +24,79 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState
 
 
-def elected(m: ClusterState, event: ev.Elected) -> None:
+def elected(state: ClusterState, event: ev.Elected) -> None:
     """Lead from now on with these records. Living generations are adopted, so that training goes on.
 
     Raises AssertionError when this cluster state has led another term: each term begins with a fresh one."""
-    if event.term <= m.term:
-        m.drop(NoteKind.STALE_ELECTION, str(event.term), f"term {m.term} is here already")
+    if event.term <= state.term:
+        state.drop(NoteKind.STALE_ELECTION, str(event.term), f"term {state.term} is here already")
         return
-    if m.term:
-        raise AssertionError(f"term {m.term} was led from this book: a new reign takes a new Cluster")
-    m.term = event.term
-    m.wall_s = event.wall_s - m.now if event.wall_s else 0.0
+    if state.term:
+        raise AssertionError(
+            f"term {state.term} was led from this cluster state: a new leader term takes a new Cluster"
+        )
+    state.term = event.term
+    state.wall_s = event.wall_s - state.now if event.wall_s else 0.0
     for spec in event.specs:
-        m.jobs[spec.job] = Job(spec, reason="read from etcd")
-    for state in event.states:
-        if state.job in m.jobs:
-            _state(m.jobs[state.job], state)
+        state.jobs[spec.job] = Job(spec, reason="read from etcd")
+    for stored in event.states:
+        if stored.job in state.jobs:
+            _state(state.jobs[stored.job], stored)
     for record in event.checkpoints:
-        job = m.jobs.get(record.job)
-        held = m.unclaimed.setdefault(record.job, {}) if job is None else job.checkpoints.records
+        job = state.jobs.get(record.job)
+        held = state.unclaimed.setdefault(record.job, {}) if job is None else job.checkpoints.records
         held[record.id] = record
-    again = [s.job for s in event.states if s.phase is JobPhase.PENDING and s.job in m.jobs]
+    again = [s.job for s in event.states if s.phase is JobPhase.PENDING and s.job in state.jobs]
     for generation in sorted(event.generations, key=lambda g: g.number):
-        if generation.job in m.jobs:
-            _generation(m, m.jobs[generation.job], generation, generation.job in again)
+        if generation.job in state.jobs:
+            _generation(state, state.jobs[generation.job], generation, generation.job in again)
     for name in sorted(event.nodes):
-        nodes.expect(m, name)
+        nodes.expect(state, name)
     for name in again:
-        submission.recall(m, m.jobs[name])
-    m.unread = event.unread
+        submission.recall(state, state.jobs[name])
+    state.unread = event.unread
     for row in event.unread:
-        m.note(NoteKind.UNREADABLE, row.key, row.reason)
-    marks.take(m, event.marks)
-    quarantine.adopt(m, event.lemons)
-    m.ask_health()
-    replacement.recall(m, event.places)
-    replacement.begin(m)
-    overdue.begin(m)
-    for job in m.jobs.values():
+        state.note(NoteKind.UNREADABLE, row.key, row.reason)
+    marks.take(state, event.marks)
+    quarantine.adopt(state, event.lemons)
+    state.ask_health()
+    replacement.recall(state, event.places)
+    replacement.begin(state)
+    overdue.begin(state)
+    for job in state.jobs.values():
         _checkpoints(job)
-        saving.adopt(m, job)
-        m.touch(job)
-    m.note(NoteKind.ELECTED, str(event.term), f"{len(m.jobs)} jobs and {len(m.nodes)} nodes read from etcd")
-
-
-def _state(job: Job, state: JobState) -> None:
-    job.recovery.incidents, job.recovery.failures_seen = state.incidents, dict(state.failures_seen)
-    job.recovery.planned, job.recovery.over = (
-        state.planned,
-        state.reason if state.phase is JobPhase.RUNNING else "",
+        saving.adopt(state, job)
+        job.changes.swap_at = state.now + state.settings.swap_every_s  # one may have just been made
+        state.touch(job)
+    state.note(
+        NoteKind.ELECTED,
+        str(event.term),
+        f"{len(state.jobs)} jobs and {len(state.nodes)} nodes read from etcd",
     )
-    if state.phase is JobPhase.FORMING:
-        job.recovery.unfinished = state.incidents
-    numeric_anomalies.recall(job, state)
-    job.places.pause = state.pause
-    job.generations.cut_words = job.generations.cut_words_told = state.cut_words
-    if state.phase in (*ENDED, JobPhase.PAUSED, JobPhase.LEAVING):
-        job.phase, job.reason = state.phase, state.reason
 
 
-def _generation(m: ClusterState, job: Job, generation: Generation, former: bool) -> None:
+def _state(job: Job, stored: JobState) -> None:
+    job.recovery.incidents, job.recovery.failures_seen = stored.incidents, dict(stored.failures_seen)
+    job.recovery.planned, job.recovery.over = (
+        stored.planned,
+        stored.reason if stored.phase is JobPhase.RUNNING else "",
+    )
+    if stored.phase is JobPhase.FORMING:
+        job.recovery.unfinished = stored.incidents
+    numeric_anomalies.recall(job, stored)
+    job.changes.pause = stored.pause
+    job.generations.replica_shard_ids = job.generations.replica_shard_ids_stored = stored.cut_words
+    if stored.phase in (*ENDED, JobPhase.PAUSED, JobPhase.LEAVING):
+        job.phase, job.reason = stored.phase, stored.reason
+
+
+def _generation(state: ClusterState, job: Job, generation: Generation, former: bool) -> None:
     """Take a generation of a job; the newest one comes last. `former`: the job is to be launched again, so
     that its ranks are not adopted."""
     job.turn(generation)
     job.generations.number = max(job.generations.number, generation.number)
     job.generations.known[generation.number] = None
-    job.generations.cut_at = generation.cut_at
+    job.generations.sharding_epoch = generation.cut_at
     if generation.cut_at:  # its state is in shards, whatever ranks report that have built nothing yet
         job.restore.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
     if generation.store:
@@ -97,10 +104,10 @@ def _generation(m: ClusterState, job: Job, generation: Generation, former: bool)
         job.generations.formed = generation.number
         job.restore.known_step = max(job.restore.known_step, generation.resume.step)
     if not former:
-        _adopt(m, job, generation)
+        _adopt(state, job, generation)
 
 
-def _adopt(m: ClusterState, job: Job, generation: Generation) -> None:
+def _adopt(state: ClusterState, job: Job, generation: Generation) -> None:
     """Take the generation's ranks as living and training until their nodes report otherwise."""
     job.elastic = job.barrier = bool(generation.store)
     if job.ended:
@@ -110,12 +117,12 @@ def _adopt(m: ClusterState, job: Job, generation: Generation) -> None:
         job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
         job.reason = "adopted from etcd: " + (job.recovery.over or generation.reason)
     if paused and generation.store:  # no rank is known to be at the barrier before it was reported
-        job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.places.pause}"
-        job.recovery.stop_by = m.now + m.settings.stop_timeout_s
-    job.generations.launched_at = m.now
+        job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.changes.pause}"
+        job.recovery.stop_by = state.now + state.settings.stop_timeout_s
+    job.generations.launched_at = state.now
     for seat in generation.seats:
         job.add(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
-        nodes.expect(m, seat.node)
+        nodes.expect(state, seat.node)
     job.sit(generation.seats)
 
 

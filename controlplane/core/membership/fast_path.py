@@ -27,7 +27,7 @@ _COMING = (*ASKED, MemberPhase.STARTING)
 """Phases before the barrier."""
 
 
-def still(m: ClusterState, job: Job, member: Member, old: MemberStatus | None) -> bool:
+def still(state: ClusterState, job: Job, member: Member, old: MemberStatus | None) -> bool:
     """Whether nothing follows from this member's new status. `old`: its status before."""
     look = _LOOKS.get(job.phase)
     if (
@@ -39,10 +39,10 @@ def still(m: ClusterState, job: Job, member: Member, old: MemberStatus | None) -
         return False
     if member.status is not None and member.status.snapshot_generation:
         releasing.from_status(job, member)
-    return look(m, job, member, old.phase if old is not None else MemberPhase.LAUNCHED)
+    return look(state, job, member, old.phase if old is not None else MemberPhase.LAUNCHED)
 
 
-def still_started(m: ClusterState, job: Job) -> bool:
+def still_started(state: ClusterState, job: Job) -> bool:
     """Whether nothing follows from a member's first step: others must still complete theirs."""
     return waiting.quiet(job) and (
         job.recovery.incident is None or waiting.is_waited_for(job, "started", _unstarted(job))
@@ -77,28 +77,28 @@ def _unlaunched(member: Member) -> bool:
     return not member.dead and member.phase in ASKED
 
 
-def _stopping(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+def _stopping(state: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     """While stopping: the member is where it was, in a generation or on its way to the barrier, or it has
     come to the barrier while others have not."""
     if member.phase in _COMING:
         return before in _COMING
     if member.phase in IN_GENERATION:
         return before in IN_GENERATION
-    if not barrier.at_barrier(m, job, member):
+    if not barrier.at_barrier(state, job, member):
         return False
     if before in _COMING:
-        return waiting.is_waited_for(job, "barrier", lambda mb: not barrier.at_barrier(m, job, mb))
-    return waiting.is_waited_for(job, "behind", lambda mb: _behind(m, job, mb))
+        return waiting.is_waited_for(job, "barrier", lambda mb: not barrier.at_barrier(state, job, mb))
+    return waiting.is_waited_for(job, "behind", lambda mb: _has_not_arrived(state, job, mb))
 
 
-def _behind(m: ClusterState, job: Job, member: Member) -> bool:
+def _has_not_arrived(state: ClusterState, job: Job, member: Member) -> bool:
     """Whether a living member is still in a generation, or READY but not sure to stay at the barrier."""
     if member.failure is not None:
         return False
     phase = member.phase
     if phase in IN_GENERATION:
         return True
-    return phase is MemberPhase.READY and not barrier.at_barrier(m, job, member)
+    return phase is MemberPhase.READY and not barrier.at_barrier(state, job, member)
 
 
 def _storing(_m: ClusterState, _job: Job, member: Member, before: MemberPhase) -> bool:
@@ -130,7 +130,7 @@ def _of(job: Job, member: Member) -> bool:
     return job.generation is not None and member.generation == job.generation.number
 
 
-def _running(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
+def _running(state: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     """While running: it trains on, its snapshots release nothing, and an open incident waits for other
     ranks."""
     generation = job.generation
@@ -140,7 +140,7 @@ def _running(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> 
         return False
     if job.recovery.incident is None:
         return True
-    first_steps.infer_start(m, job, member, generation)
+    first_steps.infer_start(state, job, member, generation)
     return waiting.is_waited_for(job, "started", _unstarted(job))
 
 

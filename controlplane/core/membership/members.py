@@ -46,94 +46,100 @@ _PHASES = ("form", "restore", "first_step")
 """Phases that a member reports with its first step, in the order of MemberStarted's fields."""
 
 
-def observe(m: ClusterState, node: str, status: MemberStatus, seq: int) -> None:
+def observe(state: ClusterState, node: str, status: MemberStatus, seq: int) -> None:
     """Take one status of a member, unless a newer one is known.
 
     A status that cannot be true is refused; a member that is not known is added as a spare."""
-    job = m.jobs.get(status.job)
+    job = state.jobs.get(status.job)
     if job is None:
-        m.drop(
+        state.drop(
             NoteKind.STRAY, status.member, f"node {node} runs it for job {status.job}, which is unknown here"
         )
         return
     member = job.members.get(status.member)
-    if reason := plausible.status(m, job, status):
-        _impossible(m, job, node, status, reason)
+    if reason := plausible.status(state, job, status):
+        _impossible(state, job, node, status, reason)
         return
     if member is None:
-        member = _adopt(m, job, node, status)
+        member = _adopt(state, job, node, status)
     if member.node != node or seq < member.seen_seq:
-        m.drop(
+        state.drop(
             NoteKind.STALE_REPORT, status.member, f"sequence {seq} from {node} is not the newest word on it"
         )
         return
     old, phase, step = member.status, status.phase, status.step
     if old is None:
-        vouching.heard(job, status.member)
-    member.seen_seq, member.seen_at, member.status = seq, m.now, status
+        vouching.agent_spoke(job, status.member)
+    member.seen_seq, member.seen_at, member.status = seq, state.now, status
     if status.generation > member.entered and phase in IN_GENERATION:
         member.entered = status.generation
     if not member.adopted or member.rank >= 0:
-        _see_step(m, job, phase, step)
+        _see_step(state, job, phase, step)
     if member.failure is not None:
-        _revive(m, job, member, status)
+        _revive(state, job, member, status)
     if old is not None and old.phase is phase and _same(old, status):
-        if member.dead or (job.recovery.incident is not None and not fast_path.still(m, job, member, old)):
-            m.touch(job)
+        if member.dead or (
+            job.recovery.incident is not None and not fast_path.still(state, job, member, old)
+        ):
+            state.touch(job)
         return
-    _take(m, job, member, old, status)
+    _take(state, job, member, old, status)
 
 
-def _see_step(m: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
+def _see_step(state: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
     """Record how far the job is, as one of its ranks shows."""
     if step > job.restore.known_step and phase in _SHOWS_STEP:
         job.restore.known_step = step
     if step > job.restore.newest_step:  # noqa: PLR1730 - of every rank in every beat
         job.restore.newest_step = step
     if step >= job.snapshots.lapse_step:
-        releasing.lapsed(m, job, step)
+        releasing.lapsed(state, job, step)
 
 
-def _impossible(m: ClusterState, job: Job, node: str, status: MemberStatus, reason: str) -> None:
+def _impossible(state: ClusterState, job: Job, node: str, status: MemberStatus, reason: str) -> None:
     """Refuse a status that cannot belong to this job.
 
     If such a process exists, it belongs to a former job of this name (etcd was lost), and its node must
     end it."""
-    m.drop(plausible.REFUSED, node, f"its status of {status.member:.80} is not followed: {reason}")
+    state.drop(plausible.REFUSED, node, f"its status of {status.member:.80} is not followed: {reason}")
     if status.phase is not MemberPhase.EXITED and job.members.get(status.member) is None:
-        m.order(job, ("kill", node, status.member), fx.Kill(node, job.name, status.member, reason))
+        state.order(job, ("kill", node, status.member), fx.Kill(node, job.name, status.member, reason))
 
 
-def _take(m: ClusterState, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
+def _take(
+    state: ClusterState, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus
+) -> None:
     """Act on what is new in a status."""
     plain = not job.elastic
     member.kept = _slots(status)
     if old is not None and old.shard and not status.shard:
         member.shard_before = (old.generation, old.shard)
     _learn(job, member, status)
-    if old is None or old.phase is not status.phase or _stood_otherwise(old, status):
+    if old is None or old.phase is not status.phase or _changes_index(old, status):
         job.changed(member)
     else:
         job.unread[member.name] = member
     if plain and job.elastic:
-        _left_before(m, job)
+        _left_before(state, job)
     if status.phase in GONE:
-        _judge_end(m, job, member, status)
+        _judge_end(state, job, member, status)
     if member.rank == NO_RANK:
-        _judge_seatless(m, job, member, status)
-    if not fast_path.still(m, job, member, old):
-        m.touch(job)
+        _judge_seatless(state, job, member, status)
+    if not fast_path.still(state, job, member, old):
+        state.touch(job)
 
 
-def started(m: ClusterState, event: ev.MemberStarted) -> None:
+def started(state: ClusterState, event: ev.MemberStarted) -> None:
     """A member has completed its first step in a generation."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or job.generation is None:
-        m.drop(NoteKind.STALE_STARTED, event.member, "no such member here")
+        state.drop(NoteKind.STALE_STARTED, event.member, "no such member here")
         return
     if event.generation != job.generation.number:
-        m.drop(NoteKind.STALE_STARTED, event.member, f"generation {event.generation} is not the current one")
+        state.drop(
+            NoteKind.STALE_STARTED, event.member, f"generation {event.generation} is not the current one"
+        )
         return
     member.started = event.generation
     job.seating.changed(member)
@@ -146,24 +152,24 @@ def started(m: ClusterState, event: ev.MemberStarted) -> None:
     if event.inexact:
         job.recovery.inexact[event.inexact] = None
         if job.recovery.incident is not None:
-            told = "; ".join(filter(None, (job.recovery.incident.inexact, event.inexact)))
-            job.recovery.incident = dataclasses.replace(job.recovery.incident, inexact=told)
-    if not fast_path.still_started(m, job):
-        m.touch(job)
+            inexact = "; ".join(filter(None, (job.recovery.incident.inexact, event.inexact)))
+            job.recovery.incident = dataclasses.replace(job.recovery.incident, inexact=inexact)
+    if not fast_path.still_started(state, job):
+        state.touch(job)
 
 
-def order_failed(m: ClusterState, event: ev.OrderFailed) -> None:
+def order_failed(state: ClusterState, event: ev.OrderFailed) -> None:
     """An agent could not carry out an order. For the job, its member has died."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.dead or member.node != event.node:
-        m.drop(NoteKind.STALE_ORDER_FAILED, event.member, event.failure.message)
+        state.drop(NoteKind.STALE_ORDER_FAILED, event.member, event.failure.message)
         return
     if member.status is None:
         member.launch = None
         job.changed(member)
     _spoil(job, member, event.failure)
-    deaths.mark_dead(m, job, member, event.failure)
+    deaths.mark_dead(state, job, member, event.failure)
 
 
 def _spoil(job: Job, member: Member, failure: Failure) -> None:
@@ -178,25 +184,25 @@ def _spoil(job: Job, member: Member, failure: Failure) -> None:
         failed_sources.remember(job, source, resume.step, failure.message)
 
 
-def forget(m: ClusterState, job: Job, member: Member) -> None:
+def forget(state: ClusterState, job: Job, member: Member) -> None:
     """Its process and its arena are gone: drop its status, and the member, too, unless it has a seat."""
     member.status, member.kept = None, ()
     job.changed(member)
     if not job.seating.holds(member):
         job.remove(member)
-    m.touch(job)
+    state.touch(job)
 
 
-def _adopt(m: ClusterState, job: Job, node: str, status: MemberStatus) -> Member:
+def _adopt(state: ClusterState, job: Job, node: str, status: MemberStatus) -> Member:
     """Add a member that this leader did not launch: a former leader did. It may serve as a spare."""
     member = Member(status.member, job.name, node, Role.SPARE, adopted=True)
     job.add(member)
     if status.phase not in GONE:
-        m.note(NoteKind.ADOPTED, member.name, f"node {node} runs it for {job.name}; it may take a seat")
+        state.note(NoteKind.ADOPTED, member.name, f"node {node} runs it for {job.name}; it may take a seat")
     return member
 
 
-def _revive(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
+def _revive(state: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
     """Take a member as alive again if it was judged dead only because its node was given up: the node is
     back, and no other member has taken the seat."""
     lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
@@ -207,8 +213,8 @@ def _revive(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> 
         if status.stalled_s > 0:
             job.recovery.stalled[member.name] = None
         job.changed(member)
-        m.note(NoteKind.REVIVED, member.name, f"node {member.node} is back, and it lives")
-        m.touch(job)
+        state.note(NoteKind.REVIVED, member.name, f"node {member.node} is back, and it lives")
+        state.touch(job)
 
 
 def _same(old: MemberStatus, new: MemberStatus) -> bool:
@@ -245,7 +251,7 @@ def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(slot for slot in slots if slot[1] > NO_STEP))
 
 
-def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
+def _changes_index(old: MemberStatus, new: MemberStatus) -> bool:
     """Whether anything has changed that the rank index depends on, apart from the phase."""
     return old.generation != new.generation or old.failure != new.failure or old.no_room != new.no_room
 
@@ -275,19 +281,19 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
     """Record the shard id that a rank has reported in a generation.
 
     "all" never replaces another id: a script reports "all", too, as long as it has not built its state."""
-    rank, word = member.rank, status.shard
-    if job.restore.shards.get(rank) and word == WHOLE_STATE:
+    rank, shard_id = member.rank, status.shard
+    if job.restore.shards.get(rank) and shard_id == WHOLE_STATE:
         return
     if (
         status.rank == rank
         and job.seating.holds(member)
-        and member.generation >= max(1, job.generations.cut_at)
+        and member.generation >= max(1, job.generations.sharding_epoch)
     ):
-        job.restore.shards[rank] = word
+        job.restore.shards[rank] = shard_id
         job.replicas.replan = True
 
 
-def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
+def _judge_end(state: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
     """Judge the end of a member's script: it is done, or that is a failure and the member is dead."""
     if member.dead:
         return
@@ -304,26 +310,26 @@ def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) 
         member.failure = failure
         job.changed(member)
         return
-    deaths.mark_dead(m, job, member, failure)
+    deaths.mark_dead(state, job, member, failure)
 
 
-def _left_before(m: ClusterState, job: Job) -> None:
+def _left_before(state: ClusterState, job: Job) -> None:
     """The script uses the SDK after all: members that exited before that was known have not finished their
     work."""
     for member in job.seated():
         if member.status is not None and member.phase is MemberPhase.EXITED and not member.dead:
             member.done = False
-            _judge_end(m, job, member, member.status)
+            _judge_end(state, job, member, member.status)
 
 
-def _judge_seatless(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
+def _judge_seatless(state: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
     """Mark a member without a seat dead if it still works in a generation: under a former leader it missed
     that the generation ended."""
     if member.dead or job.generation is None or job.ended:
         return
     plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
     if plain or status.phase in IN_GENERATION:
-        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
+        deaths.mark_dead(state, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
 
 
 def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
@@ -333,15 +339,15 @@ def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
     return clean and (member.done or job.ended or not job.elastic or job.phase is JobPhase.LEAVING)
 
 
-def kill_zombies(m: ClusterState, job: Job) -> None:
+def kill_zombies(state: ClusterState, job: Job) -> None:
     """Kill members that were judged dead and still live: no rank trains on after its verdict.
 
     One whose script raised has a while to end by itself, so that its exit code becomes known."""
     if job.ended:
         return
     for member in sorted(job.zombies.values(), key=lambda zombie: zombie.number):
-        leaves_by = member.died_at + m.settings.stop_timeout_s
-        if member.phase is MemberPhase.RAISED and m.now < leaves_by:
-            m.wake(job, leaves_by)
+        leaves_by = member.died_at + state.settings.stop_timeout_s
+        if member.phase is MemberPhase.RAISED and state.now < leaves_by:
+            state.wake(job, leaves_by)
         else:
-            deaths.kill(m, job, member, member.failure.message if member.failure else "")
+            deaths.kill(state, job, member, member.failure.message if member.failure else "")

@@ -30,74 +30,74 @@ AHEAD_MAX_S = 86_400.0
 and a newer one always wins: one from the far future would bar all later agents of the node."""
 
 
-def joined(m: ClusterState, event: ev.NodeJoined) -> None:
+def joined(state: ClusterState, event: ev.NodeJoined) -> None:
     """Accept an agent's hello, or refuse it with the reason."""
-    node = m.nodes.setdefault(event.node, Node(event.node))
-    refusal = _refusal(m, node, event)
+    node = state.nodes.setdefault(event.node, Node(event.node))
+    refusal = _refusal(state, node, event)
     if refusal:
-        m.counts["refused_hello"] = m.counts.get("refused_hello", 0) + 1
-        m.emit(fx.Refuse(event.node, event.incarnation, *refusal))
+        state.counts["refused_hello"] = state.counts.get("refused_hello", 0) + 1
+        state.emit(fx.Refuse(event.node, event.incarnation, *refusal))
         return
     new_launcher = node.launcher not in ("", event.launcher)
     if event.incarnation != node.incarnation:
         node.seq = node.top = -1
-        for _, member in m.members_of(node.name):
+        for _, member in state.members_of(node.name):
             member.seen_seq = -1
-    was, away_s = node.state, m.now - node.heard_at
+    was, away_s = node.state, state.now - node.last_contact_at
     again = event.incarnation != node.incarnation and node.free_to_go
     planned = node.replaced or node.drain is not None  # it was expected to go away
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
-    node.slots, node.port, node.heard_at = event.slots, event.port, m.now
+    node.slots, node.port, node.last_contact_at = event.slots, event.port, state.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
     node.version, node.jobs = event.holdfast_version, event.jobs
     node.bad_devices = {}  # its agent reports them after its hello
     if was != "up" or new_launcher:
-        node.up_since = m.now
+        node.up_since = state.now
     if new_launcher or again:  # `again`: it was drained and left, and is back with the same launcher
-        draining.new_life(m, node)
+        draining.new_life(state, node)
     if new_launcher:
-        replacement.new_life(m, node)
+        replacement.new_life(state, node)
     node.state, node.reason = "up", ""
-    _back(m, node, was)
-    m.emit(fx.Admit(node.name, node.incarnation, m.term))
+    _back(state, node, was)
+    state.emit(fx.Admit(node.name, node.incarnation, state.term))
     if was != "up" or new_launcher:
-        marks.record(m, node)
-    _listen(m, node)
-    _forget_orders(m, node)
+        marks.record(state, node)
+    _listen(state, node)
+    _forget_orders(state, node)
     missing = Failure(
         Cause.NODE_RESTARTED,
         f"node {node.name} came back without it",
         age_s=away_s if was == "suspect" else 0.0,
     )
     if new_launcher and was != "lost" and not planned:
-        quarantine.charge(m, node, Cause.NODE_RESTARTED, "")
-    _whole_view(m, node, event, node.top, missing)
-    m.nodes_changed()
+        quarantine.charge(state, node, Cause.NODE_RESTARTED, "")
+    _whole_view(state, node, event, node.top, missing)
+    state.nodes_changed()
 
 
-def _back(m: ClusterState, node: Node, was: str) -> None:
+def _back(state: ClusterState, node: Node, was: str) -> None:
     """A node is up again or for the first time: end the guard's wait for it, and count a return if it was
     suspect or lost."""
-    quarantine.take(m, node)
-    mass_failure.spoke(m, node)
+    quarantine.take(state, node)
+    mass_failure.spoke(state, node)
     if was in ("suspect", "lost"):
-        eligibility.returned(m, node)
-        m.ask_health()
+        eligibility.returned(state, node)
+        state.ask_health()
 
 
-def _refusal(m: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
+def _refusal(state: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
     """Why a hello is refused, and whether a later one may be accepted; None: it is accepted.
 
     A node that came back before its end was noticed, or with its clock set back, looks like a second node
     of its name. That passes, so it may try again."""
     other = node.launcher not in ("", event.launcher)
-    if node.up and other and m.now - node.heard_at < m.settings.conflict_s:
+    if node.up and other and state.now - node.last_contact_at < state.settings.conflict_s:
         return (
             f"node {node.name} is connected already from {node.address} with another launcher: "
             "give this agent a name of its own with --node",
             True,
         )
-    reason = timeout_constraints.mismatch(event, m.settings) or _of_the_future(m, event)
+    reason = timeout_constraints.mismatch(event, state.settings) or _of_the_future(state, event)
     if reason:
         return reason, False
     if event.incarnation < node.incarnation and node.state != "lost":
@@ -109,10 +109,10 @@ def _refusal(m: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bo
     return None
 
 
-def _of_the_future(m: ClusterState, event: ev.NodeJoined) -> str:
+def _of_the_future(state: ClusterState, event: ev.NodeJoined) -> str:
     """Why an incarnation is too far in the future to be accepted; "": it is not."""
-    ahead_s = event.incarnation / NS - m.wall
-    if not m.wall_s or ahead_s <= AHEAD_MAX_S:
+    ahead_s = event.incarnation / NS - state.wall
+    if not state.wall_s or ahead_s <= AHEAD_MAX_S:
         return ""
     return (
         f"incarnation {event.incarnation} of node {event.node} lies {ahead_s / 3600:.0f} h ahead of this "
@@ -120,161 +120,163 @@ def _of_the_future(m: ClusterState, event: ev.NodeJoined) -> str:
     )
 
 
-def beat(m: ClusterState, event: ev.NodeBeat) -> None:
+def beat(state: ClusterState, event: ev.NodeBeat) -> None:
     """Take a heartbeat, with the agent's whole view of its members."""
-    node = _heard(m, event.node, event.incarnation, "beat")
+    node = _contact(state, event.node, event.incarnation, "beat")
     if node is None:
         return
     if event.seq <= node.seq:
-        m.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
+        state.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
         return
     node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
-    _whole_view(m, node, event, event.seq)
+    _whole_view(state, node, event, event.seq)
 
 
-def heard(m: ClusterState, event: ev.NodesHeard) -> None:
+def heard(state: ClusterState, event: ev.NodesHeard) -> None:
     """Take heartbeats that bring nothing new."""
     for name, incarnation in event.nodes:
-        node = m.nodes.get(name)
+        node = state.nodes.get(name)
         if node is not None and node.incarnation == incarnation and node.state == "up":
-            node.heard_at = m.now
-            mass_failure.spoke(m, node)
+            node.last_contact_at = state.now
+            mass_failure.spoke(state, node)
         else:
-            _heard(m, name, incarnation, "beat")
+            _contact(state, name, incarnation, "beat")
 
 
-def report(m: ClusterState, event: ev.MemberReport) -> None:
+def report(state: ClusterState, event: ev.MemberReport) -> None:
     """Take the new status of one member."""
-    node = _heard(m, event.node, event.incarnation, "report")
+    node = _contact(state, event.node, event.incarnation, "report")
     if node is not None:
         node.top = max(node.top, event.seq)
-        members.observe(m, node.name, event.status, event.seq)
+        members.observe(state, node.name, event.status, event.seq)
 
 
-def broken(m: ClusterState, event: ev.NodeBroken) -> None:
+def broken(state: ClusterState, event: ev.NodeBroken) -> None:
     """A stream broke: the node becomes suspect, and is lost when its timeout is over."""
-    node = m.nodes.get(event.node)
+    node = state.nodes.get(event.node)
     if node is None or event.incarnation != node.incarnation or not node.up:
-        m.drop(NoteKind.STALE_BROKEN, event.node, f"incarnation {event.incarnation} has no stream here")
+        state.drop(NoteKind.STALE_BROKEN, event.node, f"incarnation {event.incarnation} has no stream here")
         return
     node.state, node.reason = "suspect", event.reason
-    m.note(NoteKind.NODE_SUSPECTED, node.name, event.reason)
-    m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
-    m.nodes_changed()
+    state.note(NoteKind.NODE_SUSPECTED, node.name, event.reason)
+    state.deadlines.sooner(("node", node.name), node.last_contact_at + state.settings.node_timeout_s)
+    state.nodes_changed()
 
 
-def device(m: ClusterState, event: ev.DeviceReport) -> None:
+def device(state: ClusterState, event: ev.DeviceReport) -> None:
     """A device became unhealthy, or healthy again: record it, for placement and for people."""
-    node = _heard(m, event.node, event.incarnation, "device report")
+    node = _contact(state, event.node, event.incarnation, "device report")
     if node is None:
         return
     if event.healthy:
         node.bad_devices.pop(event.device, None)
     else:
         node.bad_devices[event.device] = event.reason
-    m.ask_health()
+    state.ask_health()
     kind = NoteKind.DEVICE_HEALTHY if event.healthy else NoteKind.DEVICE_UNHEALTHY
-    m.note(kind, f"{node.name}/{event.device}", event.reason)
-    m.nodes_changed()
+    state.note(kind, f"{node.name}/{event.device}", event.reason)
+    state.nodes_changed()
 
 
-def expect(m: ClusterState, name: str) -> None:
+def expect(state: ClusterState, name: str) -> None:
     """Expect a node that etcd names: it has one timeout to report before anything is judged."""
-    node = m.nodes.setdefault(name, Node(name))
-    node.heard_at = m.now
-    _listen(m, node)
+    node = state.nodes.setdefault(name, Node(name))
+    node.last_contact_at = state.now
+    _listen(state, node)
 
 
-def deadline(m: ClusterState, name: str) -> None:
+def deadline(state: ClusterState, name: str) -> None:
     """At the deadline of a node: if it was silent for a whole timeout, it is lost, unless the mass-failure
     guard keeps it."""
-    node = m.nodes[name]
+    node = state.nodes[name]
     if node.state == "lost":
         return
-    if m.now < mass_failure.heard_at(node) + m.settings.node_timeout_s:
-        _listen(m, node)
-    elif not mass_failure.brakes(m, node):
-        _lose(m, node, "")
+    if state.now < mass_failure.last_alive_at(node) + state.settings.node_timeout_s:
+        _listen(state, node)
+    elif not mass_failure.withholds_loss(state, node):
+        _lose(state, node, "")
 
 
-def brake_due(m: ClusterState, _name: str) -> None:
+def guard_due(state: ClusterState, _name: str) -> None:
     """At the deadline of the mass-failure guard: lose the nodes that it gives up, all in one step."""
-    gone = mass_failure.due(m)
+    gone = mass_failure.due(state)
     for node, answer in gone:
-        _lose(m, node, answer)
+        _lose(state, node, answer)
 
 
-def _lose(m: ClusterState, node: Node, answer: str) -> None:
-    name, silent_s = node.name, m.now - node.heard_at
+def _lose(state: ClusterState, node: Node, answer: str) -> None:
+    name, silent_s = node.name, state.now - node.last_contact_at
     why = node.reason or f"silent for {silent_s:.0f} s"
-    node.state, node.lost_at = "lost", m.now
+    node.state, node.lost_at = "lost", state.now
     node.reason = f"{why}; asked directly: {answer}" if answer else why
-    m.note(NoteKind.NODE_LOST, name, f"not heard of for {silent_s:.1f} s")
-    m.ask_health()
+    state.note(NoteKind.NODE_LOST, name, f"not heard of for {silent_s:.1f} s")
+    state.ask_health()
     # A node lost in a mass failure, or after its drain, is not at fault itself.
     if not (answer or node.free_to_go):
-        quarantine.charge(m, node, Cause.NODE_LOST, "")
-    marks.record(m, node)
-    for job, member in m.members_of(name):
+        quarantine.charge(state, node, Cause.NODE_LOST, "")
+    marks.record(state, node)
+    for job, member in state.members_of(name):
         if not member.dead and not deaths.is_over(job, member):
             message = f"node {name} is lost: {node.reason}"
-            deaths.mark_dead(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
-    m.nodes_changed()
+            deaths.mark_dead(state, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
+    state.nodes_changed()
 
 
-def known(m: ClusterState, name: str, incarnation: int, what: str) -> bool:
+def known(state: ClusterState, name: str, incarnation: int, what: str) -> bool:
     """Whether a message is from the node's current agent. Otherwise it is dropped."""
-    return _heard(m, name, incarnation, what) is not None
+    return _contact(state, name, incarnation, what) is not None
 
 
-def _heard(m: ClusterState, name: str, incarnation: int, what: str) -> Node | None:
+def _contact(state: ClusterState, name: str, incarnation: int, what: str) -> Node | None:
     """The node, if this incarnation is its current agent: it lives, and is up from now on. Else None, and
     the message is dropped."""
-    node = m.nodes.get(name)
+    node = state.nodes.get(name)
     if node is None or node.incarnation != incarnation or node.state == "expected":
-        m.drop(
+        state.drop(
             NoteKind.STALE_INCARNATION,
             name,
             f"a {what} of incarnation {incarnation}, which is not the one here",
         )
         if node is None:  # its record was deleted while its stream was up: it must say hello again
-            m.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
+            state.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
         return None
-    node.heard_at = m.now
+    node.last_contact_at = state.now
     if not node.up:
-        was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
-        _back(m, node, was)
+        was, node.state, node.reason, node.up_since = node.state, "up", "", state.now
+        _back(state, node, was)
         if was == "lost":  # etcd has it as lost, and the next leader would not wait for it
-            marks.record(m, node)
-        m.note(NoteKind.NODE_HEARD_AGAIN, name, "its agent speaks")
-        _listen(m, node)
-        _forget_orders(m, node)
-        m.nodes_changed()
+            marks.record(state, node)
+        state.note(NoteKind.NODE_HEARD_AGAIN, name, "its agent speaks")
+        _listen(state, node)
+        _forget_orders(state, node)
+        state.nodes_changed()
     else:
-        mass_failure.spoke(m, node)
+        mass_failure.spoke(state, node)
     return node
 
 
-def _listen(m: ClusterState, node: Node) -> None:
+def _listen(state: ClusterState, node: Node) -> None:
     """Set the node's deadline."""
-    m.deadlines.sooner(("node", node.name), mass_failure.heard_at(node) + m.settings.node_timeout_s)
+    state.deadlines.sooner(
+        ("node", node.name), mass_failure.last_alive_at(node) + state.settings.node_timeout_s
+    )
 
 
-def _forget_orders(m: ClusterState, node: Node) -> None:
+def _forget_orders(state: ClusterState, node: Node) -> None:
     """The node's stream is new: what was sent on the old one may never have arrived, so all of it is sent
     again."""
-    for _, member in m.members_of(node.name):
-        member.stop_by = m.now + m.settings.stop_timeout_s
-    m.streams += 1
-    for job in m.jobs.values():
+    for _, member in state.members_of(node.name):
+        member.stop_by = state.now + state.settings.stop_timeout_s
+    state.streams += 1
+    for job in state.jobs.values():
         job.replicas.replicated.pop(node.name, None)
         job.sent.forget(node.name)
-        job.told.forget(node.name)
+        job.sent_on_stream.forget(node.name)
 
 
 def _whole_view(
-    m: ClusterState,
+    state: ClusterState,
     node: Node,
     event: ev.NodeJoined | ev.NodeBeat,
     seq: int,
@@ -285,14 +287,14 @@ def _whole_view(
     Members whose status this version cannot read (`unread`) count as listed: they live."""
     listed = {status.member for status in event.members}.union(event.unread)
     for status in event.members:
-        members.observe(m, node.name, status, seq)
-    for job, member in m.members_of(node.name):
+        members.observe(state, node.name, status, seq)
+    for job, member in state.members_of(node.name):
         if member.name not in listed:
             gone = missing or Failure(Cause.EXITED, f"the agent of {node.name} lists it no more")
-            _missing(m, job, member, seq, gone)
+            _missing(state, job, member, seq, gone)
 
 
-def _missing(m: ClusterState, job: Job, member: Member, seq: int, failure: Failure) -> None:
+def _missing(state: ClusterState, job: Job, member: Member, seq: int, failure: Failure) -> None:
     """Decide about a member that its agent does not list: its launch order may still be under way, or it has
     ended as it should, or it is dead."""
     if member.launch is not None and member.status is None:
@@ -303,8 +305,8 @@ def _missing(m: ClusterState, job: Job, member: Member, seq: int, failure: Failu
         member.kept = ()  # its arena is gone
         return
     if member.status is None and member.rank == NO_RANK:  # it was of a former run of the job, and has ended
-        members.forget(m, job, member)
+        members.forget(state, job, member)
         return
     if not member.dead and not (member.done and job.ended):
-        deaths.mark_dead(m, job, member, failure)
-    members.forget(m, job, member)
+        deaths.mark_dead(state, job, member, failure)
+    members.forget(state, job, member)

@@ -34,24 +34,24 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class EventChecks:
-    """How one kind of message is checked. `word` is its name for people. A check of None: it names no such
+    """How one kind of message is checked. `what` is its name for people. A check of None: it names no such
     thing."""
 
-    word: str
+    what: str
     node: By
     member: By | None = None
     generation: By | None = None
     step: By | None = None
 
 
-def fits(m: ClusterState, event: Any) -> bool:
+def fits(state: ClusterState, event: Any) -> bool:
     """Whether a message of the node's current agent may be acted upon. Otherwise it is dropped and
     counted."""
     row = ROWS[type(event)]
     for by in (row.node, row.member, row.generation, row.step):
-        reason = by.reason(m, event) if by is not None and by.reason is not None else ""
+        reason = by.reason(state, event) if by is not None and by.reason is not None else ""
         if reason:
-            m.drop(REFUSED, event.node, f"its word of a {row.word} is not followed: {reason}")
+            state.drop(REFUSED, event.node, f"its word of a {row.what} is not followed: {reason}")
             return False
     return True
 
@@ -63,8 +63,8 @@ def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Cluster
     """Make a check that the node was asked for this. Where no node was asked, the handler drops the
     message."""
 
-    def check(m: ClusterState, event: Any) -> str:
-        job = m.jobs.get(event.record.job if hasattr(event, "record") else event.job)
+    def check(state: ClusterState, event: Any) -> str:
+        job = state.jobs.get(event.record.job if hasattr(event, "record") else event.job)
         nodes_asked = asked(job, event) if job is not None else ()
         if not nodes_asked or event.node in nodes_asked:
             return ""
@@ -73,7 +73,7 @@ def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Cluster
     return check
 
 
-def _errand(job: Any, event: Any) -> tuple[str, ...]:
+def _asked_for_checkpoint(job: Any, event: Any) -> tuple[str, ...]:
     """The nodes that were asked to finalize, mirror or publish this checkpoint."""
     name = event.record.id if hasattr(event, "record") else event.checkpoint
     saving = job.checkpoints.savings.get(name)
@@ -102,9 +102,9 @@ def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
 # ------------------------------------------------------------------ members
 
 
-def _lives_there(m: ClusterState, event: Any) -> str:
+def _lives_there(state: ClusterState, event: Any) -> str:
     """Check that the member belongs to this job and lives on the node that reports it."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     return "" if job is None else _stranger(job, event.member, event.node)
 
 
@@ -117,11 +117,11 @@ def _stranger(job: Any, name: str, node: str) -> str:
     return f"{name:.80} of job {job.name} {where}"
 
 
-def _took_part(m: ClusterState, event: Any) -> str:
+def _took_part(state: ClusterState, event: Any) -> str:
     """Check the same as `_lives_there`, and if the message is about the current generation, that the member
     has a seat in it."""
-    job = m.jobs.get(event.job)
-    reason = _lives_there(m, event)
+    job = state.jobs.get(event.job)
+    reason = _lives_there(state, event)
     if reason or job is None or job.generation is None or event.generation != job.generation.number:
         return reason
     if job.sat_in(job.generation, event.member):
@@ -132,57 +132,57 @@ def _took_part(m: ClusterState, event: Any) -> str:
 def _or_unknown(check: Callable[[ClusterState, Any], str]) -> Callable[[ClusterState, Any], str]:
     """Make the same check pass for an unknown member: its message is late, and its handler drops it."""
 
-    def ask(m: ClusterState, event: Any) -> str:
-        job = m.jobs.get(event.job)
-        return check(m, event) if job is not None and event.member in job.members else ""
+    def ask(state: ClusterState, event: Any) -> str:
+        job = state.jobs.get(event.job)
+        return check(state, event) if job is not None and event.member in job.members else ""
 
     return ask
 
 
-def _holds_the_shard(m: ClusterState, event: ev.PartPersisted) -> str:
+def _holds_the_shard(state: ClusterState, event: ev.PartPersisted) -> str:
     """Check that the member held the checkpoint's state on that node when the checkpoint began."""
-    job, part = m.jobs.get(event.part.job), event.part
+    job, part = state.jobs.get(event.part.job), event.part
     saving = job.checkpoints.savings.get(part.checkpoint) if job is not None else None
     if saving is None or any((h.member, h.node) == (part.member, event.node) for h in saving.holders):
         return ""
     return f"{part.member:.80} on that node is nobody who holds checkpoint {part.checkpoint}"
 
 
-def _ranks_of_its_own(m: ClusterState, event: ev.StacksCollected) -> str:
+def _ranks_of_its_own(state: ClusterState, event: ev.StacksCollected) -> str:
     """Check that each rank in the report lives on that node and has the rank number that it is reported
     with."""
-    job = m.jobs.get(event.job)
-    for stood in event.ranks if job is not None and job.recovery.hang is not None else ():
-        if reason := _stranger(job, stood.member, event.node):
+    job = state.jobs.get(event.job)
+    for report in event.ranks if job is not None and job.recovery.hang is not None else ():
+        if reason := _stranger(job, report.member, event.node):
             return reason
-        if job is not None and job.members[stood.member].rank != stood.rank:
-            return f"{stood.member} is rank {job.members[stood.member].rank}, not {stood.rank}"
+        if job is not None and job.members[report.member].rank != report.rank:
+            return f"{report.member} is rank {job.members[report.member].rank}, not {report.rank}"
     return ""
 
 
 # ------------------------------------------------------------------ generations and steps
 
 
-def _was_given(m: ClusterState, event: Any) -> str:
+def _was_given(state: ClusterState, event: Any) -> str:
     """Check that the job has given this number to a generation."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or event.generation <= job.generations.number:
         return ""
     return f"job {job.name} has no generation {event.generation}: the newest is {job.generations.number}"
 
 
-def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
+def _is_looked_at(state: ClusterState, event: ev.StacksCollected) -> str:
     """Check that it is the generation whose hang is being inquired into."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.generation == event.generation:
         return ""
     return f"generation {job.recovery.hang.generation} is looked at, not {event.generation}"
 
 
-def _from_its_start(m: ClusterState, event: Any) -> str:
+def _from_its_start(state: ClusterState, event: Any) -> str:
     """Check a message about the current generation: its step is not before the one with which the generation
     began."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     if job is None or job.generation is None or event.generation != job.generation.number:
         return ""
     first = job.generation.resume.step
@@ -194,27 +194,27 @@ def _from_its_start(m: ClusterState, event: Any) -> str:
 # ------------------------------------------------------------------ statuses
 
 
-def status(m: ClusterState, job: Any, told: Any) -> str:
+def status(state: ClusterState, job: Any, of: Any) -> str:
     """Why this status of a member cannot be true; "": it can. Runs for every rank in every heartbeat."""
     top = job.generations.number
     if (
-        told.generation > top
-        or told.snapshot_generation > top
-        or told.held_generation > top
-        or told.former_generation > top
+        of.generation > top
+        or of.snapshot_generation > top
+        or of.held_generation > top
+        or of.former_generation > top
     ):
-        newest = max(told.generation, told.snapshot_generation, told.held_generation, told.former_generation)
+        newest = max(of.generation, of.snapshot_generation, of.held_generation, of.former_generation)
         return f"job {job.name} has no generation {newest}: the newest is {top}"
-    return "" if told.member in job.members else _invented(m, told.member)
+    return "" if of.member in job.members else _invented(state, of.member)
 
 
-def _invented(m: ClusterState, name: str) -> str:
+def _invented(state: ClusterState, name: str) -> str:
     """Why this name cannot exist yet: its number was not given out, and a later member would get the same
     name."""
     number = name.rpartition(".")[2]
     if not (number.isascii() and number.isdigit()):
         return ""
-    return "" if int(number[:20]) < m.next_number else f"nobody has been given the name {name:.80} yet"
+    return "" if int(number[:20]) < state.next_number else f"nobody has been given the name {name:.80} yet"
 
 
 _STREAM = By("the agent that speaks for its node now, by its incarnation")
@@ -229,7 +229,9 @@ _VOUCHED = By("it lives there: vouching.vouched")
 _ANY_STEP = By("any: it may be of a generation before, and says nothing of where the ranks are")
 _GIVEN = By("the job has given that number to a generation", _was_given)
 _LASTS = By("not before the step with which the generation of now began", _from_its_start)
-_ERRAND = By("it was asked to seal, mirror or publish this checkpoint", _is_asked(_errand))
+_CHECKPOINT_NODE = By(
+    "it was asked to seal, mirror or publish this checkpoint", _is_asked(_asked_for_checkpoint)
+)
 _FITS_PART = By("what was ordered: commit.refuse_part")
 _FITS_RECORD = By("what was ordered: commit.refuse")
 
@@ -244,10 +246,10 @@ ROWS: dict[type, EventChecks] = {
     ev.PartPersisted: EventChecks(
         "persisted part", _STREAM, By("it holds the shard there", _holds_the_shard), _FITS_PART, _FITS_PART
     ),
-    ev.Persisted: EventChecks("sealed checkpoint", _ERRAND, None, _FITS_RECORD, _FITS_RECORD),
+    ev.Persisted: EventChecks("sealed checkpoint", _CHECKPOINT_NODE, None, _FITS_RECORD, _FITS_RECORD),
     ev.PersistFailed: EventChecks("failed checkpoint", By("it was asked for a part, or to seal: saving")),
-    ev.Published: EventChecks("published checkpoint", _ERRAND),
-    ev.Mirrored: EventChecks("mirrored checkpoint", _ERRAND),
+    ev.Published: EventChecks("published checkpoint", _CHECKPOINT_NODE),
+    ev.Mirrored: EventChecks("mirrored checkpoint", _CHECKPOINT_NODE),
     ev.Collected: EventChecks("collection", By("it was asked to collect", _is_asked(_collects))),
     ev.Scrubbed: EventChecks("scrub", By("it was asked to read it again", _is_asked(_reads_again))),
     ev.CheckpointAsked: EventChecks("asked checkpoint", _STREAM, _HERE, _GIVEN, _LASTS),
@@ -266,4 +268,5 @@ ROWS: dict[type, EventChecks] = {
         _BOUNDS,
     ),
     ev.UserFault: EventChecks("fault", _STREAM, _SEATED, _GIVEN, _LASTS),
+    ev.ReplicasReported: EventChecks("comparison of replicas", _STREAM, _SEATED, _GIVEN, _LASTS),
 }

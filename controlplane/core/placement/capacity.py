@@ -14,39 +14,39 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState, Node
 
 
-def rooms(m: ClusterState, job: Job) -> list[formation.Capacity]:
+def rooms(state: ClusterState, job: Job) -> list[formation.Capacity]:
     """Every connected node as this job finds it: its capacity, whether another live job uses it, what else
     bars it."""
-    return _rooms(m, job, frozenset())
+    return _rooms(state, job, frozenset())
 
 
-def others(m: ClusterState, job: Job) -> list[formation.Capacity]:
+def others(state: ClusterState, job: Job) -> list[formation.Capacity]:
     """The same without the nodes where the job has seats."""
-    return _rooms(m, job, frozenset(job.seat_nodes()))
+    return _rooms(state, job, frozenset(job.seat_nodes()))
 
 
-def _rooms(m: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Capacity]:
-    nodes = [node for node in m.nodes.values() if node.name not in but and node.up]
+def _rooms(state: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Capacity]:
+    nodes = [node for node in state.nodes.values() if node.name not in but and node.up]
     if not nodes:
         return []
-    taken, version = _of_others(m, job), _version(m, job)
-    return [_room(m, job, node, node.name not in taken, version) for node in nodes]
+    taken, version = _of_others(state, job), _version(state, job)
+    return [_room(state, job, node, node.name not in taken, version) for node in nodes]
 
 
-def _room(m: ClusterState, job: Job, node: Node, idle: bool, version: str) -> formation.Capacity:
+def _room(state: ClusterState, job: Job, node: Node, idle: bool, version: str) -> formation.Capacity:
     other = not node.takes(job.name)
     return formation.Capacity(
         node.name,
         node.slots,
         idle,
-        f"it takes ranks of {', '.join(node.jobs)} only" if other else barred(m, node, version),
+        f"it takes ranks of {', '.join(node.jobs)} only" if other else barred(state, node, version),
         devices.places(node),
-        eligibility.last_choice(m, node),
+        eligibility.last_choice(state, node),
         node.up_since,
     )
 
 
-def barred(m: ClusterState, node: Node, version: str = "") -> str:
+def barred(state: ClusterState, node: Node, version: str = "") -> str:
     """Why a connected node takes no new ranks; "": it takes them.
 
     `version`: the version of Holdfast on the job's nodes; a node with another one is barred. "": any will
@@ -57,50 +57,52 @@ def barred(m: ClusterState, node: Node, version: str = "") -> str:
         return f"cordoned: {node.cordoned}"
     if version and node.version and node.version != version:
         return f"its agent is holdfast {node.version}, the job's are {version}: install the same"
-    return eligibility.barred(m, node) or devices.ailing(node)
+    return eligibility.barred(state, node) or devices.ailing(node)
 
 
-def _version(m: ClusterState, job: Job) -> str:
+def _version(state: ClusterState, job: Job) -> str:
     """The version of Holdfast on a job's nodes: on those with its seats, else the most common one."""
-    sat_on = [m.nodes[name] for name in job.seat_nodes() if name in m.nodes and m.nodes[name].version]
+    sat_on = [
+        state.nodes[name] for name in job.seat_nodes() if name in state.nodes and state.nodes[name].version
+    ]
     found: dict[str, int] = {}
-    for node in sat_on or m.nodes.values():
+    for node in sat_on or state.nodes.values():
         if node.version and (node.up or sat_on):
             found[node.version] = found.get(node.version, 0) + 1
     return max(found, key=lambda version: (found[version], version), default="")
 
 
-def _of_others(m: ClusterState, job: Job) -> dict[str, None]:
+def _of_others(state: ClusterState, job: Job) -> dict[str, None]:
     """The nodes that other live jobs use, or will use after a planned change."""
     taken: dict[str, None] = {}
-    for other in m.jobs.values():
+    for other in state.jobs.values():
         if other is job or other.ended:
             continue
         taken |= dict.fromkeys(seat.node for seat in other.seats)
-        if other.places.resize is not None:
-            taken |= dict.fromkeys(spot.node for spot in other.places.resize.spots)
+        if other.changes.resize is not None:
+            taken |= dict.fromkeys(spot.node for spot in other.changes.resize.spots)
     return taken
 
 
-def taken(m: ClusterState, job: Job, name: str) -> bool:
+def taken(state: ClusterState, job: Job, name: str) -> bool:
     """Whether another live job uses this node, or will after a planned change."""
-    return name in _of_others(m, job)
+    return name in _of_others(state, job)
 
 
-def serves(m: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
+def serves(state: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
     """Whether so many ranks of a job may be started on a node where it has seats already.
 
     A node that is being drained may still serve until its deadline: the job leaves it at a step boundary."""
-    node = m.nodes.get(name)
-    if node is None or not eligibility.takes(m, job, name) or len(devices.places(node)) < ranks:
+    node = state.nodes.get(name)
+    if node is None or not eligibility.takes(state, job, name) or len(devices.places(node)) < ranks:
         return False
-    return node.drain is None or m.now < node.drain.by
+    return node.drain is None or state.now < node.drain.by
 
 
-def lacking_without(m: ClusterState, job: Job, name: str) -> str:
+def lacking_without(state: ClusterState, job: Job, name: str) -> str:
     """Why a job could not continue without this node, and what to do; "": it could."""
-    left = [node for node in job.seat_nodes() if node != name and m.up(node)]
-    spare = formation.fitting(job.spec, [room for room in others(m, job) if room.node != name])
+    left = [node for node in job.seat_nodes() if node != name and state.up(node)]
+    spare = formation.fitting(job.spec, [room for room in others(state, job) if room.node != name])
     if spare and len(left) + 1 >= formation.least(job.spec):
         return ""
     if not job.elastic:
@@ -113,6 +115,6 @@ def lacking_without(m: ClusterState, job: Job, name: str) -> str:
     )
 
 
-def domains(m: ClusterState, nodes: Iterable[str]) -> dict[str, str]:
+def domains(state: ClusterState, nodes: Iterable[str]) -> dict[str, str]:
     """The failure domain of each of these nodes."""
-    return {name: m.nodes[name].domain or name for name in nodes}
+    return {name: state.nodes[name].domain or name for name in nodes}

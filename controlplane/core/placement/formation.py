@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.placement import replicas
 from controlplane.core.records.model import ON_NAN, JobSpec, Placement
 from controlplane.core.records.places import Spot
+from controlplane.core.records.words import ON_CORRUPT_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -52,6 +53,21 @@ def impossible(spec: JobSpec) -> str:
         (
             spec.nan_skip_window < 0,
             f"--nan-skip-window {spec.nan_skip_window} is not possible: give 0 or more",
+        ),
+        (
+            spec.check_replicas_every < 0,
+            f"--check-replicas-every {spec.check_replicas_every} is not possible: give 0 (never) or more",
+        ),
+        (
+            spec.on_corrupt_state not in ON_CORRUPT_STATE,
+            f"--on-corrupt-state {spec.on_corrupt_state} is not possible: give report or act",
+        ),
+        (
+            spec.on_corrupt_state == "act"
+            and (spec.check_replicas_every < 1 or spec.snapshot_every % max(spec.check_replicas_every, 1)),
+            f"--on-corrupt-state act with --check-replicas-every {spec.check_replicas_every} and "
+            f"--snapshot-every {spec.snapshot_every} is not possible: every snapshot must follow a check, so "
+            "give a --check-replicas-every that divides --snapshot-every",
         ),
         (spec.spares_per_node < 0, f"--spares {spec.spares_per_node} is not possible: give 0 or more"),
         (spec.max_restarts < 0, f"--max-restarts {spec.max_restarts} is not possible: give 0 or more"),

@@ -21,44 +21,44 @@ def orphaned(member: Member) -> bool:
     return member.launch is None and member.status is not None and member.phase in ASKED
 
 
-def watch(m: ClusterState, job: Job, member: Member) -> None:
+def watch(state: ClusterState, job: Job, member: Member) -> None:
     """Judge a process dead that its launcher has not started within `launch_timeout_s`.
 
     The time during which its node is away does not count. Only members in the phase LAUNCHED are judged: the
     others have been started."""
-    limit_s = m.settings.launch_timeout_s
-    if not m.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
+    limit_s = state.settings.launch_timeout_s
+    if not state.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
         member.launch_by = 0.0
         return
-    if _waits(m, job, member):
+    if _waits(state, job, member):
         return
     if not member.launch_by:
-        member.launch_by = m.now + limit_s
-    if m.now < member.launch_by:
-        m.wake(job, member.launch_by)
+        member.launch_by = state.now + limit_s
+    if state.now < member.launch_by:
+        state.wake(job, member.launch_by)
         return
     message = f"the launcher of {member.node} has not started it within {limit_s:.0f} s"
-    eligibility.hold(m, m.nodes[member.node], m.settings.hold_max_s, message)
-    deaths.mark_dead(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
-    deaths.kill(m, job, member, message)
+    eligibility.hold(state, state.nodes[member.node], state.settings.hold_max_s, message)
+    deaths.mark_dead(state, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
+    deaths.kill(state, job, member, message)
 
 
-def _waits(m: ClusterState, job: Job, member: Member) -> bool:
+def _waits(state: ClusterState, job: Job, member: Member) -> bool:
     """Whether nothing more is to be judged, because the node has reported what prevents the member's start.
 
     The node retries by itself, and the job waits for that. If the job has never come to its barrier, the
     member is marked dead instead: the job has only just been submitted, and somebody is there to correct
     it."""
     why = member.status.no_room if member.status is not None else ""
-    told, member.waits_for = member.waits_for, why
+    known_why, member.waits_for = member.waits_for, why
     if not why:
         return False
     member.launch_by = 0.0
     if not (job.barrier or job.restore.known_step > 0):
-        deaths.mark_dead(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
-        deaths.kill(m, job, member, why)
-    elif why != told:
-        m.note(
+        deaths.mark_dead(state, job, member, Failure(Cause.LAUNCH_FAILED, why))
+        deaths.kill(state, job, member, why)
+    elif why != known_why:
+        state.note(
             NoteKind.LAUNCH_WAITS,
             job.name,
             f"rank {member.rank} cannot be started on {member.node} now: {why}",

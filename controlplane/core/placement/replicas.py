@@ -64,7 +64,7 @@ def arrange(nodes: Sequence[str], replica_nodes: int, domains: Mapping[str, str]
     return [spot.node for spot in sorted(places, key=lambda spot: (spot.dp, spot.pp))]
 
 
-def told(spec: JobSpec, nodes: int) -> str:
+def layout_text(spec: JobSpec, nodes: int) -> str:
     """The layout over so many nodes, for people: `tp 2 x pp 4 x dp 3`; "": none is declared."""
     if spec.replica_ranks == 1:
         return ""
@@ -80,7 +80,9 @@ def shrunk(spec: JobSpec, before: int, left: int, aside: Sequence[str] = ()) -> 
     ranks = spec.replica_ranks
     if ranks == 1 and spec.replica_nodes > 1:
         ranks = spec.replica_nodes * spec.nproc_per_node
-    now, was = (told(spec, nodes) or f"dp {nodes * spec.nproc_per_node // ranks}" for nodes in (left, before))
+    now, was = (
+        layout_text(spec, nodes) or f"dp {nodes * spec.nproc_per_node // ranks}" for nodes in (left, before)
+    )
     why = f"gives way, replicas of {ranks} ranks stay whole" if ranks > 1 else "is its only axis"
     words = f"layout {now}, it was {was}: data parallel {why}"
     if not aside:

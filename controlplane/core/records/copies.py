@@ -11,7 +11,7 @@ from controlplane.core.records.model import WHOLE_STATE, Tier
 class Copy:
     """One shard of the state after `step` steps, at a place that rank `rank` can read.
 
-    Shards of equal step and equal `born` belong to one state and may be combined; others may not."""
+    Shards of equal step and equal `origin` belong to one state and may be combined; others may not."""
 
     tier: Tier
     step: int
@@ -19,7 +19,7 @@ class Copy:
     shard: str = WHOLE_STATE
     member: str = ""  # MEMORY: whose arena; PEER: whose snapshot
     checkpoint: str = ""  # CHECKPOINT: its id
-    born: int = 0  # origin generation: the generation that computed the state
+    origin: int = 0  # origin generation: the one that computed the state
     node: str = ""  # PEER: the node that holds the replica
     generation: int = 0  # PEER: the generation that its holder labels it with
     arena: str = ""  # PEER, CHECKPOINT: the member whose arena it is in already; "": not fetched yet

@@ -21,13 +21,13 @@ _URLS = ("storage", "mirror")
 def differences(runs: JobSpec, given: JobSpec) -> str:
     """Each setting that differs, with both values; "" when the submissions are equal."""
     return "; ".join(
-        _told(field.name, getattr(runs, field.name), getattr(given, field.name))
+        _difference(field.name, getattr(runs, field.name), getattr(given, field.name))
         for field in dataclasses.fields(runs)
         if getattr(runs, field.name) != getattr(given, field.name)
     )
 
 
-def _told(name: str, runs: Any, given: Any) -> str:
+def _difference(name: str, runs: Any, given: Any) -> str:
     if name == "env":
         changed = sorted({key for key, _ in set(runs) ^ set(given)})
         return f"env differs in {', '.join(changed) or 'its order'}"[:_SHOWN_MAX]

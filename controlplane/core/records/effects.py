@@ -259,7 +259,20 @@ class CollectStacks:
     job: str
     generation: int
     round: int
-    bytes_max: int  # limit for all stacks of the answer together
+    bytes_max: int  # limit for all stacks of the answer together, and for all flight records
+    records_only: bool = False  # no stacks: the generation is over, or ends
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRecords:
+    """Judge the flight records of these ranks, all of one generation. Answered by RecordsJudged with the same
+    `round`. `broke`: the generation has ended, so ranks that come late prove nothing."""
+
+    job: str
+    generation: int
+    round: int
+    ranks: tuple[Standing, ...]
+    broke: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +383,7 @@ Effect = (
     | ReplaceNode
     | Alert
     | CollectStacks
+    | JudgeRecords
     | StacksKept
     | Publish
     | Load

@@ -22,6 +22,7 @@ from controlplane.core.records.checkpoint_events import (
     SnapshotReady,
     SnapshotVouched,
 )
+from controlplane.core.records.diagnosis import CauseFound, Diagnosed, RecordsJudged, ReplicasReported
 from controlplane.core.records.model import (
     CheckpointRecord,
     Failure,
@@ -40,9 +41,11 @@ from controlplane.core.records.model import (
 from controlplane.core.records.words import OFF_WIRE
 
 __all__ = [
+    "CauseFound",
     "CheckpointAsked",
     "CheckpointsFound",
     "Collected",
+    "Diagnosed",
     "Fetched",
     "Loaded",
     "Mirrored",
@@ -50,6 +53,8 @@ __all__ = [
     "PersistFailed",
     "Persisted",
     "Published",
+    "RecordsJudged",
+    "ReplicasReported",
     "Scrubbed",
     "SnapshotReady",
     "SnapshotVouched",
@@ -373,10 +378,14 @@ Event = (
     | CordonRequested
     | StacksCollected
     | UserFault
+    | ReplicasReported
     | JobSubmitted
     | JobStopRequested
     | PauseRequested
     | CheckpointWanted
+    | Diagnosed
+    | CauseFound
+    | RecordsJudged
     | Stored
     | StoreFailed
     | Tick

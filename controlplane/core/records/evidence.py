@@ -9,9 +9,9 @@ from controlplane.core.records.model import NO_RANK, Failure
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One failure that the core learned of at `heard_at` (s). `member` is "" when no member is dead."""
+    """One failure that the core learned of at `learned_at` (s). `member` is "" when no member is dead."""
 
-    heard_at: float
+    learned_at: float
     failure: Failure
     member: str = ""
     node: str = ""
@@ -20,4 +20,4 @@ class Evidence:
     @property
     def injured_at(self) -> float:
         """When (s) the failure is believed to have happened."""
-        return self.heard_at - self.failure.age_s
+        return self.learned_at - self.failure.age_s

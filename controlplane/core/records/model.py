@@ -73,6 +73,8 @@ class JobSpec:
     tensor_parallel: int = 1  # ranks that split each layer; this times the next two: ranks of one replica
     pipeline_parallel: int = 1  # consecutive groups of layers, one group of ranks each
     context_parallel: int = 1  # parts that each sequence is split into
+    check_replicas_every: int = 0  # steps between comparisons of whole replicas; 0: never
+    on_corrupt_state: str = ""  # when a replica differs: "act": go back before it; "": only report it
 
     @property
     def replica_ranks(self) -> int:
@@ -149,6 +151,7 @@ class Standing:
     frames: tuple[str, ...] = ()  # the innermost frames of the main thread
     stacks: str = ""  # all threads: Python frames, and native ones where a tool was installed
     silent_s: float = 0.0  # s since its last heartbeat, when it did not answer; 0: it answered
+    flight_record: str = ""  # what it called in its groups, packed by the SDK; "": not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ class Fault:
     step: int
     generation: int
     stop: bool = False  # the job's policy is to end at it, not to roll back
+    corrupt: bool = False  # replicas of the state differed: no data is to blame, and none is skipped
 
 
 @dataclass(frozen=True, slots=True)

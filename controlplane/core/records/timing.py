@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RESTART_POLICIES = ("off", "report", "act")
+"""The values that CoreSettings.restart_policy may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
@@ -57,7 +60,11 @@ class CoreSettings:
     # longest gap seen lately, whichever is longer.
     overdue_after_s: float = 30.0
     overdue_factor: float = 5.0
+    # What follows from a first cause that will come again: "off" (none is looked for), "report" or "act".
+    restart_policy: str = "report"
     pause_when_critical: bool = False  # while the cluster is critical, nothing new is started
+    slow_rank_policy: str = "report"  # what becomes of stragglers: off, report or act
+    swap_every_s: float = 1800.0  # between two swaps of a job's slow nodes for spare ones
     replace_nodes: bool = False  # the platform can replace nodes, and may
     replace_after_s: float = 60.0  # a node that has been unusable for so long is replaced
     replace_per_hour: int = 6  # at most so many; wanting more suggests a mistake of our own

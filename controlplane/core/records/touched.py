@@ -11,6 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import events as ev
+from controlplane.core.records.diagnosis import (
+    GradientReport,
+    LinksProbed,
+    RankEnded,
+    RankProfiled,
+    StepTimes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,7 +27,9 @@ if TYPE_CHECKING:
     JobsOf = Callable[[Any], Iterable[str]]
 
 
-def jobs(event: ev.Event) -> tuple[str, ...]:
+def jobs(
+    event: ev.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport,
+) -> tuple[str, ...]:
     """The jobs that an event touches, each once. Raises KeyError for an event class without an entry."""
     return tuple(dict.fromkeys(TOUCHED[type(event)](event)))
 
@@ -106,10 +115,19 @@ TOUCHED: dict[type[Any], JobsOf] = {
     ev.CordonRequested: _none,
     ev.StacksCollected: _own,
     ev.UserFault: _own,
+    ev.ReplicasReported: _own,
+    StepTimes: _own,
+    RankProfiled: _own,
+    LinksProbed: _own,
+    RankEnded: _own,
+    GradientReport: _own,
     ev.JobSubmitted: _of_spec,
     ev.JobStopRequested: _own,
     ev.PauseRequested: _own,
     ev.CheckpointWanted: _own,
+    ev.Diagnosed: _own,
+    ev.CauseFound: _own,
+    ev.RecordsJudged: _own,
     ev.Stored: _none,
     ev.StoreFailed: _none,
     ev.Tick: _none,

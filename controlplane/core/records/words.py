@@ -151,6 +151,10 @@ ON_NAN = ("rollback", "stop", "ignore")
 """The values that JobSpec.on_nan may have."""
 
 
+ON_CORRUPT_STATE = ("", "act")
+"""The values that JobSpec.on_corrupt_state may have; "" stands for `report`."""
+
+
 OFF_WIRE = {"wire": False}
 """Metadata of a field that the receiving daemon fills and no message carries. Such fields come last in
 their record."""

@@ -26,14 +26,14 @@ def runs(member: Member, generation: Generation) -> bool:
     )
 
 
-def infer_start(m: ClusterState, job: Job, member: Member, generation: Generation) -> None:
+def infer_start(state: ClusterState, job: Job, member: Member, generation: Generation) -> None:
     """Note that heartbeats show a first step completed, and wake the job when that may be believed.
 
     It is believed after `retry_s`, so that the event, which carries the times, is preferred."""
     status = member.status
     if status is not None and runs(member, generation) and status.step > generation.resume.step:
         if member.inferred_start[0] != generation.number:
-            member.inferred_start = (generation.number, m.now)
-        believed_at = member.inferred_start[1] + m.settings.retry_s
-        if m.now < believed_at:
-            m.wake(job, believed_at)
+            member.inferred_start = (generation.number, state.now)
+        believed_at = member.inferred_start[1] + state.settings.retry_s
+        if state.now < believed_at:
+            state.wake(job, believed_at)

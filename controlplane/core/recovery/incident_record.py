@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def count_in(m: ClusterState, job: Job, before: Cause | None) -> None:
+def count_in(state: ClusterState, job: Job, before: Cause | None) -> None:
     """Count the open incident as a planned change or as a failure. `before`: its cause before this verdict,
     None when it has just been opened.
 
@@ -29,8 +29,8 @@ def count_in(m: ClusterState, job: Job, before: Cause | None) -> None:
     planned = (now is Cause.RESIZED) - (before is Cause.RESIZED)
     job.recovery.planned += planned
     if planned < 0 or (before is None and not planned):
-        m.begun.append(m.now)
-        m.ask_health()
+        state.begun.append(state.now)
+        state.ask_health()
 
 
 def came(job: Job, seats: Iterable[Placement]) -> None:
@@ -48,7 +48,7 @@ def unfinished(job: Job) -> str:
     return f"incident {job.recovery.unfinished}, whose leader ended before it was over"
 
 
-def tell(m: ClusterState, job: Job, phases_s: dict[str, float], **changes: object) -> None:
+def report(state: ClusterState, job: Job, phases_s: dict[str, float], **changes: object) -> None:
     """Report how far the open incident is, with `changes` to its fields. `phases_s`: spans in s by phase.
 
     Two phases are computed here: `detect`, from the injury until the core heard of it, and `decide`, from
@@ -56,20 +56,20 @@ def tell(m: ClusterState, job: Job, phases_s: dict[str, float], **changes: objec
     if job.recovery.incident is None:
         return
     known = {
-        "detect": job.recovery.clock.heard - job.recovery.clock.injured,
-        "decide": job.recovery.clock.judged - job.recovery.clock.heard,
+        "detect": job.recovery.clock.learned - job.recovery.clock.injured,
+        "decide": job.recovery.clock.judged - job.recovery.clock.learned,
     }
     phases = tuple((name, round(spent, 6)) for name, spent in (known | phases_s).items())
     job.recovery.incident = dataclasses.replace(job.recovery.incident, phases_s=phases, **changes)  # type: ignore[arg-type]
-    m.emit(fx.IncidentChanged(job.recovery.incident))
+    state.emit(fx.IncidentChanged(job.recovery.incident))
 
 
-def close(m: ClusterState, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
+def close(state: ClusterState, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
     """Close the open incident, if there is one: report its outcome, move it to the leader's list of closed
     incidents, and drop its evidence. Returns the record as it was reported last; None when none was open."""
-    tell(m, job, phases_s, outcome=outcome)
+    report(state, job, phases_s, outcome=outcome)
     closed = job.recovery.incident
     if closed is not None:
-        m.incidents.append(closed)
+        state.incidents.append(closed)
     job.recovery.incident, job.recovery.evidence = None, []
     return closed

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.records.model import Cause, Strategy
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Situation:
 
     A rung's reason may name any field in braces; `choose` fills in its value."""
 
-    elastic: bool  # the script uses the SDK; False while all ranks are started again, unless `behind`
+    elastic: bool  # the script uses the SDK; False while all ranks are started again, unless `after_return`
     barrier: bool  # some rank has reached the barrier, or a step has been completed, before now
     exception: str  # type of the first failure's exception; "" when none was raised
     repeats: int  # how often this same failure was seen, this time included
@@ -53,7 +54,7 @@ class Situation:
     layout: str = ""  # the layout of the shrunken job, and why that one; "" when `shrinks` is 0
     planned: str = ""  # strategy of the planned change that this incident is; "": it is a failure
     why: str = ""  # reason of that planned change; "" without one
-    behind: bool = False  # the elastic function had returned, and the scripts ran on after it
+    after_return: bool = False  # the elastic function had returned, and the scripts ran on after it
     on_fault: str = "rollback"  # policy for the newest numeric anomaly: rollback or stop
 
 
@@ -99,7 +100,7 @@ PLAIN = Rung(
 )
 REFORM = Rung(lambda s: s.dead == 0, Strategy.REFORM, "nobody died: the same members re-form")
 BEHIND = Rung(
-    lambda s: s.behind,
+    lambda s: s.after_return,
     Strategy.RELAUNCH,
     "the training is over: every rank's script is run again from the final state, and what follows it",
 )
@@ -140,6 +141,17 @@ _COUNTED = (PLAIN_SPENT, REPEATED, *_PLACES)
 FAULT_STOPS = Rung(
     lambda s: s.on_fault == "stop", Strategy.STOP, "the numbers are wrong, and the policy is to stop"
 )
+CORRUPT_AGAIN = Rung(
+    lambda s: s.exception == CORRUPT_STATE and s.repeats > s.max_restarts,
+    Strategy.STOP,
+    "replicas differ at the same step {repeats} times, --max-restarts is {max_restarts}: more likely the "
+    "script's own doing than damaged memory",
+)
+CORRUPT = Rung(
+    lambda s: s.exception == CORRUPT_STATE,
+    Strategy.ROLLBACK,
+    "replicas of the state differ: all ranks go back to what they held alike",
+)
 FAULT_AGAIN = Rung(
     lambda s: s.repeats > 1, Strategy.STOP, "the numbers are wrong again at the same step, after a roll back"
 )
@@ -149,7 +161,7 @@ ROLLBACK = Rung(
 
 LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.HUNG: _COUNTED,
-    Cause.FAULT: (FAULT_STOPS, FAULT_AGAIN, ROLLBACK),
+    Cause.FAULT: (FAULT_STOPS, CORRUPT_AGAIN, CORRUPT, FAULT_AGAIN, ROLLBACK),
     Cause.SIGNALED: _COUNTED,
     Cause.EXITED: (HOPELESS_START, *_COUNTED),
     Cause.RAISED: (MISUSED, HOPELESS_START, UNBORN, *_COUNTED),

@@ -23,6 +23,6 @@ def remember(job: Job, source: Source, step: int, reason: str) -> None:
     if source.tier in (Tier.MEMORY, Tier.PEER):
         job.restore.failed_sources[(source.member, step)] = reason
     if answer is not None and answer.tier is Tier.PEER:
-        key = state_sources.copy_key(answer.source, answer.keeper, step)
+        key = state_sources.copy_key(answer.source, answer.holder, step)
         job.restore.failed_sources[key] = reason
         job.restore.fetch_tries.pop(key, None)  # the transfer worked and the copy is bad: no further try

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
-from controlplane.core.restore import state_sources, vouching
+from controlplane.core.restore import sharding, vouching
 from controlplane.core.restore.vouching import Trust
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Order older generations' copies dropped; runs at each released snapshot until none is left over."""
     if (
         not job.replicas.leftovers
@@ -31,29 +31,29 @@ def reconcile(m: ClusterState, job: Job) -> None:
     if (
         generation is None
         or job.snapshots.released <= generation.resume.step
-        or not _kept_anew(m, job, generation.number)
+        or not _kept_anew(state, job, generation.number)
     ):
         return
     job.replicas.leftovers_at = job.snapshots.released
-    found = _found(m, job, generation.number)
+    found = _found(state, job, generation.number)
     job.replicas.leftovers = bool(found)
     for node, members in found.items():
-        if m.up(node):
-            m.emit(fx.Discard(node, job.name, members))
+        if state.up(node):
+            state.emit(fx.Discard(node, job.name, members))
 
 
-def _kept_anew(m: ClusterState, job: Job, number: int) -> bool:
+def _kept_anew(state: ClusterState, job: Job, number: int) -> bool:
     """Whether every planned holder keeps a copy of this generation that is not refuted.
 
     False while some shard has no holder at all, or the plan is to be made anew."""
-    if job.replicas.replan or not all(job.replicas.partners.values()):
+    if job.replicas.replan or not all(job.replicas.holders.values()):
         return False
-    readers = state_sources.shards(m, job).readers if job.replicas.partners else {}
-    for word, names in job.replicas.partners.items():
+    readers = sharding.needed(state, job).readers if job.replicas.holders else {}
+    for word, names in job.replicas.holders.items():
         rank = readers.get(word)
         owner = job.seats[rank].member if rank is not None else ""
         for name in names:
-            node = m.nodes.get(name)
+            node = state.nodes.get(name)
             kept = node.copies_of(job.name) if node is not None else []
             own = [copy for copy in kept if (copy.member, copy.generation) == (owner, number)]
             if all(vouching.trust(job, copy, {}) is Trust.REFUTED for copy in own):
@@ -61,10 +61,10 @@ def _kept_anew(m: ClusterState, job: Job, number: int) -> bool:
     return True
 
 
-def _found(m: ClusterState, job: Job, number: int) -> dict[str, tuple[str, ...]]:
+def _found(state: ClusterState, job: Job, number: int) -> dict[str, tuple[str, ...]]:
     """Find, by node, the members without a seat of whom the node has copies of older generations only."""
     found: dict[str, tuple[str, ...]] = {}
-    for node in m.nodes.values():
+    for node in state.nodes.values():
         newest: dict[str, int] = {}
         for copy in node.copies_of(job.name):
             newest[copy.member] = max(copy.generation, newest.get(copy.member, 0))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Partner
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.restore import state_sources
+from controlplane.core.restore import sharding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ Load = tuple[int, int]
 class ShardNeed:
     """One shard that may need copies."""
 
-    word: str  # shard id
+    shard_id: str
     domains: tuple[str, ...]  # failure domains of the ranks that hold it; never empty
     size: int  # bytes of one copy; 0: not known yet
     former: tuple[str, ...] = ()  # nodes that keep copies of it now
@@ -54,7 +54,7 @@ class _Pool:
     `load` is the truth. A heap entry whose load is outdated is put back with the present one when it comes
     up."""
 
-    keepers: Sequence[ReplicaHolder]
+    holders: Sequence[ReplicaHolder]
     load: dict[str, Load]
     heap: list[tuple[Load, int]] = field(default_factory=list)
 
@@ -63,13 +63,13 @@ class _Pool:
         passed, found = [], None
         while self.heap and found is None:
             load, index = heapq.heappop(self.heap)
-            keeper = self.keepers[index]
-            if load != self.load[keeper.node]:
-                heapq.heappush(self.heap, (self.load[keeper.node], index))
-            elif keeper.domain in outside:
+            holder = self.holders[index]
+            if load != self.load[holder.node]:
+                heapq.heappush(self.heap, (self.load[holder.node], index))
+            elif holder.domain in outside:
                 passed.append((load, index))
             else:
-                found = keeper
+                found = holder
                 passed.append((load, index))
         for entry in passed:
             heapq.heappush(self.heap, entry)
@@ -89,30 +89,30 @@ class _Home:
     domains: list[str]
     nodes: list[str] = field(default_factory=list)
 
-    def add(self, pool: _Pool, keeper: ReplicaHolder) -> None:
-        pool.take(keeper.node, self.shard.size)
-        self.domains.append(keeper.domain)
-        self.nodes.append(keeper.node)
+    def add(self, pool: _Pool, holder: ReplicaHolder) -> None:
+        pool.take(holder.node, self.shard.size)
+        self.domains.append(holder.domain)
+        self.nodes.append(holder.node)
 
 
 def plan(
-    shards: Sequence[ShardNeed], keepers: Sequence[ReplicaHolder], replicas: int
+    shards: Sequence[ShardNeed], holders: Sequence[ReplicaHolder], replicas: int
 ) -> dict[str, tuple[str, ...]]:
     """Return, for every shard in fewer than 1 + `replicas` domains, the nodes that are to keep copies of it.
 
     A shard gets fewer nodes than it needs, perhaps none, when there are no more domains."""
-    by_name = {keeper.node: keeper for keeper in keepers}
-    pool = _Pool(keepers, {keeper.node: keeper.load for keeper in keepers})
-    pool.heap = sorted((keeper.load, index) for index, keeper in enumerate(keepers))
+    by_name = {holder.node: holder for holder in holders}
+    pool = _Pool(holders, {holder.node: holder.load for holder in holders})
+    pool.heap = sorted((holder.load, index) for index, holder in enumerate(holders))
     homes = [_Home(shard, list(shard.domains)) for shard in shards if len(shard.domains) <= replicas]
     for home in homes:
         for former in (by_name[name] for name in home.shard.former if name in by_name):
             if len(home.domains) <= replicas and former.domain not in home.domains:
                 home.add(pool, former)
     for home in _in_turns(homes):
-        while len(home.domains) <= replicas and (keeper := pool.lightest(home.domains)) is not None:
-            home.add(pool, keeper)
-    return {home.shard.word: tuple(home.nodes) for home in homes}
+        while len(home.domains) <= replicas and (holder := pool.lightest(home.domains)) is not None:
+            home.add(pool, holder)
+    return {home.shard.shard_id: tuple(home.nodes) for home in homes}
 
 
 def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
@@ -128,76 +128,83 @@ def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
     return [homes[index] for _, index in sorted(turns)]
 
 
-def reconcile(m: ClusterState, job: Job) -> None:
+def reconcile(state: ClusterState, job: Job) -> None:
     """Plan the holders of a running job's snapshots again when something about them may have changed."""
     if not job.replicas.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return
-    if job.generation is None or not job.generation.store or job.seating.rolls.unheard:
+    if job.generation is None or not job.generation.store or job.seating.rank_sets.unreported:
         return
-    if any(node.state == "expected" for node in m.nodes.values()):
+    if any(node.state == "expected" for node in state.nodes.values()):
         return
     job.replicas.replan = False
     if not job.spec.replicas:
-        _none(m, job)
+        _none(state, job)
         return
-    need = state_sources.shards(m, job)
-    _keep_words(m, job)
-    owners = {word: job.members[job.seats[rank].member] for word, rank in need.readers.items()}
-    shards = _shards(m, job, need.words, owners)
-    job.replicas.partners = plan(shards, _keepers(m, job), job.spec.replicas)
-    _tell_alone(m, job, shards)
-    _order(m, job, owners)
+    need = sharding.needed(state, job)
+    _store_replica_shard_ids(state, job)
+    owners = {shard_id: job.members[job.seats[rank].member] for shard_id, rank in need.readers.items()}
+    shards = _shards(state, job, need.shard_ids, owners)
+    job.replicas.holders = plan(shards, _holders(state, job), job.spec.replicas)
+    _note_alone(state, job, shards)
+    _order(state, job, owners)
 
 
-def _none(m: ClusterState, job: Job) -> None:
+def _none(state: ClusterState, job: Job) -> None:
     """Withdraw the orders of a job that wants no copies (--replicas 0)."""
-    state_sources.recall(m, job)
-    _keep_words(m, job)
-    job.replicas.partners, job.replicas.alone = {}, ""
-    _order(m, job, {})
+    sharding.recall(state, job)
+    _store_replica_shard_ids(state, job)
+    job.replicas.holders, job.replicas.alone = {}, ""
+    _order(state, job, {})
 
 
-def _keep_words(m: ClusterState, job: Job) -> None:
+def _store_replica_shard_ids(state: ClusterState, job: Job) -> None:
     """Put into etcd that all replicas of the model hold the same shards, once that was seen.
 
     A later leader may not be able to see it: the ranks that showed it may be gone by then."""
-    words = state_sources.repeats(job)
-    if words != job.generations.cut_words_told:
-        job.generations.cut_words_told = words
-        m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    shard_ids = sharding.repeats(job)
+    if shard_ids != job.generations.replica_shard_ids_stored:
+        job.generations.replica_shard_ids_stored = shard_ids
+        state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
 
 
-def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[ShardNeed]:
-    domains: dict[str, dict[str, None]] = {word: {} for word in owners}
+def _shards(
+    state: ClusterState, job: Job, shard_ids: Sequence[str], owners: Mapping[str, Member]
+) -> list[ShardNeed]:
+    domains: dict[str, dict[str, None]] = {shard_id: {} for shard_id in owners}
     if len(owners) == 1:
-        domains = {word: dict.fromkeys(_domain(m, node) for node in job.seat_nodes()) for word in owners}
+        domains = {
+            shard_id: dict.fromkeys(_domain(state, node) for node in job.seat_nodes()) for shard_id in owners
+        }
     else:
-        for seat, word in zip(job.seats, words, strict=True):
-            domains[word][_domain(m, seat.node)] = None
-    former = job.replicas.partners or _kept(m, job)
-    sizes = {word: owner.status.state_bytes if owner.status else 0 for word, owner in owners.items()}
-    return [ShardNeed(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]
+        for seat, shard_id in zip(job.seats, shard_ids, strict=True):
+            domains[shard_id][_domain(state, seat.node)] = None
+    former = job.replicas.holders or _kept(state, job)
+    sizes = {shard_id: owner.status.state_bytes if owner.status else 0 for shard_id, owner in owners.items()}
+    return [
+        ShardNeed(shard_id, tuple(domains[shard_id]), sizes[shard_id], former.get(shard_id, ()))
+        for shard_id in owners
+    ]
 
 
-def _kept(m: ClusterState, job: Job) -> dict[str, tuple[str, ...]]:
+def _kept(state: ClusterState, job: Job) -> dict[str, tuple[str, ...]]:
     """Return, by shard id, the nodes that keep copies now: the choice of a former leader."""
     found: dict[str, tuple[str, ...]] = {}
-    for node in m.nodes.values():
-        for word in dict.fromkeys(copy.shard for copy in node.copies_of(job.name)):
-            found[word] = (*found.get(word, ()), node.name)
+    for node in state.nodes.values():
+        for shard_id in dict.fromkeys(copy.shard for copy in node.copies_of(job.name)):
+            found[shard_id] = (*found.get(shard_id, ()), node.name)
     return found
 
 
-def _domain(m: ClusterState, node: str) -> str:
-    found = m.nodes.get(node)
+def _domain(state: ClusterState, node: str) -> str:
+    found = state.nodes.get(node)
     return found.domain if found and found.domain else node
 
 
-def _keepers(m: ClusterState, job: Job) -> list[ReplicaHolder]:
+def _holders(state: ClusterState, job: Job) -> list[ReplicaHolder]:
     """Return the connected nodes that serve peers and take this job's copies, with what they keep for other
     jobs. A suspect node (its stream broke) stays a holder if it is one, but does not become one."""
-    kept = {name for names in job.replicas.partners.values() for name in names}
-    able = [n for n in m.nodes.values() if n.drain is None and n.takes(job.name)]
+    kept = {name for names in job.replicas.holders.values() for name in names}
+    able = [n for n in state.nodes.values() if n.drain is None and n.takes(job.name)]
     able = [n for n in able if n.peer and (n.up or (n.state == "suspect" and n.name in kept))]
     able.sort(key=lambda node: node.name)
     return [
@@ -206,10 +213,12 @@ def _keepers(m: ClusterState, job: Job) -> list[ReplicaHolder]:
     ]
 
 
-def _tell_alone(m: ClusterState, job: Job, shards: Sequence[ShardNeed]) -> None:
+def _note_alone(state: ClusterState, job: Job, shards: Sequence[ShardNeed]) -> None:
     """Note once that some shard lives in too few domains, with the remedy."""
     short = [
-        s for s in shards if len(s.domains) + len(job.replicas.partners.get(s.word, ())) <= job.spec.replicas
+        s
+        for s in shards
+        if len(s.domains) + len(job.replicas.holders.get(s.shard_id, ())) <= job.spec.replicas
     ]
     reason = ""
     if short:
@@ -219,19 +228,19 @@ def _tell_alone(m: ClusterState, job: Job, shards: Sequence[ShardNeed]) -> None:
             "(or domain) whose agent serves peers, copies would be kept there"
         )
     if reason and reason != job.replicas.alone:
-        m.note(NoteKind.NO_PARTNER, job.name, reason)
+        state.note(NoteKind.NO_PARTNER, job.name, reason)
     job.replicas.alone = reason
 
 
-def _order(m: ClusterState, job: Job, owners: Mapping[str, Member]) -> None:
+def _order(state: ClusterState, job: Job, owners: Mapping[str, Member]) -> None:
     """Send each owner's node its list of holders, unless it got just that list on its present stream."""
     wanted: dict[str, list[Partner]] = {}
-    for word, names in job.replicas.partners.items():
-        owner = owners[word]
+    for shard_id, names in job.replicas.holders.items():
+        owner = owners[shard_id]
         for name in names:
-            wanted.setdefault(owner.node, []).append(Partner(owner.name, name, m.nodes[name].peer))
+            wanted.setdefault(owner.node, []).append(Partner(owner.name, name, state.nodes[name].peer))
     for node in dict.fromkeys((*job.seat_nodes(), *job.replicas.replicated)):
-        partners = tuple(wanted.get(node, ()))
-        if m.up(node) and partners != job.replicas.replicated.get(node, ()):
-            m.emit(fx.Replicate(node, job.name, partners))
-            job.replicas.replicated[node] = partners
+        holders = tuple(wanted.get(node, ()))
+        if state.up(node) and holders != job.replicas.replicated.get(node, ()):
+            state.emit(fx.Replicate(node, job.name, holders))
+            job.replicas.replicated[node] = holders

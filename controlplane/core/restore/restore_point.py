@@ -1,10 +1,10 @@
 """Choose a generation's restore point: the newest whole state, and for every shard the nearest copy. Pure.
 
-A state is named by its step and its origin generation (`born`). Two generations may compute the same step
-differently, so shards are put together only when both are equal. A state is whole when a copy of each shard
-can be reached. The newest whole state wins however far away it is; among copies of one shard the nearest tier
-wins. A checkpoint of another layout is whole by itself when every rank reads (reshards) its own part of it.
-Replicated state has one shard, so nothing is put together and its origin does not matter."""
+A state is named by its step and its origin generation (`Resume.born`). Two generations may compute the same
+step differently, so shards are put together only when both are equal. A state is whole when a copy of each
+shard can be reached. The newest whole state wins however far away it is; among copies of one shard the
+nearest tier wins. A checkpoint of another layout is whole by itself when every rank reads (reshards) its own
+part of it. Replicated state has one shard, so nothing is put together and its origin does not matter."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def choose(
 def _newest(
     copies: Sequence[Copy], known_step: int, shards: Sequence[str], readers: Mapping[str, int]
 ) -> Choice | None:
-    states = _states(copies, by_birth=len(shards) > 1)
+    states = _states(copies, by_origin=len(shards) > 1)
     for state in sorted(states, reverse=True):
         found = _whole(states[state], shards, readers)
         if found:
@@ -82,11 +82,11 @@ def _newest(
     return None
 
 
-def _states(copies: Sequence[Copy], by_birth: bool) -> dict[State, dict[str, Copy]]:
-    """Group copies by state, and keep the nearest copy of each shard. `by_birth`: origins are kept apart."""
+def _states(copies: Sequence[Copy], by_origin: bool) -> dict[State, dict[str, Copy]]:
+    """Group copies by state, and keep the nearest copy of each shard. `by_origin`: origins are kept apart."""
     states: dict[State, dict[str, Copy]] = {}
     for copy in copies:
-        held = states.setdefault((copy.step, copy.born if by_birth else 0), {})
+        held = states.setdefault((copy.step, copy.origin if by_origin else 0), {})
         if copy.shard not in held or _distance(copy) < _distance(held[copy.shard]):
             held[copy.shard] = copy
     return states
@@ -132,11 +132,11 @@ def _choice(found: list[Copy], shards: Sequence[str], known_step: int) -> Choice
         return Choice(
             Resume(
                 Tier.CHECKPOINT, worst.step, 0, checkpoint=worst.checkpoint, reason=reason,
-                born=worst.born, reshard=True, digest=worst.digest,
+                born=worst.origin, reshard=True, digest=worst.digest,
             ),
             (),
         )  # fmt: skip
-    born = 0 if worst.tier is Tier.FRESH else worst.born
+    origin = 0 if worst.tier is Tier.FRESH else worst.origin
     resume = Resume(
         tier=worst.tier,
         step=worst.step,
@@ -145,7 +145,7 @@ def _choice(found: list[Copy], shards: Sequence[str], known_step: int) -> Choice
         checkpoint=worst.checkpoint,
         reason=_reason(found, shards, known_step),
         sources=tuple(map(_source, shards, found)) if len(shards) > 1 else (),
-        born=born,
+        born=origin,
     )
     return Choice(resume, tuple(found))
 
@@ -162,7 +162,7 @@ def _reason(found: list[Copy], shards: Sequence[str], known_step: int) -> str:
         return "nothing to restore: the job begins"
     if len(shards) == 1:
         return _ONE[worst.tier].format(copy=worst) + _doubts(found)
-    words = "; ".join(_words(tier, found) for tier in NEAREST if any(c.tier is tier for c in found))
+    words = "; ".join(_sources_text(tier, found) for tier in NEAREST if any(c.tier is tier for c in found))
     storage = "" if worst.tier in (Tier.CHECKPOINT, Tier.FRESH) else "; no storage touched"
     return f"step {worst.step} is the newest of which every shard is left: {words}{storage}{_doubts(found)}"
 
@@ -179,7 +179,7 @@ def _doubts(found: Sequence[Copy]) -> str:
     return words
 
 
-def _words(tier: Tier, found: list[Copy]) -> str:
+def _sources_text(tier: Tier, found: list[Copy]) -> str:
     here = [copy for copy in found if copy.tier is tier]
     if len(here) > NAMED_MAX:
         return f"{len(here)} shards {_WHERE[tier]}"

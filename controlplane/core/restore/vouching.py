@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     What = tuple[str, int, int]
     Holders = dict[What, dict[str, str]]
 
-SAID_MAX = 6
+DIGESTS_MAX = 6
 """Digests that a leader remembers per member: its arena holds two snapshots, each replica holder two more."""
 
 
@@ -47,34 +47,34 @@ class Trust(Enum):
     REFUTED = "refuted"  # another digest than the rank's agent reported, or a step that no rank has reached
 
 
-def vouched(m: ClusterState, event: ev.SnapshotVouched) -> None:
+def vouched(state: ClusterState, event: ev.SnapshotVouched) -> None:
     """Record the digest of a snapshot as the agent of its rank reports it; from other nodes it is dropped."""
-    job = m.jobs.get(event.job)
+    job = state.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.node != event.node:
-        m.drop(NoteKind.STALE_VOUCH, event.member, f"node {event.node} has no such rank to vouch for")
+        state.drop(NoteKind.STALE_VOUCH, event.member, f"node {event.node} has no such rank to vouch for")
         return
-    said = job.restore.vouches.setdefault(event.member, {})
-    said[event.generation, event.step] = event.digest
-    while len(said) > SAID_MAX:
-        del said[min(said)]
+    digests = job.restore.vouches.setdefault(event.member, {})
+    digests[event.generation, event.step] = event.digest
+    while len(digests) > DIGESTS_MAX:
+        del digests[min(digests)]
 
 
-def heard(job: Job, member: str) -> None:
+def agent_spoke(job: Job, member: str) -> None:
     """Note that this member's agent speaks to this leader: from now on its word alone counts, and the word of
     replica holders about this member does not."""
     job.restore.vouches.setdefault(member, {})
 
 
-def said(job: Job, member: str, generation: int, step: int) -> str:
+def digest_of(job: Job, member: str, generation: int, step: int) -> str:
     """Return the digest of a snapshot as the member's own agent reported it to this leader; "": none."""
     return job.restore.vouches.get(member, {}).get((generation, step), "")
 
 
-def holders(m: ClusterState, job: Job) -> Holders:
+def holders(state: ClusterState, job: Job) -> Holders:
     """Collect the digests that replica holders report: (member, generation, step) -> node -> digest."""
     found: Holders = {}
-    for node in m.nodes.values():
+    for node in state.nodes.values():
         for copy in node.copies_of(job.name):
             if copy.digest:
                 found.setdefault((copy.member, copy.generation, copy.step), {})[node.name] = copy.digest
@@ -85,8 +85,8 @@ def trust(job: Job, copy: PeerCopy, every: Holders) -> Trust:
     """Judge a copy by its rank's own agent or, where that has not spoken, by all holders (`every`)."""
     own = job.restore.vouches.get(copy.member)
     if own is None:
-        told = set(every.get((copy.member, copy.generation, copy.step), {}).values())
-        return Trust.KEPT if told == {copy.digest} else Trust.UNVOUCHED
+        held_digests = set(every.get((copy.member, copy.generation, copy.step), {}).values())
+        return Trust.KEPT if held_digests == {copy.digest} else Trust.UNVOUCHED
     digest = own.get((copy.generation, copy.step), "")
     if digest:
         return Trust.VOUCHED if copy.digest in ("", digest) else Trust.REFUTED
@@ -98,31 +98,31 @@ def rests(job: Job, copy: PeerCopy, every: Holders) -> TrustFields | None:
     found = trust(job, copy, every)
     if found is Trust.REFUTED:
         return None
-    digest = said(job, copy.member, copy.generation, copy.step) or copy.digest
+    digest = digest_of(job, copy.member, copy.generation, copy.step) or copy.digest
     return {"digest": digest, "doubted": found is Trust.UNVOUCHED, "hearsay": found is Trust.KEPT}
 
 
-def tell_refuted(m: ClusterState, job: Job) -> None:
+def note_refuted(state: ClusterState, job: Job) -> None:
     """Note each refuted copy once in the journal, with its holder and the reason."""
-    every = holders(m, job)
-    for node in m.nodes.values():
+    every = holders(state, job)
+    for node in state.nodes.values():
         for copy in node.copies_of(job.name):
             key = (node.name, copy.member, copy.generation, copy.step)
             if key not in job.restore.refuted and trust(job, copy, every) is Trust.REFUTED:
                 job.restore.refuted[key] = None
-                m.note(NoteKind.COPY_REFUTED, job.name, _refutation(job, node, copy))
+                state.note(NoteKind.COPY_REFUTED, job.name, _refutation(job, node, copy))
 
 
 def _refutation(job: Job, node: Node, copy: PeerCopy) -> str:
     what = f"{node.name} offers a copy of {copy.member}'s snapshot of step {copy.step}"
-    if said(job, copy.member, copy.generation, copy.step):
+    if digest_of(job, copy.member, copy.generation, copy.step):
         return f"{what} that is not what the agent of that rank vouches for: it is not gone on from"
     return f"{what}, and no rank has come further than step {job.restore.known_step}: it is not gone on from"
 
 
-def tidy(m: ClusterState, job: Job) -> None:
+def tidy(state: ClusterState, job: Job) -> None:
     """Forget the digests of members that are gone and of which no node keeps a copy."""
-    kept = {copy.member for node in m.nodes.values() for copy in node.copies_of(job.name)}
+    kept = {copy.member for node in state.nodes.values() for copy in node.copies_of(job.name)}
     for member in [name for name in job.restore.vouches if name not in job.members and name not in kept]:
         del job.restore.vouches[member]
     job.restore.refuted = {key: None for key in job.restore.refuted if key[1] in kept}

@@ -34,6 +34,8 @@ class CheckpointCosts:
 
     stall_s: float = 0.0  # a snapshot kept the ranks from training for so long: a decaying maximum
     upload_s: float = 0.0  # from the start of a checkpoint until it was finalized: a moving average
+    newest_upload_s: float = 0.0  # of the newest one alone
+    uploads: int = 0  # finalized since this leader began
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,11 @@ def choose(costs: CheckpointCosts, incidents: int, watched_s: float) -> CadenceC
     return CadenceChoice(interval_s, cost_s, mtbf_s, costs.upload_s)
 
 
-def differs(new: CadenceChoice, told: CadenceChoice | None) -> bool:
+def differs(new: CadenceChoice, announced: CadenceChoice | None) -> bool:
     """Whether the new choice is worth a line in the journal."""
-    return told is None or abs(new.interval_s - told.interval_s) > CHANGE_TOLD * told.interval_s
+    return (
+        announced is None or abs(new.interval_s - announced.interval_s) > CHANGE_TOLD * announced.interval_s
+    )
 
 
 def due(spec: JobSpec, step: int, now: float, last: Last, choice: CadenceChoice | None) -> bool:

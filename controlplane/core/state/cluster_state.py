@@ -21,6 +21,7 @@ from controlplane.core.state.deadlines import Deadlines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from controlplane.core.records.diagnosis import OpenFinding
     from controlplane.core.records.effects import Effect, Store
     from controlplane.core.records.model import (
         CheckpointRecord,
@@ -57,7 +58,7 @@ class Drain:
     asked_at: float = 0.0  # s
     done: bool = False  # no rank is left on the node
     in_order: bool = False  # it was done while the node was connected: its end is expected
-    told: str = ""  # what delays it, as journaled last
+    delay_noted: str = ""  # what delays it, as journaled last
     asked_by_s: float = 0.0  # `by` as people asked for it, a Unix time; 0: they did not
 
 
@@ -75,7 +76,7 @@ class Node:
     port: int = 0  # a free port that it offers for a plain script's rendezvous
     seq: int = -1  # sequence number of its newest heartbeat
     top: int = -1  # sequence number of its newest heartbeat or report
-    heard_at: float = 0.0  # when (s) its agent last sent anything
+    last_contact_at: float = 0.0  # when (s) its agent last sent anything
     # Device -> why it is unhealthy, as the agent reports.
     bad_devices: dict[str, str] = field(default_factory=dict)
     domain: str = ""  # failure domain; never "" once it has joined
@@ -94,8 +95,8 @@ class Node:
     held_until: float = 0.0  # hold-down: it takes no new ranks before (s)
     held_why: str = ""
     cut: str = ""  # why it counts as cut from its peers; "": it is not
-    cut_from: tuple[str, ...] = ()  # the peers that it did not reach
-    lemon: LemonRecord | None = None  # its history of failures
+    unreached: tuple[str, ...] = ()  # the peers that it did not reach
+    failure_history: LemonRecord | None = None
     unfit_since: float = -1.0  # since when (s) it should be replaced; -1: it need not be
     replace_again_at: float = 0.0  # no replacement is asked for before (s)
     unreplaced: str = ""  # why it could not be replaced; "": nothing is known to prevent it
@@ -140,7 +141,7 @@ class Pending:
 
 
 class ClusterState:
-    """All that one leader remembers. Decisions are in the modules that take it as an argument (`m`)."""
+    """All that one leader remembers. Decisions are in the modules that take it as an argument (`state`)."""
 
     def __init__(self, settings: CoreSettings) -> None:
         self.settings = settings
@@ -156,12 +157,13 @@ class ClusterState:
         self.rounds = 0  # rounds so far in which nodes dialled their peers
         self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition
         self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # checkpoints of jobs not submitted here
-        self.brake: MassFailureGuard | None = None  # the mass-failure guard, while it is on
+        self.guard: MassFailureGuard | None = None  # the mass-failure guard, while it is on
         self.histories: dict[str, LemonRecord] = {}  # failures by node, also of nodes that are not connected
         self.wall_s = 0.0  # Unix time at `now` 0; 0: not known
         self.unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
         self.dcs_trouble = ""  # why etcd does not answer; "": it does
         self.findings: dict[tuple[str, str], Finding] = {}  # by (kind, subject), as last assessed
+        self.diagnosed: dict[str, tuple[OpenFinding, ...]] = {}  # by job: what diagnosis has open
         self.begun: list[float] = []  # when (s) incidents of the last hour began
         self.health_at = -1.0  # when (s) health was last assessed; -1: never
         self.replaced: list[float] = []  # when (s) nodes were replaced, within the last hour
@@ -169,7 +171,7 @@ class ClusterState:
         self.dirty: dict[str, None] = {}  # jobs to be driven before this step ends
         self._tickets = 0  # tickets of writes given out so far
         self._members = 0  # members named so far by this leader
-        self._lane_of: dict[int, str] = {}  # ticket -> its write queue
+        self._queue_of_ticket: dict[int, str] = {}  # ticket -> its write queue
         self._out: list[Effect] = []
 
     def emit(self, effect: Effect) -> None:
@@ -242,11 +244,11 @@ class ClusterState:
         every, now = self.settings.retry_s, self.now
         stale = now - max(every, self.settings.long_retry_s)
         up = [name for name in nodes if (node := self.nodes.get(name)) is not None and node.state == "up"]
-        told, first = job.sent.renew(what, up, now, every, stale)
-        self._out += map(make, told)
+        sent, first = job.sent.renew(what, up, now, every, stale)
+        self._out += map(make, sent)
         if up:
             self.wake(job, first + every)
-        return len(told) == len(up)
+        return len(sent) == len(up)
 
     def new_member(self, job: str) -> str:
         """A member name that was never given before."""
@@ -283,68 +285,68 @@ class ClusterState:
 
     def store(
         self,
-        lane: str,
+        queue_name: str,
         effect: Store,
         then: Callable[[], None] | None = None,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """Queue a write to etcd. Writes of one queue (`lane`) go one at a time, in order.
+        """Queue a write to etcd. Writes of one queue (`queue_name`) go one at a time, in order.
 
         A failed write is repeated with the same content, unless `wanted` returns False by then. `then`
         runs once etcd holds it. Ticket and term are filled in here."""
         self._tickets += 1
         effect = dataclasses.replace(effect, ticket=self._tickets, term=self.term)
-        self.write_queues.setdefault(lane, deque()).append(Pending(effect, then, wanted))
-        self._lane_of[self._tickets] = lane
-        self.pump(lane)
+        self.write_queues.setdefault(queue_name, deque()).append(Pending(effect, then, wanted))
+        self._queue_of_ticket[self._tickets] = queue_name
+        self.pump(queue_name)
 
-    def pump(self, lane: str) -> None:
+    def pump(self, queue_name: str) -> None:
         """Send the first write of a queue unless it is on its way; drop those that are not wanted any
         more."""
-        queue = self.write_queues.get(lane)
+        queue = self.write_queues.get(queue_name)
         while queue and not queue[0].asked:
             first = queue[0]
             if first.wanted is not None and not first.wanted():
-                del self._lane_of[queue.popleft().effect.ticket]
+                del self._queue_of_ticket[queue.popleft().effect.ticket]
                 continue
             if not self.fenced:
                 first.asked = True
                 self.emit(first.effect)
             return
         if not queue:
-            self.write_queues.pop(lane, None)
+            self.write_queues.pop(queue_name, None)
 
     def stored_ok(self, ticket: int) -> None:
         """etcd holds the write of this ticket: continue with what waited for it."""
-        lane = self._lane_of.pop(ticket, None)
-        if lane is None:
+        queue_name = self._queue_of_ticket.pop(ticket, None)
+        if queue_name is None:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
-        done = self.write_queues[lane].popleft()
+        done = self.write_queues[queue_name].popleft()
         if done.trouble:  # the failed write was a finding of health, which may have paused new starts
             self.ask_health()
         if done.then is not None:
             done.then()
-        self.pump(lane)
+        self.pump(queue_name)
 
     def stored_not(self, ticket: int, reason: str) -> None:
         """etcd does not hold the write of this ticket: repeat it after `retry_s`."""
-        lane = self._lane_of.get(ticket)
-        if lane is None or not self.write_queues[lane][0].asked:
+        queue_name = self._queue_of_ticket.get(ticket)
+        if queue_name is None or not self.write_queues[queue_name][0].asked:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
-        self.write_queues[lane][0].asked, self.write_queues[lane][0].trouble = False, reason
-        self.note(NoteKind.STORE_FAILED, lane, reason)
-        self.deadlines.sooner(("lane", lane), self.now + self.settings.retry_s)
+        self.write_queues[queue_name][0].asked, self.write_queues[queue_name][0].trouble = False, reason
+        self.note(NoteKind.STORE_FAILED, queue_name, reason)
+        self.deadlines.sooner(("queue", queue_name), self.now + self.settings.retry_s)
 
-    def in_flight(self, lane: str) -> bool:
+    def in_flight(self, queue_name: str) -> bool:
         """Whether a write of this queue is not in etcd yet."""
-        return lane in self.write_queues
+        return queue_name in self.write_queues
 
-    def trouble(self, lane: str) -> str:
+    def trouble(self, queue_name: str) -> str:
         """Why etcd did not take the first write of this queue; "": nothing is known."""
-        return self.write_queues[lane][0].trouble if lane in self.write_queues else ""
+        return self.write_queues[queue_name][0].trouble if queue_name in self.write_queues else ""
 
     def members_of(self, node: str) -> list[tuple[Job, Member]]:
         """Every member known on a node, with its job."""

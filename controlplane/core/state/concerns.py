@@ -12,6 +12,7 @@ from controlplane.core.state.cadence import CheckpointCosts
 from controlplane.core.state.durability_memory import DurabilityRecord
 
 if TYPE_CHECKING:
+    from controlplane.core.records.diagnosis import ReplicasReported
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.evidence import Evidence
     from controlplane.core.records.model import (
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
         Generation,
         Incident,
         Partner,
+        Placement,
         Resume,
         Tier,
         Window,
     )
     from controlplane.core.state.cadence import CadenceChoice
-    from controlplane.core.state.inquiries import HangInquiry, PeerDialRound
+    from controlplane.core.state.inquiries import BreakInquiry, HangInquiry, PeerDialRound
     from controlplane.core.state.pulse import Pulse
     from controlplane.core.state.resize import Resize
     from controlplane.core.state.saving import CheckpointRequest, Collecting, Saving
@@ -36,7 +38,7 @@ class Clock:
     """When (s) an incident reached the ends of its phases."""
 
     injured: float = 0.0  # estimated time of the failure
-    heard: float = 0.0  # the core learned of it
+    learned: float = 0.0  # the core learned of it
     judged: float = 0.0  # verdict and plan were made; orders to stop leave in the same step
     stored: float = 0.0  # etcd holds the generation that resolves it; 0: not yet
 
@@ -58,7 +60,7 @@ class Answer:
     tier: Tier
     step: int  # of the state
     source: str = ""  # PEER: the member whose snapshot it is
-    keeper: str = ""  # PEER: the node that kept the replica
+    holder: str = ""  # PEER: the node that kept the replica
     checkpoint: str = ""  # CHECKPOINT: its id
     doubted: bool = False  # PEER: nobody vouches for it
 
@@ -70,14 +72,14 @@ class Restoring:
 
     resume: Resume
     waits: dict[tuple[str, ...], tuple[Effect, Answer]]
-    keepers: tuple[str, ...] = ()  # nodes whose replicas it needs
+    holders: tuple[str, ...] = ()  # nodes whose replicas it needs
     again_at: float = 0.0  # the orders are checked again then
     streams: int = -1  # `ClusterState.streams` when they were sent: a new stream may need them again
 
 
 @dataclass(slots=True)
 class Generations:
-    """The generations of a job: which etcd holds, which is being written, and how state is cut into
+    """The generations of a job: which etcd holds, which is being written, and how state is divided into
     shards."""
 
     known: dict[int, None] = field(default_factory=dict)  # numbers that etcd holds or held
@@ -86,13 +88,14 @@ class Generations:
     storing: Generation | None = None  # the generation being written to etcd
     # Number -> (step, origin generation) from which that generation started.
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)
-    roll: tuple[int, frozenset[str]] = (0, frozenset())  # cache: (a generation, its members)
+    members_of: tuple[int, frozenset[str]] = (0, frozenset())  # cache: (a generation, its members)
     form_by: float = 0.0  # ranks of the newest generation must train by then
     launched_at: float = 0.0  # when its processes were started
-    cut_at: int = 0  # sharding epoch: state is cut the same way since this generation; 0: since the first
+    # State is divided into shards in the same way since this generation; 0: since the first.
+    sharding_epoch: int = 0
     # Shard ids of one replica, by rank, once all replicas were seen to hold the same.
-    cut_words: tuple[str, ...] = ()
-    cut_words_told: tuple[str, ...] = ()  # `cut_words` as last written to etcd
+    replica_shard_ids: tuple[str, ...] = ()
+    replica_shard_ids_stored: tuple[str, ...] = ()  # `replica_shard_ids` as last written to etcd
     onward: bool = False  # its ranks are at the barrier of a later elastic function
     # (generation, why): its ranks may return from their function once etcd holds that; 0: none.
     letting_go: tuple[int, str] = (0, "")
@@ -132,7 +135,8 @@ class Recovery:
     # Members past their deadline, as their agents report.
     stalled: dict[str, None] = field(default_factory=dict)
     hang: HangInquiry | None = None  # the inquiry into who holds up the others
-    hang_rounds: int = 0  # rounds of stack reports ordered so far
+    broke: BreakInquiry | None = None  # the inquiry into a break that may be a mismatch
+    hang_rounds: int = 0  # rounds of stack reports, or of flight records alone, ordered so far
     # Incidents that say nothing about the time between failures: planned, or not seen by this leader.
     incidents_before: int = 0
     # Why ranks are waited for -> a rank last seen to be; see `waiting.is_waited_for`.
@@ -143,7 +147,7 @@ class Recovery:
 class Restore:
     """Where a job's state can come from, and what is being brought in place."""
 
-    # Rank -> shard id in the present cut of the state; "?RANK": some shard, its id is not known.
+    # Rank -> shard id in the present sharding epoch; "?RANK": some shard, its id is not known.
     shards: dict[int, str] = field(default_factory=dict)
     restoring: Restoring | None = None  # LOADING: the restore point chosen, and its orders
     # What the last finished order put into a member's arena, by member.
@@ -171,7 +175,7 @@ class Replicas:
 
     replan: bool = True  # the replica holders must be chosen again
     # Nodes that hold its replicas, by shard id.
-    partners: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    holders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     leftovers: bool = True  # nodes may keep replicas of generations that are over
     leftovers_at: int = NO_STEP  # `Snapshots.released` when that was last checked
     replicated: dict[str, tuple[Partner, ...]] = field(default_factory=dict)  # owner's node -> its last order
@@ -186,10 +190,10 @@ class Snapshots:
     held: dict[int, tuple[int, ...]] = field(default_factory=dict)
     released: int = NO_STEP  # newest step that all ranks hold, so that older slots may be overwritten
     # (ClusterState.streams, RankIndex.version) when every node was last known to have been sent `released`.
-    retold: tuple[int, int] = (-1, -1)
+    sent_on: tuple[int, int] = (-1, -1)
     # Newest snapshot at or before the step with which this generation begins. Released before all ranks hold
     # a newer one: otherwise both slots of a rank could stay occupied by steps of earlier generations.
-    behind: int = NO_STEP
+    newest_before_generation: int = NO_STEP
     lapse_step: int = NO_STEP  # a rank in this step or a later one may have no free slot: look at the job
     # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
     # None: this leader saw neither.
@@ -229,8 +233,8 @@ class Checkpoints:
 
 
 @dataclass(slots=True)
-class Places:
-    """Planned changes of a job's places, and what people want of it."""
+class PlannedChanges:
+    """Planned changes of which seats a job has, and what people want of it."""
 
     resize: Resize | None = None  # the planned change under way
     resize_at: float = 0.0  # no other planned change before then
@@ -241,6 +245,16 @@ class Places:
     # Since when enough nodes are there for the job to start; None: they are not.
     gathered_at: float | None = None
     pause: str = ""  # why people want it paused; "": they do not
+    swap_at: float = 0.0  # no slow node is swapped for a spare one before then
+    swap_refused: str = ""  # why a finding gets no swap, as journaled last
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDispute:
+    """Replicas of the state that differ. `odd_seats`: the places of those to blame, as they were then."""
+
+    report: ReplicasReported
+    odd_seats: tuple[Placement, ...]
 
 
 @dataclass(slots=True)
@@ -250,3 +264,6 @@ class Numbers:
     faults: tuple[Fault, ...] = ()  # states that are not trusted
     skips: tuple[Window, ...] = ()  # data that no rank trains on, by policy, ascending
     on_fault: str = "rollback"  # what to do about the newest anomaly: rollback or stop
+    # The newest reports of this leader's term that replicas differ, and that they agree; None: none.
+    dispute: ReplicaDispute | None = None
+    agreed: ReplicasReported | None = None

@@ -9,7 +9,7 @@ import heapq
 import math
 
 Key = tuple[str, str]
-"""What a deadline is for: its kind (such as job, node, lane) and a name."""
+"""What a deadline is for: its kind (such as job, node, queue) and a name."""
 
 Entry = tuple[float, int, Key]
 """(time in s, sequence number, key). The number orders entries of equal time by when they were set."""

@@ -59,20 +59,20 @@ class DeliveryLog:
 
         Return these nodes, and the earliest time (s) at which any of the nodes was sent it: the next
         repetition is `every_s` later. `stale`: as for `put`."""
-        (kind, word), told, first = what, [], math.inf
+        (kind, argument), sent, first = what, [], math.inf
         for node in nodes:
             here = self._by_node.get(node)
             if here is None:
                 here = self._by_node[node] = {}
-            key = (kind, node, word)
+            key = (kind, node, argument)
             at = here.get(key, -math.inf)
             if now >= at + every_s:
                 at = now
                 self._put(here, key, now, stale)
-                told.append(node)
+                sent.append(node)
             if at < first:  # noqa: PLR1730 - ten thousand times in a decision
                 first = at
-        return told, first
+        return sent, first
 
     def drop(self, key: Key) -> None:
         """Forget that this order was sent."""

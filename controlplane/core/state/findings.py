@@ -29,6 +29,24 @@ SEVERITIES = {Level.DEGRADED: "warning", Level.CRITICAL: "critical"}
 """The severity of a finding of each level, in the words of alerts."""
 
 
+class Effort(StrEnum):
+    """How much work a recommendation is for people."""
+
+    LOW = "low"  # a setting, or one command
+    MEDIUM = "medium"  # a change of the script or of the layout
+    HIGH = "high"  # other hardware, or another model
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """Something to do about a finding. `gain_ratio`: the share of a step's time that it would save; None: not
+    known. `effort`: None where it was not judged."""
+
+    action: str
+    gain_ratio: float | None = None
+    effort: Effort | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is not as it should be.
@@ -44,7 +62,13 @@ class Finding:
     place: tuple[tuple[str, int | str | None], ...] = ()  # the subject by named coordinates
     confidence: float = 1.0  # 0 to 1: how sure it is that `subject` is to blame
     evidence: tuple[tuple[str, float | str], ...] = ()  # numbers and facts; each name ends in its unit
-    recommendation: str = ""  # what to do
+    recommendations: tuple[Recommendation, ...] = ()  # the best first
+    first_step: int | None = None  # of the job, in which it began; None: not known
+
+    @property
+    def recommendation(self) -> str:
+        """What to do first; "" when nothing is recommended."""
+        return self.recommendations[0].action if self.recommendations else ""
 
     @property
     def severity(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.records.model import Standing
 
 if TYPE_CHECKING:
+    from controlplane.core.records.diagnosis import RecordsJudged
     from controlplane.core.records.model import PeerSight
 
 
@@ -21,8 +22,25 @@ class HangInquiry:
     until: float = 0.0  # answers are waited for until then
     # Node -> stack reports of its ranks.
     answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
+    records_by: float = 0.0  # the judgement of flight records is waited for until then; 0: not asked for
+    records: RecordsJudged | None = None
     # Members past their deadline at the last round, in which no rank could be blamed yet.
     judged: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class BreakInquiry:
+    """The inquiry into what the ranks of a generation called before it broke."""
+
+    incident: int  # the number of the incident that it is part of
+    generation: int
+    round: int
+    until: float  # answers are waited for until then
+    # Node -> reports of its ranks.
+    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
+    asked: bool = False  # the records were given away to be judged
+    judged: bool = False  # the verdict was taken
+    said: tuple[str, ...] = ()  # evidence for the incident's verdict
 
 
 @dataclass(slots=True)
@@ -33,10 +51,10 @@ class PeerDialRound:
     generation: int
     asked: tuple[str, ...]  # in rank order
     # Node -> what it found, by the node that it dialled.
-    said: dict[str, dict[str, PeerSight]] = field(default_factory=dict)
+    answers: dict[str, dict[str, PeerSight]] = field(default_factory=dict)
     judged: bool = False  # the answers were acted upon
 
     @property
     def complete(self) -> bool:
         """Whether all nodes have answered."""
-        return all(node in self.said for node in self.asked)
+        return all(node in self.answers for node in self.asked)

@@ -15,7 +15,7 @@ from controlplane.core.state.concerns import (
     Ending,
     Generations,
     Numbers,
-    Places,
+    PlannedChanges,
     Recovery,
     Replicas,
     Restore,
@@ -67,7 +67,8 @@ class Job:
     elastic: bool = False  # some member has called the SDK
     barrier: bool = False  # some member has been at the barrier, under this leader or a former one
     sent: DeliveryLog = field(default_factory=DeliveryLog)  # orders that repeat, and when they were sent
-    told: DeliveryLog = field(default_factory=DeliveryLog)  # orders that are sent once per stream of a node
+    # Orders that are sent once per stream of a node.
+    sent_on_stream: DeliveryLog = field(default_factory=DeliveryLog)
     ending: Ending | None = None  # set from the decision to end until etcd holds it
 
     generations: Generations = field(default_factory=Generations)
@@ -76,7 +77,7 @@ class Job:
     replicas: Replicas = field(default_factory=Replicas)
     snapshots: Snapshots = field(default_factory=Snapshots)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    places: Places = field(default_factory=Places)
+    changes: PlannedChanges = field(default_factory=PlannedChanges)
     numbers: Numbers = field(default_factory=Numbers)
 
     @property
@@ -151,8 +152,8 @@ class Job:
             tuple(self.recovery.failures_seen.items()),
             self.numbers.faults,
             self.numbers.skips,
-            self.places.pause,
-            self.generations.cut_words,
+            self.changes.pause,
+            self.generations.replica_shard_ids,
             self.recovery.planned,
         )
 
@@ -163,11 +164,11 @@ class Job:
 
     def sat_in(self, generation: Generation, member: str) -> bool:
         """Whether this member has a seat in this generation."""
-        if self.generations.roll[0] != generation.number or len(self.generations.roll[1]) != len(
-            generation.seats
-        ):
-            self.generations.roll = generation.number, frozenset(seat.member for seat in generation.seats)
-        return member in self.generations.roll[1]
+        number, members = self.generations.members_of
+        if number != generation.number or len(members) != len(generation.seats):
+            members = frozenset(seat.member for seat in generation.seats)
+            self.generations.members_of = generation.number, members
+        return member in members
 
     @property
     def seats(self) -> tuple[Placement, ...]:
@@ -184,4 +185,4 @@ class Job:
 
     def dead(self) -> list[Member]:
         """The dead members in its seats, by rank."""
-        return self.seating.at(self.seating.rolls.dead)
+        return self.seating.at(self.seating.rank_sets.dead)

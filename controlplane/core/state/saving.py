@@ -16,7 +16,7 @@ class Stage(StrEnum):
     """Where a checkpoint in flight stands."""
 
     PERSIST = "persist"  # the writers make their shares of the chunks durable
-    SEAL = "seal"  # one agent reads all parts back and makes the manifest's content durable: finalizing
+    FINALIZE = "seal"  # one agent reads all parts back and makes the manifest's content durable: finalizing
     MIRROR = "mirror"  # it is copied to the second storage, before the commit
     STORE = "store"  # its record is being written to etcd: the commit
     PUBLISH = "publish"  # an agent makes the manifest visible under its name
@@ -68,7 +68,7 @@ class Saving:
     provisional: bool = False  # finalized, and etcd has not confirmed its record in time
     begun_at: float = 0.0
     # When its parts were durable, then when it was finalized, then when it was mirrored.
-    sealed_at: float = 0.0
+    stage_began_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class CheckpointRequest:
     @property
     def key(self) -> tuple[str, ...]:
         """Key of the answer in the delivery log."""
-        return ("told", self.node, self.member, self.request)
+        return ("answer", self.node, self.member, self.request)
 
 
 @dataclass(frozen=True, slots=True)

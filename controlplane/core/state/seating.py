@@ -39,7 +39,7 @@ class RankSets:
 
     def __init__(self, number: int = 0, ranks: int = 0) -> None:
         self.dead: Ranks = {}  # judged dead
-        self.unheard: Ranks = {}  # their agents have not reported them yet
+        self.unreported: Ranks = {}  # their agents have not reported them yet
         self.asked: Ranks = {}  # alive and ordered, their scripts do not run yet
         self.inside: Ranks = {}  # in some generation, dead or alive
         self.ready: Ranks = {}  # READY: at the barrier
@@ -52,15 +52,15 @@ class RankSets:
         self.begun: Ranks = {}  # have completed a step in the generation
         self.over: Ranks = {}  # have finished, and their processes have ended as they should
         self.number = number
-        self._rolls = (
-            self.dead, self.unheard, self.asked, self.inside, self.ready, self.uncalm, self.unfinished,
+        self._rank_sets = (
+            self.dead, self.unreported, self.asked, self.inside, self.ready, self.uncalm, self.unfinished,
             self.roomless, self.entered, self.settled, self.suspects, self.begun, self.over,
         )  # fmt: skip
-        self._marks = [0] * ranks  # by rank: a bit for every set that it is in, in the order of `_rolls`
+        self._marks = [0] * ranks  # by rank: a bit for every set that it is in, in the order of `_rank_sets`
 
     def all(self) -> tuple[list[int], ...]:
         """The ranks of every set, in the order of the bits."""
-        return tuple(sorted(roll) for roll in self._rolls)
+        return tuple(sorted(rank_set) for rank_set in self._rank_sets)
 
     def note(self, rank: int, member: Member) -> None:
         """Update the sets for the member of this rank."""
@@ -68,38 +68,40 @@ class RankSets:
         changed, self._marks[rank] = self._marks[rank] ^ marks, marks
         while changed:
             bit = changed & -changed
-            roll = self._rolls[bit.bit_length() - 1]
+            rank_set = self._rank_sets[bit.bit_length() - 1]
             if marks & bit:
-                roll[rank] = None
+                rank_set[rank] = None
             else:
-                del roll[rank]
+                del rank_set[rank]
             changed ^= bit
 
-    def note_all(self, stand: Iterable[tuple[int, Member]]) -> None:
+    def note_all(self, members_by_rank: Iterable[tuple[int, Member]]) -> None:
         """Update the sets for many ranks: write anew each set in which anything has changed."""
         marks, changed = self._marks, 0
-        for rank, member in stand:
+        for rank, member in members_by_rank:
             old, new = marks[rank], self._marks_of(member)
             marks[rank] = new
             changed |= old ^ new
         kinds = dict.fromkeys(marks)
-        for index, roll in enumerate(self._rolls):
+        for index, rank_set in enumerate(self._rank_sets):
             bit = 1 << index
             if not changed & bit:
                 continue
-            roll.clear()
+            rank_set.clear()
             if all(kind & bit for kind in kinds):
-                roll.update(dict.fromkeys(range(len(marks))))
+                rank_set.update(dict.fromkeys(range(len(marks))))
             elif any(kind & bit for kind in kinds):
-                roll.update(dict.fromkeys([rank for rank, own in enumerate(marks) if own & bit]))
+                rank_set.update(dict.fromkeys([rank for rank, own in enumerate(marks) if own & bit]))
 
     def _marks_of(self, member: Member) -> int:
         """The bit mask of a member."""
         status, dead, number = member.status, member.failure is not None, self.number
         if status is None:
-            return _standing(None, dead, member.done) | (_BEGUN if member.started >= number else 0)
+            return _marks_outside_generations(None, dead, member.done) | (
+                _BEGUN if member.started >= number else 0
+            )
         phase = status.phase
-        marks = _standing(phase, dead, member.done)
+        marks = _marks_outside_generations(phase, dead, member.done)
         if status.no_room and not dead:
             marks |= _ROOMLESS
         if status.generation >= number:
@@ -115,8 +117,8 @@ class RankSets:
     def turn(self, number: int, seated: Sequence[Member]) -> None:
         """A new generation has this number. Members that report an older one are in none of its sets."""
         self.number = number
-        for roll in (self.entered, self.settled, self.suspects, self.begun):
-            roll.clear()
+        for rank_set in (self.entered, self.settled, self.suspects, self.begun):
+            rank_set.clear()
         self._marks = [marks & ~_OF_GENERATION for marks in self._marks]
         for rank, member in enumerate(seated):
             status = member.status
@@ -130,7 +132,7 @@ _WORKING = (MemberPhase.RUNNING, MemberPhase.FORMING)
 
 
 @cache
-def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
+def _marks_outside_generations(phase: MemberPhase | None, dead: bool, done: bool) -> int:
     """The bits that do not depend on a generation. `phase`: None before the agent has reported the member."""
     seen = phase or MemberPhase.LAUNCHED
     worked = seen is MemberPhase.FINISHED or (done and seen is MemberPhase.EXITED)
@@ -157,7 +159,7 @@ class RankIndex:
         self._nodes: tuple[str, ...] | None = None  # cache of `nodes`
         self._on: dict[str, Ranks] = {}  # node -> its ranks, ascending
         self.version = 0  # grows with every change of a seat
-        self._rolls = RankSets()
+        self._rank_sets = RankSets()
         self._unsure: Ranks = {}  # ranks whose members have changed since the sets were updated
 
     def sit(self, seats: Iterable[Placement], members: dict[str, Member]) -> None:
@@ -170,8 +172,8 @@ class RankIndex:
         self._seats = self._nodes = None
         self.version += 1
         self._unsure = {}
-        self._rolls = RankSets(self._rolls.number, len(self._rows))
-        self._rolls.note_all(enumerate(self._members))
+        self._rank_sets = RankSets(self._rank_sets.number, len(self._rows))
+        self._rank_sets.note_all(enumerate(self._members))
 
     def put(self, seat: Placement, member: Member) -> None:
         """Put another member into one seat, perhaps on another node."""
@@ -197,19 +199,19 @@ class RankIndex:
 
     def turn(self, number: int) -> None:
         """Make the generation of this number the one that the rank sets are about."""
-        self.rolls.turn(number, self._members)
+        self.rank_sets.turn(number, self._members)
 
     @property
-    def rolls(self) -> RankSets:
+    def rank_sets(self) -> RankSets:
         """The rank sets, up to date."""
         if self._unsure:
             unsure, self._unsure = self._unsure, {}
             if len(unsure) > len(self._members) // _MANY:
-                self._rolls.note_all((rank, self._members[rank]) for rank in unsure)
-                return self._rolls
+                self._rank_sets.note_all((rank, self._members[rank]) for rank in unsure)
+                return self._rank_sets
             for rank in unsure:
-                self._rolls.note(rank, self._members[rank])
-        return self._rolls
+                self._rank_sets.note(rank, self._members[rank])
+        return self._rank_sets
 
     def holds(self, member: Member) -> bool:
         """Whether this member has a seat."""
@@ -254,11 +256,11 @@ class RankIndex:
     def check(self) -> None:
         """Raise AssertionError when anything differs from an index built anew."""
         fresh = RankIndex()
-        fresh.turn(self.rolls.number)
+        fresh.turn(self.rank_sets.number)
         fresh.sit(self._rows, {member.name: member for member in self._members})
         assert self.seats == fresh.seats and self.nodes == fresh.nodes, "the seats are kept wrongly"
         assert (
             list(self._on)
             and {n: list(r) for n, r in self._on.items()} == {n: list(r) for n, r in fresh._on.items()}
         ) or not self._rows, "seats by node are off"
-        assert self.rolls.all() == fresh.rolls.all(), "a roll is kept wrongly"
+        assert self.rank_sets.all() == fresh.rank_sets.all(), "a rank set is kept wrongly"

@@ -29,7 +29,7 @@ def quiet(job: Job) -> bool:
     ):
         return False
     if (
-        job.places.pause
+        job.changes.pause
         or job.checkpoints.wanted_now
         or job.ending
         or job.recovery.hang
@@ -38,7 +38,7 @@ def quiet(job: Job) -> bool:
         return False
     if job.checkpoints.asks and not all(ask.outcome for ask in job.checkpoints.asks.values()):
         return False
-    resize = job.places.resize
+    resize = job.changes.resize
     if resize is None or resize.stage == WARM:  # WARM looks at new members only, which have no seats
         return True
     return resize.stage == HALT and resize.met and job.phase is JobPhase.STOPPING

@@ -67,7 +67,7 @@ def clean_environment() -> dict[str, str]:
 
 def _version(path: str) -> tuple[int, int, int]:
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             [path, "--version"],
             capture_output=True,
             text=True,
@@ -77,9 +77,9 @@ def _version(path: str) -> tuple[int, int, int]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PrivateEtcdError(f"{path} does not run: {error}; {MEND}") from error
-    found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said.stdout)
+    found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", answer.stdout)
     if not found:
-        words = (said.stdout or said.stderr).strip()[:200]
+        words = (answer.stdout or answer.stderr).strip()[:200]
         raise PrivateEtcdError(f"{path} is not etcd, `--version` prints {words!r}: {MEND}")
     major, minor, patch = map(int, found.groups())
     return major, minor, patch

@@ -55,7 +55,7 @@ class Election:
         while True:
             try:
                 row = await self.leader()
-                leadership = await self._stand() if row is None else None
+                leadership = await self._campaign() if row is None else None
                 if leadership is not None:
                     return leadership
                 if row is not None:
@@ -64,7 +64,7 @@ class Election:
                 log.warning("cannot take part in the election now, trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
 
-    async def _stand(self) -> Leadership | None:
+    async def _campaign(self) -> Leadership | None:
         lease = await self._etcd.grant(self._ttl_s)
         key = self._keys.leader
         try:

@@ -72,7 +72,7 @@ class Keyspace:
         """Prefix of the nodes' failure histories."""
         return self.prefix + "quarantine/"
 
-    def lemon(self, node: str) -> str:
+    def failure_history(self, node: str) -> str:
         """One node's failure history, and until when the node is quarantined."""
         return self.quarantine + _named("node", node)
 
@@ -96,6 +96,10 @@ class Keyspace:
     def account(self, job: str) -> str:
         """Where the job's time went, as a leader saved it last."""
         return self.job(job) + "account"
+
+    def findings(self, job: str) -> str:
+        """What diagnosis has found about the job, as a leader saved it last."""
+        return self.job(job) + "findings"
 
     def generation(self, job: str) -> str:
         """The newest generation; written together with its `rdzv` key."""

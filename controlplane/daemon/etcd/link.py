@@ -305,12 +305,12 @@ def _serialize(message: Message) -> bytes:
 
 def given_up(troubles: dict[str, ErrorClass], doubtful: bool) -> EtcdError:
     """Return what to raise when no endpoint helped: their own error when all failed alike."""
-    said = "; ".join(f"{endpoint} {trouble.text}" for endpoint, trouble in troubles.items())
+    text = "; ".join(f"{endpoint} {trouble.text}" for endpoint, trouble in troubles.items())
     kinds = {trouble.error for trouble in troubles.values()}
     if len(kinds) == 1 and not doubtful:
-        return kinds.pop()(f"etcd: {said}")
+        return kinds.pop()(f"etcd: {text}")
     if doubtful:
         return EtcdUnknownOutcome(
-            f"etcd did not answer a request, which may have been carried out or not: {said}"
+            f"etcd did not answer a request, which may have been carried out or not: {text}"
         )
-    return EtcdUnavailable(f"no etcd endpoint works: {said}")
+    return EtcdUnavailable(f"no etcd endpoint works: {text}")

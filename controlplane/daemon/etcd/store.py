@@ -86,8 +86,8 @@ class RecordStore:
         """Raise why the comparison failed; return when late writes of our own are the whole reason."""
         leader = result.rows.get(self.keys.leader)
         if leader is None or leader.create_revision != term:
-            reigns = f"term {leader.create_revision} leads" if leader else "nobody leads"
-            raise Fenced(f"term {term} is over, {reigns}: nothing of {', '.join(puts)} was written")
+            now_leads = f"term {leader.create_revision} leads" if leader else "nobody leads"
+            raise Fenced(f"term {term} is over, {now_leads}: nothing of {', '.join(puts)} was written")
         moved = foreign = 0
         for key in puts:
             row = result.rows.get(key)

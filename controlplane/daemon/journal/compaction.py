@@ -41,9 +41,9 @@ class Shortener:
         kind: Any = type(record)
         for name in _heavy(kind):
             value = getattr(record, name)
-            said = self._again(value) if value is not None else None
-            if said is not None and not isinstance(record, ALWAYS_WHOLE):
-                short[name] = said
+            shortened = self._again(value) if value is not None else None
+            if shortened is not None and not isinstance(record, ALWAYS_WHOLE):
+                short[name] = shortened
         if short:
             record = dataclasses.replace(record, **dict.fromkeys(short))
         body: dict[str, Any] = plain(self._shown(record))
@@ -53,13 +53,13 @@ class Shortener:
         """Return what to write instead of a value that was written whole; None when it was not:
         from now on it is."""
         known = self._known.setdefault((type(value), value.job), [])
-        for original, _, said in known:
+        for original, _, shortened in known:
             if original is value:
-                return said
+                return shortened
         shown = self._shown(value)
-        for _, before, said in known:
+        for _, before, shortened in known:
             if before == shown:
-                return said
+                return shortened
         known.append((value, shown, _SHORT[type(value)](shown)))
         del known[:-KEPT]
         return None

@@ -41,6 +41,9 @@ RING_LINES = 20_000
 HIDDEN = "(hidden)"
 """Stands for a value of a job's environment, which may be a secret."""
 
+LEFT_OUT = "(left out)"
+"""Stands for a flight record, which may be long."""
+
 STACK_CHARS = 400
 """Characters of a rank's stacks in the journal. They are whole in the folder `stacks` beside it."""
 
@@ -190,18 +193,19 @@ def _hidden(record: Any, key: bytes) -> Any:
     return conceal(record, lambda value: word_for(value, key))
 
 
-def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> Any:
-    """Return a record without secrets, and with stacks cut short.
+def conceal(record: Any, replacement: Callable[[str], str] = lambda value: HIDDEN) -> Any:
+    """Return a record without secrets, with stacks cut short, and a word in place of each flight record.
 
     Each value of a JobSpec's environment, and each user and password in the URL of a storage, is
     replaced by a word."""
     if isinstance(record, JobSpec):
-        env = tuple((name, word(value)) for name, value in record.env)
-        storage, mirror = (arguments.url(each, word) for each in (record.storage, record.mirror))
+        env = tuple((name, replacement(value)) for name, value in record.env)
+        storage, mirror = (arguments.url(each, replacement) for each in (record.storage, record.mirror))
         argv = arguments.shown(record.argv)
         return dataclasses.replace(record, env=env, argv=argv, storage=storage, mirror=mirror)
     if isinstance(record, Standing):
-        return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS])
+        calls = LEFT_OUT if record.flight_record else ""  # a replay takes the same way as the core then
+        return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS], flight_record=calls)
     changes: dict[str, Any] = {}
     for shape in shapes_of(type(record)):
         if shape.kind not in (JobSpec, Standing):
@@ -209,5 +213,7 @@ def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> A
         value = getattr(record, shape.name)
         if value is not None:
             many = shape.many
-            changes[shape.name] = tuple(conceal(v, word) for v in value) if many else conceal(value, word)
+            changes[shape.name] = (
+                tuple(conceal(v, replacement) for v in value) if many else conceal(value, replacement)
+            )
     return dataclasses.replace(record, **changes) if changes else record

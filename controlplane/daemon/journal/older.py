@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.effects import Effect
 
+LATER_FIELDS = {"check_replicas_every": 0, "on_corrupt_state": "", "corrupt": False}
+"""Fields of stored records that older recordings do not have, each with the value that means the same."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""
 
@@ -46,6 +48,16 @@ class Store:
     node_domain: str = ""
     marks: NodeMarks | None = None
     lemon: LemonRecord | None = None
+
+
+def without_later(value: Any) -> Any:
+    """The JSON value without the fields of LATER_FIELDS that mean nothing, at any depth."""
+    if isinstance(value, dict):
+        kept = [key for key, inner in value.items() if LATER_FIELDS.get(key, value) != inner]
+        return {key: without_later(value[key]) for key in kept}
+    if isinstance(value, list | tuple):
+        return [without_later(inner) for inner in value]
+    return value
 
 
 def shown(effect: Effect, format: int) -> Any:

@@ -80,15 +80,15 @@ def header(line: str) -> RecordingHeader:
         raise ReplayError(f"line 1: {error}") from error
 
 
-def replay(reign: RecordingHeader, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
+def replay(recording: RecordingHeader, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
     """Yield every step of the lines after the header, up to the first with a problem. Raises ReplayError.
 
     A last line that a crash has torn is left out. `end` learns whether the recording was full."""
-    cluster = Cluster(reign.settings)
-    body = plain if reign.format == 1 else Shortener(lambda record: record).plain
+    cluster = Cluster(recording.settings)
+    body = plain if recording.format == 1 else Shortener(lambda record: record).plain
 
-    def said(effect: Effect) -> Named:
-        record = older.shown(effect, reign.format)
+    def shown(effect: Effect) -> Named:
+        record = older.shown(effect, recording.format)
         return type(record).__name__, body(record)
 
     beats: dict[str, dict[str, Any]] = {}
@@ -100,7 +100,7 @@ def replay(reign: RecordingHeader, lines: Iterable[str], end: End | None = None)
             if end is not None:
                 end.full = int(line.get("bytes", 0)) or 1
             return
-        step = _step(cluster, said, index, line, beats)
+        step = _step(cluster, shown, index, line, beats)
         yield step
         if step.problem or "failed" in line:
             return
@@ -108,7 +108,7 @@ def replay(reign: RecordingHeader, lines: Iterable[str], end: End | None = None)
 
 def _step(
     cluster: Cluster,
-    said: Callable[[Effect], Named],
+    shown: Callable[[Effect], Named],
     index: int,
     line: dict[str, Any],
     beats: dict[str, dict[str, Any]],
@@ -121,7 +121,7 @@ def _step(
         raise ReplayError(f"line {index + 1} is not a step of the decision core: {error!r}") from error
     named = (line["type"], body)
     try:
-        effects = tuple(said(each) for each in cluster.step(now, event))
+        effects = tuple(shown(each) for each in cluster.step(now, event))
     except Exception as error:
         then = (
             ", as it did in the recording"
@@ -142,6 +142,7 @@ def _step(
 
 
 def _difference(effects: tuple[Named, ...], recorded: tuple[Named, ...]) -> str:
+    effects, recorded = older.without_later(effects), older.without_later(recorded)
     if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # NaN differs from itself
         return ""
     for place, (now, then) in enumerate(zip(effects, recorded, strict=False), 1):
@@ -162,8 +163,8 @@ def _names(effects: tuple[Named, ...]) -> str:
     return ", ".join(kind for kind, _ in effects) or "nothing"
 
 
-def _short(named: Named) -> str:
-    return f"{named[0]} {json.dumps(named[1])[:600]}"
+def _short(shown: Named) -> str:
+    return f"{shown[0]} {json.dumps(shown[1])[:600]}"
 
 
 def _document(text: str, number: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures.arrivals import told
+from controlplane.core.failures.arrivals import described
 from holdfast import removal
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def text_of(effect: StacksKept) -> str:
         f"job {effect.job}, generation {effect.generation}, step {effect.step}",
         effect.summary,
         "",
-        *(f"rank {s.rank} ({s.member}): {told(s)}; {_collectives(s)}" for s in effect.ranks),
+        *(f"rank {s.rank} ({s.member}): {described(s)}; {_collectives(s)}" for s in effect.ranks),
     ]
     stacks = [f"\n======== rank {s.rank} ({s.member})\n{s.stacks}" for s in effect.ranks]
     return "\n".join([*head, *stacks]) + "\n"

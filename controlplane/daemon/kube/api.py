@@ -43,8 +43,8 @@ class KubeError(Exception):
     called again sooner."""
 
     def __init__(self, status: int, reason: str, after_s: float = 0.0) -> None:
-        said = f"the API says {status}" if status else "the API does not answer"
-        super().__init__(f"{said}: {reason}")
+        problem = f"the API says {status}" if status else "the API does not answer"
+        super().__init__(f"{problem}: {reason}")
         self.status, self.after_s = status, after_s
 
     @property

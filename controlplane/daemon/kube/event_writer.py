@@ -123,8 +123,8 @@ _WORDS: dict[type, Callable[[Any], EventText | None]] = {
 }
 
 
-def _camel(word: str) -> str:
-    return "".join(part.capitalize() for part in word.split("_"))
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Series:
     name: str
     namespace: str
     count: int
-    said_at: float  # when it occurred last; this and the next in s on the clock of EventWriter
+    occurred_at: float  # when it occurred last; this and the next in s on the clock of EventWriter
     sent_at: float  # when the API was updated last
     sent: int = 1
 
@@ -149,18 +149,18 @@ class EventWriter:
         self._uids: dict[str, str] = {}
         self._room, self._room_at = float(BURST), clock()
         self._wake = asyncio.Event()
-        self.untold = 0
+        self.not_written = 0
         """Events that were not written, because of the budget or the API."""
 
-    def hear(self, effect: Effect) -> None:
+    def take(self, effect: Effect) -> None:
         """Queue an Event for this effect, if it is of a kind that gets one."""
         make = _WORDS.get(type(effect))
-        word = make(effect) if make is not None else None
-        if word is None:
+        event = make(effect) if make is not None else None
+        if event is None:
             return
         if len(self._waiting) == WAITING_MAX:
-            self.untold += 1
-        self._waiting.append(word)
+            self.not_written += 1
+        self._waiting.append(event)
         self._wake.set()
 
     async def run(self) -> None:
@@ -168,7 +168,7 @@ class EventWriter:
         while True:
             self._wake.clear()
             while self._waiting:
-                await self._tell(self._waiting.popleft())
+                await self._write(self._waiting.popleft())
             for series in list(self._known.values()):
                 await self._update(series)
             self._forget()
@@ -176,34 +176,34 @@ class EventWriter:
                 async with asyncio.timeout(UPDATE_S / 4):
                     await self._wake.wait()
 
-    async def _tell(self, word: EventText) -> None:
-        now, series = self._clock(), self._known.get(word)
-        if series is not None and now < series.said_at + SERIES_S:
-            series.count, series.said_at = series.count + 1, now
+    async def _write(self, event: EventText) -> None:
+        now, series = self._clock(), self._known.get(event)
+        if series is not None and now < series.occurred_at + SERIES_S:
+            series.count, series.occurred_at = series.count + 1, now
             return
         if not self._may(now):
-            self.untold += 1
+            self.not_written += 1
             return
         try:
-            event = await self._event(word)
-            path = f"/apis/events.k8s.io/v1/namespaces/{event['metadata']['namespace']}/events"
-            await self._api.once("event_create", "POST", path, event)
+            document = await self._document(event)
+            path = f"/apis/events.k8s.io/v1/namespaces/{document['metadata']['namespace']}/events"
+            await self._api.once("event_create", "POST", path, document)
         except KubeError as error:
-            self.untold += 1
+            self.not_written += 1
             log.warning(
-                "an event could not be written to Kubernetes (%d lost so far): %s", self.untold, error
+                "an event could not be written to Kubernetes (%d lost so far): %s", self.not_written, error
             )
             return
         except NONSENSE as error:
-            self.untold += 1
+            self.not_written += 1
             log.warning("the API sent invalid data about a pod: %r", error)
             return
-        meta = event["metadata"]
-        self._known[word] = Series(meta["name"], meta["namespace"], 1, now, now)
-        self._known.move_to_end(word)
+        meta = document["metadata"]
+        self._known[event] = Series(meta["name"], meta["namespace"], 1, now, now)
+        self._known.move_to_end(event)
 
-    async def _event(self, word: EventText) -> dict[str, Any]:
-        namespace, pod = self._api.account.namespace, word.node or self._pod
+    async def _document(self, event: EventText) -> dict[str, Any]:
+        namespace, pod = self._api.account.namespace, event.node or self._pod
         regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod}
         uid = await self._uid(pod)
         regarding |= {"uid": uid} if uid else {}
@@ -214,11 +214,11 @@ class EventWriter:
             "eventTime": _micro(),
             "reportingController": CONTROLLER,
             "reportingInstance": self._pod[:128],
-            "action": word.action[:128],
-            "reason": word.reason[:128],
+            "action": event.action[:128],
+            "reason": event.reason[:128],
             "regarding": regarding,
-            "note": word.note.encode()[:NOTE_CHARS_MAX].decode(errors="ignore"),
-            "type": word.kind,
+            "note": event.note.encode()[:NOTE_CHARS_MAX].decode(errors="ignore"),
+            "type": event.kind,
         }
 
     async def _uid(self, pod: str) -> str:
@@ -258,9 +258,9 @@ class EventWriter:
 
     def _forget(self) -> None:
         now = self._clock()
-        over = [word for word, each in self._known.items() if now > each.said_at + SERIES_S]
-        for word in over[:KNOWN_MAX]:
-            del self._known[word]
+        over = [event for event, each in self._known.items() if now > each.occurred_at + SERIES_S]
+        for event in over[:KNOWN_MAX]:
+            del self._known[event]
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
         if len(self._uids) > KNOWN_MAX:

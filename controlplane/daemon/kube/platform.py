@@ -29,7 +29,7 @@ class Platform:
     def __init__(self, settings: CoordinatorSettings, api: Api) -> None:
         self.settings, self.api = settings, api
         pod = os.environ.get("POD_NAME", "") or socket.gethostname()
-        self._telling = EventWriter(api, pod) if settings.kube_events else None
+        self._event_writer = EventWriter(api, pod) if settings.kube_events else None
         self._leading = LeaderLabel(api, pod) if settings.label_leader else None
 
     @classmethod
@@ -43,10 +43,10 @@ class Platform:
             return None
         return cls(settings, Api(ServiceAccount.here(settings.kube_account), count=count))
 
-    def hear(self, effect: Effect) -> None:
+    def take(self, effect: Effect) -> None:
         """Take in an effect; called with every effect of a leader term."""
-        if self._telling is not None:
-            self._telling.hear(effect)
+        if self._event_writer is not None:
+            self._event_writer.take(effect)
 
     def replacer(self, post: Callable[[Event], None]) -> Replacer:
         """Return the replacer of one leader term."""
@@ -62,7 +62,7 @@ class Platform:
 
     async def _watch_hosts(self, post: Callable[[Event], None], core: Cluster) -> None:
         def nodes(host: str) -> list[tuple[str, str]]:
-            known = core.machine.nodes.values()
+            known = core.state.nodes.values()
             return [(node.name, node.cordoned) for node in known if node.domain == host and node.up]
 
         await HostWatch(self.api, post, nodes).run()
@@ -72,8 +72,8 @@ class Platform:
         term may have left."""
         if self._leading is not None:
             await self._leading.put(None)
-        if self._telling is not None:
-            await self._telling.run()
+        if self._event_writer is not None:
+            await self._event_writer.run()
         await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:

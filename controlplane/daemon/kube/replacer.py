@@ -37,15 +37,15 @@ class Replacer:
 
     def __init__(self, api: Api, post: Callable[[Event], None], *, cordon: bool, force: bool) -> None:
         self._api, self._post, self._cordon, self._force = api, post, cordon, force
-        self._errands = KeyedTasks()
+        self._tasks = KeyedTasks()
 
     def replace(self, effect: ReplaceNode) -> None:
         """Begin a replacement. Its outcome is posted as a NodeReplaced."""
-        self._errands.begin(effect.node, lambda: self._run(effect))
+        self._tasks.begin(effect.node, lambda: self._run(effect))
 
     async def close(self) -> None:
         """Cancel all replacements."""
-        await self._errands.close()
+        await self._tasks.close()
 
     async def _run(self, effect: ReplaceNode) -> None:
         try:
@@ -68,9 +68,9 @@ class Replacer:
         other = _successor(pod, effect)
         if other:
             return other
-        told = await self._cordon_host(pod, effect) if self._cordon else ""
+        cordoned = await self._cordon_host(pod, effect) if self._cordon else ""
         await self._delete(path, pod, effect)
-        return f"pod deleted{told}"
+        return f"pod deleted{cordoned}"
 
     async def _delete(self, path: str, pod: dict[str, Any], effect: ReplaceNode) -> None:
         """Delete this very pod. A newer one that has taken its name meanwhile is left alone."""

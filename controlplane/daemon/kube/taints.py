@@ -121,9 +121,9 @@ class HostWatch:
         before = self._hosts.get(name)
         self._hosts[name] = reason
         if reason != before:
-            self._tell(name, reason)
+            self._log_change(name, reason)
 
-    def _tell(self, host: str, reason: str) -> None:
+    def _log_change(self, host: str, reason: str) -> None:
         for node, cordoned in self._nodes(host):
             ours = cordoned.startswith(f"drained: {OURS}")
             if reason and not ours:

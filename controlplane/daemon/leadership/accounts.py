@@ -4,16 +4,16 @@ Otherwise every change of leader would begin the accounts at zero, and a job's g
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from controlplane.daemon.etcd.errors import EtcdError, Fenced
-from controlplane.daemon.telemetry.job_time import Account, Spent
+from controlplane.daemon.leadership import documents
+from controlplane.daemon.leadership.documents import DocumentSaver
+from controlplane.daemon.telemetry.job_time import LIVES_KEPT, Account, Life, Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from controlplane.daemon.etcd.keyspace import Keyspace
     from controlplane.daemon.leadership.recorder import Commit
@@ -24,38 +24,57 @@ log = logging.getLogger(__name__)
 SAVE_S = 30.0
 """Seconds between two saves: at most this much is missing after a change of leader."""
 
-VALUES_MAX = 48
-"""Accounts in one transaction."""
-
 
 def packed(account: Account) -> bytes:
     """Return an account as etcd keeps it. The minutes are left out: they are many, and only
-    of the last hours."""
-    return json.dumps({"v": 1, **account.row()}).encode()
+    of the last hours. What is empty is left out too, as older versions wrote it."""
+    row: dict[str, Any] = {"v": 1, "since_s": round(account.since_s, 3), **_spent_row(account.total)}
+    if account.until_s:
+        row["until_s"] = round(account.until_s, 3)
+    if account.lives:
+        row["lives"] = [
+            {"since_s": round(life.since_s, 3), **_spent_row(life.spent)} for life in account.lives
+        ]
+    return json.dumps(row).encode()
+
+
+def _spent_row(spent: Spent) -> dict[str, Any]:
+    lost_s = {cause: round(span_s, 2) for cause, span_s in sorted(spent.lost_s.items())}
+    row: dict[str, Any] = {"productive_s": round(spent.productive_s, 2), "lost_s": lost_s}
+    return row | ({"unknown_s": round(spent.unknown_s, 2)} if spent.unknown_s else {})
 
 
 def unpacked(value: bytes) -> Account:
     """Return the account that `packed` made. Raises ValueError that says what is wrong."""
     document: Any = json.loads(value)
     try:
-        lost_s = {str(cause): float(lost) for cause, lost in document["lost_s"].items()}
-        total = Spent(float(document["productive_s"]), lost_s)
-        account = Account(float(document["since_s"]), total)
+        lives = [Life(float(each["since_s"]), _spent(each)) for each in document.get("lives", ())]
+        account = Account(float(document["since_s"]), _spent(document), lives=lives[-LIVES_KEPT:])
+        account.until_s = float(document.get("until_s", 0.0))
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"it is not a time account: {error!r}") from error
-    if not all(0 <= span < float("inf") for span in (account.since_s, total.productive_s, *lost_s.values())):
+    spans = [account.since_s, account.until_s, *_spans(account.total)]
+    for life in account.lives:
+        spans += [life.since_s, *_spans(life.spent)]
+    if not all(0 <= span < float("inf") for span in spans):
         raise ValueError("it holds an impossible duration")
     return account
+
+
+def _spent(row: Any) -> Spent:
+    lost_s = {str(cause): float(lost) for cause, lost in row["lost_s"].items()}
+    return Spent(float(row["productive_s"]), lost_s, float(row.get("unknown_s", 0.0)))
+
+
+def _spans(spent: Spent) -> list[float]:
+    return [spent.productive_s, spent.unknown_s, *spent.lost_s.values()]
 
 
 def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
     """Return the accounts that the last leader saved, by job. One that cannot be read is logged,
     and begins at zero."""
     found = {}
-    for key, value in values.items():
-        job, _, rest = key[len(keys.jobs) :].partition("/") if key.startswith(keys.jobs) else ("", "", "")
-        if rest != "account":
-            continue
+    for job, value in documents.of_jobs(keys, values, "account"):
         try:
             found[job] = unpacked(value)
         except ValueError as error:
@@ -63,31 +82,12 @@ def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
     return found
 
 
-class AccountSaver:
-    """Keeps the accounts of one leader term in etcd."""
-
-    def __init__(
-        self, store: Commit, account_key: Callable[[str], str], term: int, observer: Observer
-    ) -> None:
-        self._store, self._key, self._term, self._observer = store, account_key, term, observer
-        self._kept: dict[str, bytes] = {}
-
-    async def run(self) -> None:
-        """Save them again and again. Raises Fenced when another coordinator leads."""
-        while True:
-            await asyncio.sleep(SAVE_S)
-            try:
-                await self.keep()
-            except Fenced:
-                raise
-            except EtcdError as error:  # the next round saves them
-                log.warning("the jobs' time accounts could not be written to etcd: %s", error)
-
-    async def keep(self) -> None:
-        """Save those that have changed. Raises EtcdError."""
-        made = {job: packed(account) for job, account in self._observer.accounts().items()}
-        news = [job for job, value in made.items() if self._kept.get(job) != value]
-        for first in range(0, len(news), VALUES_MAX):
-            batch = news[first : first + VALUES_MAX]
-            await self._store.commit(self._term, {self._key(job): made[job] for job in batch})
-            self._kept |= {job: made[job] for job in batch}
+def saver(store: Commit, keys: Keyspace, term: int, observer: Observer) -> DocumentSaver:
+    """Return what keeps the accounts of one leader term in etcd."""
+    return DocumentSaver(
+        store,
+        term,
+        lambda: {keys.account(job): packed(account) for job, account in observer.accounts().items()},
+        every_s=SAVE_S,
+        what="the jobs' time accounts",
+    )

@@ -6,14 +6,18 @@ under way in a former term can act in this one."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from controlplane.analysis.findings_ledger.ledger import FindingLedger
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
 from controlplane.core.records.effects import (
     Alert,
     CheckpointChanged,
+    JudgeRecords,
     Note,
     Probe,
     ReplaceNode,
@@ -31,8 +35,15 @@ from controlplane.core.records.events import (
 )
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.stores import STORES, ForgetNode, StoreJob, StoreNode
+from controlplane.daemon.diagnosis.causes import FirstCauses
+from controlplane.daemon.diagnosis.diagnosing import Diagnosis
+from controlplane.daemon.diagnosis.flight_records import FlightJudging
+from controlplane.daemon.diagnosis.link_probes import LinkProbes
+from controlplane.daemon.diagnosis.profiling import ProfileRequests
+from controlplane.daemon.diagnosis.report import health_of_cluster
 from controlplane.daemon.journal.stack_archive import FOLDER, StackArchive
-from controlplane.daemon.leadership.accounts import AccountSaver
+from controlplane.daemon.leadership import accounts as time_accounts
+from controlplane.daemon.leadership import findings as kept_findings
 from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.loop.changes import Changes
 from controlplane.daemon.loop.dispatch import CoordinatorDispatcher
@@ -40,11 +51,13 @@ from controlplane.daemon.loop.prober import Prober
 from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
 from controlplane.daemon.telemetry.observer import Observer
+from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from controlplane.core.records.diagnosis import ProbeLinks
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.events import Elected, Event, JobStopRequested
     from controlplane.core.records.timing import CoreSettings
@@ -104,51 +117,84 @@ class LeaderTerm:
         spans: Spans | None = None,
         platform: Platform | None = None,
         accounts: Mapping[str, Account] | None = None,
+        findings: FindingLedger | None = None,
+        diagnosis: DiagnosisSettings | None = None,
     ) -> None:
-        self.term = elected.term
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
-        self._metrics, self._journal = metrics, journal
-        self.core = Cluster(core_settings)
-        self.links = Links(metrics)
+        self.term, self._metrics, self._journal = elected.term, metrics, journal
+        self.core, self.links = Cluster(core_settings), Links(metrics)
         self.recorder = StoreWriter(store, records, self.post, self.term, metrics)
-        self._performer = CoordinatorDispatcher(self.links, self.recorder, metrics, self._welcome)
-        self._performer.term = self.term
+        self._dispatcher = CoordinatorDispatcher(self.links, self.recorder, metrics, self._welcome)
+        self._dispatcher.term = self.term
         self.observer = Observer(metrics, accounts=accounts)
-        self._keeper = AccountSaver(store, records.keys.account, self.term, self.observer)
-        self.changes = Changes()
+        ledger = findings or FindingLedger()
+        self._savers = (
+            time_accounts.saver(store, records.keys, self.term, self.observer),
+            kept_findings.saver(store, records.keys, self.term, ledger),
+        )
+        write = functools.partial(journal.write_body, self.term, "daemon")
+        self.diagnosis = self._diagnose(ledger, diagnosis or DiagnosisSettings(diagnose_every_s=0.0), write)
+        self.causes = FirstCauses(self.core, post=self.post, hold=self.diagnosis.hold)
+        self._flight_judging = FlightJudging(self.post, self.diagnosis.report_now)
+        self.profiles = ProfileRequests(self.core, self.links, self.term, write)
+        self.changes, self._prober = Changes(), Prober(self.post)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
-        self.loop.heard = self._heard
-        self.loop.held = held
+        self.loop.on_event, self.loop.held = self._note_event, held
         self._trouble, self._troubled = trouble, ""
-        self._prober = Prober(self.post)
-        self._performer.table[Probe] = self._prober.probe
-        self._shelf = StackArchive(journal.folder / FOLDER if journal.folder else None)
-        self._performer.table[StacksKept] = self._shelf.keep
+        self._stack_archive = StackArchive(journal.folder / FOLDER if journal.folder else None)
+        self._dispatcher.table |= {Probe: self._prober.probe, StacksKept: self._stack_archive.keep}
+        self._dispatcher.table[JudgeRecords] = self._flight_judging.judge
         if alerts is not None:
-            alerts.new_reign()
-            self._performer.table[Alert] = alerts.tell
+            alerts.begin_term()
+            self._dispatcher.table[Alert] = alerts.take
         self._spans = spans
         self._platform, self._replacer = platform, None if platform is None else platform.replacer(self.post)
         if self._replacer is not None:
-            self._performer.table[ReplaceNode] = self._replacer.replace
+            self._dispatcher.table[ReplaceNode] = self._replacer.replace
         self.post(elected)
+
+    def _diagnose(
+        self, ledger: FindingLedger, settings: DiagnosisSettings, write: Callable[[str, dict[str, Any]], None]
+    ) -> Diagnosis:
+        return Diagnosis(
+            self.core,
+            ledger,
+            settings,
+            post=self.post,
+            write=write,
+            show=self._metrics.show_steps,
+            lose=self.observer.lose,
+            show_numbers=self._metrics.show_numbers,
+            achieve=self._metrics.show_efficiency,
+            account=self.observer.account,
+            probes=LinkProbes(self.core, self._probe_links, self.term),
+            keep=self._savers[1].try_to_keep,
+        )
 
     def post(self, event: Event) -> None:
         """Have the core take this event, after those posted before."""
         self.loop.post(event)
 
-    def _heard(self, event: Event) -> None:
+    def _probe_links(self, order: ProbeLinks) -> str:
+        """Order probes of a node's links. Return why its agent cannot be asked; "": it was."""
+        reason = self.links.obstacle(order.node, order)
+        if not reason:
+            self.links.send(order.node, order, self.term)
+        return reason
+
+    def _note_event(self, event: Event) -> None:
         self.observer.event(event)
         self.changes.event(event)
 
     def _perform(self, effect: Effect) -> None:
-        self._performer.perform(effect)
+        self._dispatcher.perform(effect)
         self.observer.effect(effect)
         self.changes.effect(effect)
+        self.causes.effect(effect)
         if self._spans is not None:
             self._spans.effect(effect)
         if self._platform is not None:
-            self._platform.hear(effect)
+            self._platform.take(effect)
 
     async def run(self) -> None:
         """Lead until cancelled, until Fenced (in an exception group), or until the core raises."""
@@ -158,7 +204,10 @@ class LeaderTerm:
             group.create_task(self._show())
             group.create_task(self._watch_etcd())
             group.create_task(self._hush())
-            group.create_task(self._keeper.run())
+            group.create_task(self.diagnosis.run())
+            group.create_task(self.causes.run())
+            for saver in self._savers:
+                group.create_task(saver.run())
             if self._platform is not None:
                 group.create_task(self._platform.watch(self.post, self.core))
 
@@ -167,8 +216,10 @@ class LeaderTerm:
         try:
             await asyncio.get_running_loop().create_future()
         finally:
+            self.profiles.close()
             await self._prober.close()
-            await self._shelf.close()
+            await self._stack_archive.close()
+            await self._flight_judging.close()
             if self._replacer is not None:
                 await self._replacer.close()
             if self._spans is not None:
@@ -223,8 +274,8 @@ class LeaderTerm:
             return {}, str(over)
         if self.core.fenced:
             return {}, str(TermOver())
-        told = [each for each in effects if isinstance(each, CheckpointChanged) and each.job == event.job]
-        refused = {each.checkpoint: each.reason for each in told if each.outcome == "refused"}
+        ended = [each for each in effects if isinstance(each, CheckpointChanged) and each.job == event.job]
+        refused = {each.checkpoint: each.reason for each in ended if each.outcome == "refused"}
         return refused, await self._stored(self.core.unrecorded(event.job))
 
     async def release(self, node: str, reason: str) -> str:
@@ -259,7 +310,7 @@ class LeaderTerm:
         """Return the answer of Admin.Status."""
         now = time.monotonic()
         rows = {
-            "jobs": view.jobs(self.core, now),
+            "jobs": tuple(map(self._with_time, view.jobs(self.core, now))),
             "nodes": view.nodes(self.core, now),
             "ranks": view.ranks(self.core, now),
             "checkpoints": view.checkpoints(self.core, now),
@@ -267,9 +318,33 @@ class LeaderTerm:
         }
         return codec.status_message(self._cluster_name, self.term, leader, rows)
 
+    def _with_time(self, row: view.JobRow) -> view.JobRow:
+        account = self.observer.account(row.job)
+        if account is None:
+            return row
+        spent = account.total
+        return dataclasses.replace(
+            row, total_s=spent.total_s, productive_s=spent.productive_s, unknown_s=spent.unknown_s
+        )
+
+    def health_report(self, job: str, rows_most: int = 0) -> dict[str, Any]:
+        """The health report of a job with its diagnosis, or of the whole cluster (""), for programs.
+
+        `rows_most`: as in `diagnosis.report.of_job`."""
+        if not job:
+            return health_of_cluster(self._cluster_name, self.core)
+        row = view.job_row(self.core, self.core.state.jobs[job])
+        return self.diagnosis.report(job, row.health or row.phase, rows_most)
+
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
         interval_s = min(self._node_timeout_s / 6, max(1.0, len(self.links) / BEATS_PER_S))
-        return codec.welcome(self._cluster_name, interval_s, term)
+        return codec.welcome(self._cluster_name, interval_s, term, self._step_times_every_s())
+
+    def _step_times_every_s(self) -> float:
+        """How often each agent reports step times: once per window; in large clusters, as it beats.
+
+        0: never."""
+        return self.diagnosis.every_s and max(self.diagnosis.every_s, len(self.links) / BEATS_PER_S)
 
     async def _show(self) -> None:
         """Update the gauges that are counted from the cluster's state, once a second."""

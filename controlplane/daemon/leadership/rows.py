@@ -83,7 +83,7 @@ class RecordMapping:
         return {self.keys.node(store.node): None} | history
 
     def _history(self, record: LemonRecord) -> dict[str, bytes | None]:
-        return {self.keys.lemon(record.node): pack(record) if record.score else None}
+        return {self.keys.failure_history(record.node): pack(record) if record.score else None}
 
     def _checkpoint(self, record: CheckpointRecord) -> dict[str, bytes | None]:
         self.checkpoints.setdefault(record.job, {})[record.id] = record
@@ -127,7 +127,10 @@ class RecordMapping:
             checkpoints += _checkpoints(f"{self.keys.jobs}{job}/", job, rows, unread)
         for record in checkpoints:
             self.checkpoints.setdefault(record.job, {})[record.id] = record
-        marks, lemons = tuple(_marks(self.keys, nodes, unread)), tuple(_lemons(self.keys, values, unread))
+        marks, histories = (
+            tuple(_marks(self.keys, nodes, unread)),
+            tuple(_histories(self.keys, values, unread)),
+        )
         for row in unread:
             left = f", so job {row.job} is left alone" if row.whole else ""
             log.error("%s in etcd cannot be read%s: %s; fix it, or delete it", row.key, left, row.reason)
@@ -139,7 +142,7 @@ class RecordMapping:
             generations=tuple(generations),
             checkpoints=tuple(checkpoints),
             marks=marks,
-            lemons=lemons,
+            lemons=histories,
             wall_s=time.time(),
             places=tuple(_places(nodes)),
             unread=tuple(unread),
@@ -186,8 +189,10 @@ def _read(record: type[R], rows: Mapping[str, bytes], name: str) -> R | None:
     try:
         return _bounded(record, rows[name])
     except WireError as error:
-        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # the rest may be a secret
-        raise WireError(f"{name}: {told}") from error
+        trouble = (
+            str(error).partition(": ")[0] if record is JobSpec else str(error)
+        )  # the rest may be a secret
+        raise WireError(f"{name}: {trouble}") from error
 
 
 def _checkpoints(
@@ -205,7 +210,7 @@ def _checkpoints(
     return sorted(found, key=lambda record: (record.step, record.generation))
 
 
-def _lemons(keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]) -> Iterable[LemonRecord]:
+def _histories(keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]) -> Iterable[LemonRecord]:
     """Yield the readable failure histories, by node. Where one is unreadable, the node begins without any."""
     for key in sorted(values):
         if not key.startswith(keys.quarantine):
@@ -253,5 +258,5 @@ def _places(documents: Mapping[str, Mapping[str, Any]]) -> Iterable[NodePlace]:
     """Yield where nodes were, as far as that is known."""
     for node, document in documents.items():
         if document:
-            said = (str(document.get(name, "")) for name in ("state", "reason", "address", "domain"))
-            yield NodePlace(node, *said)
+            values = (str(document.get(name, "")) for name in ("state", "reason", "address", "domain"))
+            yield NodePlace(node, *values)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.rows import created_at
 from controlplane.daemon.etcd.store import RecordStore
-from controlplane.daemon.leadership import accounts
+from controlplane.daemon.leadership import accounts, findings
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.keyspace import Keyspace
     from controlplane.daemon.etcd.rows import EtcdRow, Listing
     from controlplane.daemon.server.context import ServerContext
+    from controlplane.diagnosis_settings import DiagnosisSettings
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +50,12 @@ class Standby:
         keys: Keyspace,
         front: ServerContext,
         core_settings: CoreSettings,
+        *,
+        diagnosis: DiagnosisSettings,
     ) -> None:
         self._etcd, self._election, self._keys = etcd, election, keys
         self._front, self._core_settings = front, core_settings
+        self._diagnosis = diagnosis
         self._metrics, self._journal = front.metrics, front.journal
 
     async def run(self) -> None:
@@ -111,7 +115,7 @@ class Standby:
             return
         mapping = RecordMapping(self._keys)
         values = {row.key: row.value for row in listing.rows}
-        reign = LeaderTerm(
+        leader_term = LeaderTerm(
             self._front.cluster,
             self._core_settings,
             mapping.elected(leadership.term, values),
@@ -125,14 +129,16 @@ class Standby:
             spans=self._front.spans,
             platform=self._front.platform,
             accounts=accounts.read(self._keys, values),
+            findings=findings.read(self._keys, values),
+            diagnosis=self._diagnosis,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is stopping"
-        self._begin(reign)
+        self._begin(leader_term)
         try:
-            reason = await self._until_over(reign, leadership)
+            reason = await self._until_over(leader_term, leadership)
         finally:
-            self._end(reign, reason)
+            self._end(leader_term, reason)
 
     async def _read(self, records: RecordStore, leadership: Leadership) -> Listing | None:
         """Return all records; None when leadership was lost before etcd answered."""
@@ -148,36 +154,38 @@ class Standby:
                 self._metrics.etcd_request_seconds.labels("load").observe(time.perf_counter() - begun)
         return None
 
-    async def _until_over(self, reign: LeaderTerm, leadership: Leadership) -> str:
+    async def _until_over(self, leader_term: LeaderTerm, leadership: Leadership) -> str:
         """Run the term until it ends by itself or leadership is lost. Return why."""
-        running = asyncio.create_task(reign.run(), name=f"reign-{reign.term}")
+        running = asyncio.create_task(leader_term.run(), name=f"leader-term-{leader_term.term}")
         lost = asyncio.create_task(leadership.lost.wait())
         try:
             await asyncio.wait([running, lost], return_when=asyncio.FIRST_COMPLETED)
             failed = running.exception() if running.done() else None
             if failed is None:
                 return leadership.reason
-            return why_over(reign.term, failed, leadership.reason)
+            return why_over(leader_term.term, failed, leadership.reason)
         finally:
             running.cancel()
             lost.cancel()
             await asyncio.gather(running, lost, return_exceptions=True)
 
-    def _begin(self, reign: LeaderTerm) -> None:
-        self._front.leader, self._front.reign = self._front.address, reign
+    def _begin(self, leader_term: LeaderTerm) -> None:
+        self._front.leader, self._front.leader_term = self._front.address, leader_term
         self._front.leader_page = self._front.page
         self._metrics.leader.set(1)
         self._metrics.saw_leader(self._front.address)
-        self._metrics.leader_term.set(reign.term)
+        self._metrics.leader_term.set(leader_term.term)
 
-    def _end(self, reign: LeaderTerm, reason: str) -> None:
-        self._front.leader, self._front.leader_page, self._front.reign = "", "", None
+    def _end(self, leader_term: LeaderTerm, reason: str) -> None:
+        self._front.leader, self._front.leader_page, self._front.leader_term = "", "", None
         self._metrics.leader.set(0)
         self._metrics.leader_term.set(0)
         self._metrics.forget_state()
-        message = codec.refused(f"this coordinator no longer leads: {reason}", retry=True, term=reign.term)
-        reign.links.finish_all(message)
-        self._journal.write_body(reign.term, "daemon", "LeadershipEnded", {"reason": reason})
+        message = codec.refused(
+            f"this coordinator no longer leads: {reason}", retry=True, term=leader_term.term
+        )
+        leader_term.links.finish_all(message)
+        self._journal.write_body(leader_term.term, "daemon", "LeadershipEnded", {"reason": reason})
 
 
 async def _resign(leadership: Leadership) -> None:

@@ -41,7 +41,7 @@ ORDERS = (
     effects.Load,
 )
 
-TOLD = (effects.JobChanged, effects.CheckpointChanged)
+NOT_HANDLED = (effects.JobChanged, effects.CheckpointChanged)
 
 JOB_OF: dict[type, Callable[[Any], str]] = {
     effects.Launch: lambda order: order.spec.job,
@@ -71,14 +71,15 @@ class CoordinatorDispatcher:
             effects.Admit: self._admit,
             effects.Refuse: self._refuse,
             **dict.fromkeys(ORDERS, self._order),
-            **dict.fromkeys(TOLD, self._told),
+            **dict.fromkeys(NOT_HANDLED, self._unhandled),
             effects.Judged: self._judged,
             effects.IncidentChanged: self._incident,
-            # leader_term.py replaces the next four entries where it can carry these effects out.
-            effects.Probe: self._told,
-            effects.ReplaceNode: self._told,
-            effects.StacksKept: self._told,
-            effects.Alert: self._told,
+            # leader_term.py replaces the next five entries where it can carry these effects out.
+            effects.Probe: self._unhandled,
+            effects.ReplaceNode: self._unhandled,
+            effects.JudgeRecords: self._unhandled,
+            effects.StacksKept: self._unhandled,
+            effects.Alert: self._unhandled,
             effects.Note: self._note,
         }
         self.term = 0
@@ -108,7 +109,7 @@ class CoordinatorDispatcher:
         if effect.incident.outcome != "open":
             self._open.pop(effect.incident.job, None)
 
-    def _told(self, effect: Effect) -> None:
+    def _unhandled(self, effect: Effect) -> None:
         """Do nothing: such effects are for journal and metrics, which see every effect anyway."""
 
     def _note(self, effect: effects.Note) -> None:

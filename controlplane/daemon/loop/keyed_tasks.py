@@ -15,10 +15,10 @@ class KeyedTasks:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, node: str, errand: Callable[[], Coroutine[None, None, None]]) -> None:
+    def begin(self, node: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Begin this task, unless one for the node runs already."""
         if node not in self._tasks:
-            task = asyncio.get_running_loop().create_task(errand())
+            task = asyncio.get_running_loop().create_task(work())
             self._tasks[node] = task
             task.add_done_callback(lambda _: self._tasks.pop(node, None))
 

@@ -29,15 +29,15 @@ class Prober:
     def __init__(self, post: Callable[[Event], None]) -> None:
         self._post = post
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._errands = KeyedTasks()
+        self._tasks = KeyedTasks()
 
     def probe(self, effect: Probe) -> None:
         """Begin a probe. Its answer is posted as a ProbeAnswered."""
-        self._errands.begin(effect.node, lambda: self._ask(effect))
+        self._tasks.begin(effect.node, lambda: self._ask(effect))
 
     async def close(self) -> None:
         """Cancel all probes."""
-        await self._errands.close()
+        await self._tasks.close()
 
     async def _ask(self, effect: Probe) -> None:
         async with self._room:

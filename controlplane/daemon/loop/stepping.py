@@ -33,7 +33,7 @@ BACKLOG_MAX = 20_000
 
 TICK_MIN_S = 0.001
 """Shortest wait for a deadline of the core, in s."""
-_STANDING = attrgetter("member", "phase", "generation", "pid")
+_STATUS_KEY = attrgetter("member", "phase", "generation", "pid")
 """The fields of a member's status whose change makes a beat worth a line in the journal."""
 
 NOTE_INTERVAL_S = 10.0
@@ -67,8 +67,8 @@ class Loop:
     """The only owner of a Cluster. `run` ends when it is cancelled, with TermOver, or with what the core
     raises.
 
-    `held` returns whether this process may still lead. `heard` is called with every event that the core has
-    taken, before its effects are carried out."""
+    `held` returns whether this process may still lead. `on_event` is called with every event that the core
+    has taken, before its effects are carried out."""
 
     def __init__(
         self, core: Core, term: int, perform: Callable[[Effect], None], journal: Journal, metrics: Metrics
@@ -77,7 +77,7 @@ class Loop:
         self._journal, self._metrics = journal, metrics
         self._recording = journal.record(term, core.settings)
         self.held: Callable[[], bool] = lambda: True
-        self.heard: Callable[[Event], None] = lambda event: None
+        self.on_event: Callable[[Event], None] = lambda event: None
         self._over = False
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
@@ -157,7 +157,7 @@ class Loop:
             raise
         self._metrics.core_step_seconds.observe(time.perf_counter() - begun)
         self._recording.write(now, event, effects)
-        self.heard(event)
+        self.on_event(event)
         for effect in effects:
             self._perform(effect)
         self._record(event, effects)
@@ -200,7 +200,7 @@ class Loop:
             return True
         if not isinstance(event, events.NodeBeat):
             return False
-        seen = (event.incarnation, *map(_STANDING, event.members))
+        seen = (event.incarnation, *map(_STATUS_KEY, event.members))
         steady = self._beats.get(event.node) == seen
         self._beats[event.node] = seen
         return steady

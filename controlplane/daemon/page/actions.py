@@ -25,6 +25,7 @@ ACTS: dict[str, Any] = {
     "cordon": pb.CordonRequest,
     "pause": pb.PauseRequest,
     "checkpoint": pb.CheckpointRequest,
+    "mute": pb.MuteRequest,
 }
 """What the page can ask for, and as which message."""
 

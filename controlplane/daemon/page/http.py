@@ -165,17 +165,17 @@ class Exchange:
 
     async def _stream(self, stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]) -> None:
         """Run a stream until it returns, or until the client disconnects or sends anything."""
-        telling = asyncio.ensure_future(stream(lambda data: self._say(h11.Data(data=data))))
+        streaming = asyncio.ensure_future(stream(lambda data: self._say(h11.Data(data=data))))
         leaving = asyncio.ensure_future(self._reader.read(1))
         try:
-            await asyncio.wait([telling, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([streaming, leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            telling.cancel() if leaving.done() or not telling.done() else None
-            await asyncio.gather(telling, leaving, return_exceptions=True)
-        if telling.cancelled():
+            streaming.cancel() if leaving.done() or not streaming.done() else None
+            await asyncio.gather(streaming, leaving, return_exceptions=True)
+        if streaming.cancelled():
             raise ConnectionResetError("the client has left")
-        telling.result()
+        streaming.result()
 
     async def _say(self, event: Any) -> None:
         data = self._wire.send(event)

@@ -28,9 +28,9 @@ RETRY_MS = 500
 """Milliseconds after which a browser connects again."""
 
 
-def framed(kind: str, word: str, text: bytes) -> bytes:
+def framed(kind: str, moment: str, text: bytes) -> bytes:
     """Return one event; `text` must be one line."""
-    return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), word.encode(), text)
+    return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), moment.encode(), text)
 
 
 class Live:
@@ -39,40 +39,40 @@ class Live:
 
     def __init__(self, watch: PageWatch, jobs: tuple[str, ...], lost: Callable[[], str]) -> None:
         self._watch, self._jobs, self._lost = watch, jobs, lost
-        self._told_s = time.monotonic()
+        self._sent_s = time.monotonic()
 
     async def run(self, send: Send, last: str) -> None:
         """Send what is new after the moment `last`, until the viewer may not look any more."""
         with self._watch.viewing():
             await send(b"retry: %d\n\n" % RETRY_MS)
-            word = last
+            moment = last
             while not (lost := self._lost()):
                 picture, news = await self._watch.ready(), self._watch.news
-                word = await self._tell(send, picture, word)
-                if picture is self._watch.picture and word == picture.word:
+                moment = await self._send_new(send, picture, moment)
+                if picture is self._watch.picture and moment == picture.moment:
                     await self._rest(send, news)
             await send(b"event: over\ndata: %s\n\n" % encoded({"error": lost}))
 
-    async def _tell(self, send: Send, picture: Picture, word: str) -> str:
-        """Send what is new after `word`: the patches, or everything if they are not kept. Return the
+    async def _send_new(self, send: Send, picture: Picture, moment: str) -> str:
+        """Send what is new after `moment`: the patches, or everything if they are not kept. Return the
         viewer's new moment."""
-        patches = picture.since(word)
+        patches = picture.since(moment)
         if patches is None:
-            word = picture.word
-            await send(framed("state", word, picture.state(self._jobs)))
-            return word
+            moment = picture.moment
+            await send(framed("state", moment, picture.state(self._jobs)))
+            return moment
         for patch in patches:
             text = patched(patch, self._jobs)
-            word = f"{picture.epoch}-{patch.number}"
+            moment = f"{picture.epoch}-{patch.number}"
             if text:
-                await send(framed("patch", word, text))
-        return word
+                await send(framed("patch", moment, text))
+        return moment
 
     async def _rest(self, send: Send, news: asyncio.Event) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(RECHECK_S, BEAT_S)):
                 await news.wait()
-                self._told_s = time.monotonic()
-        if time.monotonic() >= self._told_s + BEAT_S:
-            self._told_s = time.monotonic()
+                self._sent_s = time.monotonic()
+        if time.monotonic() >= self._sent_s + BEAT_S:
+            self._sent_s = time.monotonic()
             await send(b"event: beat\ndata: {}\n\n")

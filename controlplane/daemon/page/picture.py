@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.roles import told_to
+from controlplane.access.roles import visible_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ class Picture:
         self._states: dict[tuple[str, ...], tuple[int, bytes]] = {}
 
     @property
-    def word(self) -> str:
+    def moment(self) -> str:
         """The name of this moment of this picture."""
         return f"{self.epoch}-{self.number}"
 
@@ -63,7 +63,7 @@ class Picture:
         if self.tables[table].pop(key, None) is not None:
             self._pending.setdefault(table, {})[key] = None
 
-    def seal(self) -> bool:
+    def close_patch(self) -> bool:
         """Make a patch of what has changed since the last one. Return whether anything has."""
         if not self._pending:
             return False
@@ -76,10 +76,10 @@ class Picture:
             self._bytes -= len(self._patches.popleft().text)
         return True
 
-    def since(self, word: str) -> list[Patch] | None:
+    def since(self, moment: str) -> list[Patch] | None:
         """Return the patches after this moment; None when they are not all kept: the viewer needs
         the whole state."""
-        epoch, _, digits = word.rpartition("-")
+        epoch, _, digits = moment.rpartition("-")
         number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else -1
         oldest = self._patches[0].number if self._patches else self.number + 1
         if epoch != self.epoch or not oldest - 1 <= number <= self.number:
@@ -92,7 +92,7 @@ class Picture:
         Rows that are not in a patch yet are included, and come again with the next patch."""
         number, text = self._states.get(jobs, (-1, b""))
         if number != self.number or self._pending:
-            text = encoded({"id": self.word, "tables": only(self.tables, jobs)})
+            text = encoded({"id": self.moment, "tables": only(self.tables, jobs)})
             if len(self._states) > 64:
                 self._states.clear()
             self._states[jobs] = (self.number, text)
@@ -125,7 +125,7 @@ def _cluster(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str,
 
 
 def _reasons(row: Row, jobs: tuple[str, ...]) -> Row:
-    reasons, of = told_to(jobs, row["reasons"], row["reasons_of"])
+    reasons, of = visible_reasons(jobs, row["reasons"], row["reasons_of"])
     return {"reasons": reasons, "reasons_of": of}
 
 

@@ -19,6 +19,7 @@ from controlplane.daemon.page import rows
 from controlplane.daemon.page.actions import ACTS, act
 from controlplane.daemon.page.admission import PageStreams
 from controlplane.daemon.page.files import file
+from controlplane.daemon.page.health import HealthAnswers
 from controlplane.daemon.page.http import HttpAnswer, HttpRefused
 from controlplane.daemon.page.live import Live
 from controlplane.daemon.page.picture import encoded
@@ -79,6 +80,7 @@ class PageRouter:
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
         self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None
         self._streams = PageStreams()
+        self._health = HealthAnswers()
         self.cookie = "__Host-holdfast" if self._secure else "holdfast"
         self._routes: dict[tuple[str, str], Callable[[HttpRequest, list[str]], Awaitable[HttpAnswer]]] = {
             ("GET", "session"): self._session,
@@ -124,18 +126,18 @@ class PageRouter:
             raise HttpRefused(HTTPStatus.MISDIRECTED_REQUEST, reason)
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
-        words = request.path.split("/")[1:]
-        if words[0] == "api" and len(words) > 1:
-            return await self._call(request, words[1], words[2:])
+        parts = request.path.split("/")[1:]
+        if parts[0] == "api" and len(parts) > 1:
+            return await self._call(request, parts[1], parts[2:])
         if request.method not in ("GET", "HEAD"):
             raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not supported here")
-        if words[0] == "static" and len(words) == 2:
-            return file(request, words[1])
-        if words[0] in VIEWS:
+        if parts[0] == "static" and len(parts) == 2:
+            return file(request, parts[1])
+        if parts[0] in VIEWS:
             return file(request, "index.html")
         raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
 
-    async def _call(self, request: HttpRequest, name: str, words: list[str]) -> HttpAnswer:
+    async def _call(self, request: HttpRequest, name: str, parts: list[str]) -> HttpAnswer:
         method = "GET" if request.method == "HEAD" else request.method
         route = self._routes.get((method, name))
         if route is None:
@@ -143,7 +145,7 @@ class PageRouter:
             if known:
                 raise HttpRefused(HTTPStatus.METHOD_NOT_ALLOWED, f"use {known[0]} for /api/{name}")
             raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
-        return await route(request, words)
+        return await route(request, parts)
 
     # ------------------------------------------------------------ who
 
@@ -165,7 +167,7 @@ class PageRouter:
         mend = "log in" if self._logs_in else "start the coordinator with --tokens, or with --page-public"
         raise HttpRefused(HTTPStatus.UNAUTHORIZED, f"this page requires a login: {mend}")
 
-    async def _session(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
+    async def _session(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
         """Answer who the browser is logged in as, and what that allows."""
         session = self._find(request)
         caller = session.caller if session else Caller(None, "")
@@ -180,21 +182,21 @@ class PageRouter:
             "acts": list(ACTS) if caller.role == "operator" else [],
         })  # fmt: skip
 
-    async def _login(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
+    async def _login(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
         check_own(request)
         token = _document(request).get("token")
         if not isinstance(token, str) or not token:
             raise HttpRefused(HTTPStatus.BAD_REQUEST, 'a login must be {"token": "..."}')
         try:
-            word, session = self._sessions.log_in(token, request.peer)
+            cookie, session = self._sessions.log_in(token, request.peer)
         except HttpRefused as refused:
             if refused.status == HTTPStatus.TOO_MANY_REQUESTS:
                 await asyncio.sleep(WRONG_PAUSE_S)
             raise
         log.info("%s has logged in at the page, from %s", session.caller, request.peer)
-        return _with(_json({"name": session.caller.name}), (self._baked(word),))
+        return _with(_json({"name": session.caller.name}), (self._baked(cookie),))
 
-    async def _logout(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
+    async def _logout(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
         check_own(request)
         session = self._find(request)
         if session is not None:
@@ -202,22 +204,20 @@ class PageRouter:
         self._sessions.log_out(request.cookie(self.cookie))
         return _with(_json({}), (self._baked("", "; Max-Age=0"),))
 
-    def _baked(self, word: str, more: str = "") -> tuple[str, str]:
+    def _baked(self, cookie: str, more: str = "") -> tuple[str, str]:
         secure = "; Secure" if self._secure else ""
-        return "Set-Cookie", f"{self.cookie}={word}; Path=/; HttpOnly; SameSite=Strict{secure}{more}"
+        return "Set-Cookie", f"{self.cookie}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}{more}"
 
     # ------------------------------------------------------------ what
 
-    async def _state(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
+    async def _state(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
         """Answer with the whole picture at once, for programs."""
         jobs = self._may_look(request)
         with self._watch.viewing():
             text = (await self._watch.ready()).state(jobs)
-        if len(text) > PACK_BYTES_MIN and "gzip" in request.headers.get("accept-encoding", ""):
-            return _with(_said(gzip.compress(text, 1)), (("Content-Encoding", "gzip"),))
-        return _said(text)
+        return _packed(request, text)
 
-    async def _live(self, request: HttpRequest, _words: list[str]) -> HttpAnswer:
+    async def _live(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
         """Answer with the whole picture, and then each change, for as long as the viewer may look."""
         jobs = self._may_look(request)
         who = self._who(request)
@@ -234,53 +234,58 @@ class PageRouter:
             HTTPStatus.OK, b"", headers, lambda send: self._streams.run(who, lambda: live.run(send, last))
         )
 
-    async def _job(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
-        """Answer with the ranks of a job, and where its time went, by minute."""
-        jobs, reign = self._may_look(request), self._leading()
-        found = reign.core.machine.jobs.get(words[0]) if len(words) == 1 else None
+    async def _job(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
+        """Answer with the ranks of a job, and where its time went, by minute; NAME/diagnosis: with its health
+        report."""
+        jobs, leader_term = self._may_look(request), self._leading()
+        diagnosis = parts[1:] == ["diagnosis"]
+        found = leader_term.core.state.jobs.get(parts[0]) if diagnosis or len(parts) == 1 else None
         if found is None or (jobs and found.name not in jobs):
-            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(words)!r:.80}")
-        account = reign.observer.account(found.name)
+            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(parts)!r:.80}")
+        if diagnosis:
+            return _packed(request, self._health.answer(leader_term, found.name))
+        account = leader_term.observer.account(found.name)
         minutes = account.rows() if account is not None else []
         return _json({"job": found.name, "ranks": rows.ranks(found, RANKS_SHOWN), "minutes": minutes})
 
-    async def _node(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
+    async def _node(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
         """Answer with a node and its ranks."""
-        jobs, reign = self._may_look(request), self._leading()
-        found = rows.node_detail(reign.core, words[0]) if len(words) == 1 else None
+        jobs, leader_term = self._may_look(request), self._leading()
+        found = rows.node_detail(leader_term.core, parts[0]) if len(parts) == 1 else None
         if found is None:
-            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no node {'/'.join(words)!r:.80}")
+            raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no node {'/'.join(parts)!r:.80}")
         found["ranks"] = [each for each in found["ranks"] if not jobs or each["job"] in jobs]
         return _json(found)
 
-    async def _incident(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
+    async def _incident(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
         """Answer with the whole story of an incident, as `holdfast why --json` prints it."""
         jobs = self._may_look(request)
         with self._watch.viewing():
             await self._watch.ready()
-            number = int(words[1]) if len(words) == 2 and _NUMBER.fullmatch(words[1]) else -1
-            story = self._watch.stories.get((words[0], number)) if words else None
+            number = int(parts[1]) if len(parts) == 2 and _NUMBER.fullmatch(parts[1]) else -1
+            story = self._watch.stories.get((parts[0], number)) if parts else None
         if story is None or (jobs and story.job not in jobs):
-            reason = f"the journal holds no incident {'/'.join(words)!r:.80}"
+            reason = f"the journal holds no incident {'/'.join(parts)!r:.80}"
             raise HttpRefused(HTTPStatus.NOT_FOUND, reason)
         return _json(as_json(story))
 
-    async def _act(self, request: HttpRequest, words: list[str]) -> HttpAnswer:
+    async def _act(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
         check_own(request)
         session = self._find(request)
         if session is None:
             raise HttpRefused(HTTPStatus.UNAUTHORIZED, "this is for operators: log in first")
         check_csrf(request, session)
-        name = words[0] if len(words) == 1 else "/".join(words)
+        name = parts[0] if len(parts) == 1 else "/".join(parts)
         answer = await act(self._front, session.caller, name, _document(request))
+        self._health.forget()
         log.info("%s requested on the page: %s %.300s", session.caller, name, request.body)
         return _json(answer)
 
     def _leading(self) -> LeaderTerm:
-        if self._front.reign is None:
+        if self._front.leader_term is None:
             who = f"the leader is {self._front.leader}" if self._front.leader else "no leader is known"
             raise HttpRefused(HTTPStatus.CONFLICT, f"this coordinator is a standby: {who}")
-        return self._front.reign
+        return self._front.leader_term
 
 
 def _document(request: HttpRequest) -> dict[str, Any]:
@@ -296,6 +301,13 @@ def _document(request: HttpRequest) -> dict[str, Any]:
 
 def _said(text: bytes, status: int = HTTPStatus.OK) -> HttpAnswer:
     return HttpAnswer(status, text, (("Content-Type", "application/json"), ("Cache-Control", "no-store")))
+
+
+def _packed(request: HttpRequest, text: bytes) -> HttpAnswer:
+    """Return the answer with this JSON, compressed when it is long and the browser takes that."""
+    if len(text) > PACK_BYTES_MIN and "gzip" in request.headers.get("accept-encoding", ""):
+        return _with(_said(gzip.compress(text, 1)), (("Content-Encoding", "gzip"),))
+    return _said(text)
 
 
 def _json(document: dict[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:

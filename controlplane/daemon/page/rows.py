@@ -33,7 +33,7 @@ STALLED = 1
 CHECKPOINTS_SHOWN = 50
 """Newest checkpoints shown of each job."""
 REASON_MAX = 2000
-_TOLD = (
+_FIELDS = (
     *("job", "incident", "outcome", "begun_s", "ended_s", "happened", "done"),
     *("phases_s", "total_s", "repeated", "planned"),
 )
@@ -55,7 +55,7 @@ def node(cluster: Cluster, now: float, found: Node) -> Row:
 
 def _ranks(cluster: Cluster, name: str) -> dict[str, list[int]]:
     ranks: dict[str, list[int]] = {}
-    for job in cluster.machine.jobs.values():
+    for job in cluster.state.jobs.values():
         here = () if job.ended else job.by_node.get(name, {}).values()
         flat: list[int] = []
         for member in sorted(filter(lambda each: shown(job, each), here), key=_order):
@@ -97,11 +97,11 @@ def ranks(job: Job, most: int) -> list[dict[str, Any]]:
 
 def node_detail(cluster: Cluster, name: str) -> dict[str, Any] | None:
     """Return a node with its ranks and spares in detail; None when there is no node of this name."""
-    found = cluster.machine.nodes.get(name)
+    found = cluster.state.nodes.get(name)
     if found is None:
         return None
-    here = [(job, each) for job, each in cluster.machine.members_of(name) if shown(job, each)]
-    row = asdict(view.node_row(cluster, cluster.machine.now, found, len(here)))
+    here = [(job, each) for job, each in cluster.state.members_of(name) if shown(job, each)]
+    row = asdict(view.node_row(cluster, cluster.state.now, found, len(here)))
     del row["last_heard_s"]
     return {**row, "domain": found.domain, "ranks": [_detail(*each) for each in here]}
 
@@ -119,7 +119,7 @@ def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
     row = asdict(view.job_row(cluster, found))
     del row["argv"]
     row["reason"] = row["reason"][:REASON_MAX]
-    row["storage"], row["pause"] = bool(found.spec.storage), found.places.pause
+    row["storage"], row["pause"] = bool(found.spec.storage), found.changes.pause
     row["tiers"] = tiers(cluster, found)
     row["spares"] = sum(each.rank < 0 and not each.dead and each.phase not in GONE for each in _living(found))
     row["account"] = account.row() if account is not None else None
@@ -133,7 +133,7 @@ def _living(found: Job) -> Iterable[Member]:
 
 def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
     """Return where the newest copies of a job's state are, nearest first. `step` -1: there is none."""
-    kept = [copy for each in cluster.machine.nodes.values() for copy in each.copies if copy.job == found.name]
+    kept = [copy for each in cluster.state.nodes.values() for copy in each.copies if copy.job == found.name]
     held = sum(found.snapshots.released in steps for steps in found.snapshots.held.values())
     good = [record for record in found.checkpoints.records.values() if not record.bad]
     newest = max(good, key=lambda each: (each.step, each.generation), default=None)
@@ -169,10 +169,10 @@ def _checkpoint(record: CheckpointRecord) -> Row:
     }
 
 
-def incident(story: IncidentReport, told: dict[str, Any]) -> Row:
-    """Return the row of an incident; `told` is its whole story for programs."""
+def incident(story: IncidentReport, report: dict[str, Any]) -> Row:
+    """Return the row of an incident; `report` is its whole story for programs."""
     verdict, plan = story.verdict, story.plan
-    row: Row = {name: told[name] for name in _TOLD}
+    row: Row = {name: report[name] for name in _FIELDS}
     row |= {"cause": verdict.get("cause", ""), "strategy": plan.get("strategy", "")}
     row["lines"] = len(story.lines)
     return row

@@ -1,6 +1,6 @@
 """Log callers in at the page, and check that their requests come from the page.
 
-A session is a random word in a cookie that no script can read, and a second word that every act must bring in
+A session is a random value in a cookie that no script can read, and a second one that every act must bring in
 a header. No other site can make a browser send that header."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PageSession:
 
     caller: Caller
     digest: bytes
-    csrf: str  # the second word
+    csrf: str  # the second value
     begun_s: float  # this and the next in s on the clock of Sessions
     used_s: float
 
@@ -56,11 +56,11 @@ class Sessions:
 
     def __init__(self, asks: Authenticator, clock: Callable[[], float] = time.monotonic) -> None:
         self._asks, self._clock = asks, clock
-        self._of: dict[str, PageSession] = {}  # by the cookie's word
+        self._of: dict[str, PageSession] = {}  # by the cookie's value
         self._wrong, self._logins = RateLimiter(WRONG_PER_S), RateLimiter(LOGINS_PER_S)
 
     def log_in(self, token: str, address: str) -> tuple[str, PageSession]:
-        """Return the cookie's word and the session of the caller with this token.
+        """Return the cookie's value and the session of the caller with this token.
 
         Raises HttpRefused; one with the status 429 has to be answered late."""
         tokens = self._asks.tokens
@@ -85,17 +85,17 @@ class Sessions:
             reason = f"{caller} logs in too often: try again in a second"
             raise HttpRefused(HTTPStatus.TOO_MANY_REQUESTS, reason)
         self._forget(now, caller)
-        word = secrets.token_urlsafe(32)
-        session = self._of[word] = PageSession(caller, digest, secrets.token_urlsafe(24), now, now)
-        return word, session
+        cookie = secrets.token_urlsafe(32)
+        session = self._of[cookie] = PageSession(caller, digest, secrets.token_urlsafe(24), now, now)
+        return cookie, session
 
-    def log_out(self, word: str) -> None:
+    def log_out(self, cookie: str) -> None:
         """End a session."""
-        self._of.pop(word, None)
+        self._of.pop(cookie, None)
 
-    def find(self, word: str) -> PageSession | None:
+    def find(self, cookie: str) -> PageSession | None:
         """Return the living session of this cookie; None when there is none."""
-        session = self._of.get(word)
+        session = self._of.get(cookie)
         if session is None:
             return None
         now = self._clock()
@@ -104,7 +104,7 @@ class Sessions:
             or now - session.used_s > IDLE_S
             or self._lost(session.caller, session.digest)
         ):
-            self.log_out(word)
+            self.log_out(cookie)
             return None
         session.used_s = now
         return session
@@ -116,9 +116,9 @@ class Sessions:
 
     def _forget(self, now: float, caller: Caller) -> None:
         """Make room for one more session of this caller."""
-        for word in [w for w, s in self._of.items() if now - max(s.used_s, s.begun_s) > IDLE_S]:
-            self.log_out(word)
-        theirs = [word for word, session in self._of.items() if str(session.caller) == str(caller)]
+        for cookie in [c for c, s in self._of.items() if now - max(s.used_s, s.begun_s) > IDLE_S]:
+            self.log_out(cookie)
+        theirs = [cookie for cookie, session in self._of.items() if str(session.caller) == str(caller)]
         for words, limit in ((theirs, SESSIONS_OF_ONE_MAX), (list(self._of), SESSIONS_MAX)):
             if len(words) >= limit:
                 self.log_out(min(words, key=lambda each: self._of[each].used_s))
@@ -136,7 +136,7 @@ def check_own(request: HttpRequest) -> None:
 
 
 def check_csrf(request: HttpRequest, session: PageSession) -> None:
-    """Raise HttpRefused on an act that does not bring its session's second word."""
+    """Raise HttpRefused on an act that does not bring its session's second value."""
     shown = request.headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(shown.encode("latin-1", "replace"), session.csrf.encode()):
         raise HttpRefused(

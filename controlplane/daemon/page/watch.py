@@ -53,7 +53,7 @@ class PageWatch:
 
     def __init__(self, front: ServerContext) -> None:
         self._front = front
-        self._reign: LeaderTerm | None = None
+        self._leader_term: LeaderTerm | None = None
         self._viewers = 0
         self._wanted, self.news = asyncio.Event(), asyncio.Event()
         self._first: asyncio.Event = asyncio.Event()
@@ -77,23 +77,23 @@ class PageWatch:
     @property
     def stories(self) -> dict[tuple[str, int], IncidentReport]:
         """The known incidents, by job and number."""
-        return self._teller.found
+        return self._report_builder.found
 
     async def run(self) -> None:
         """Keep the picture up to date whenever there are viewers, for ever."""
-        self._begin(self._front.reign)
+        self._begin(self._front.leader_term)
         while True:
             await self._wanted.wait()
             try:
                 await self._show()
             except Exception:
                 log.exception("the page's picture could not be updated: it is built again")
-                self._begin(self._front.reign)
+                self._begin(self._front.leader_term)
                 await asyncio.sleep(FAILED_PAUSE_S)
             self._wanted.clear()
             self._first.clear()
-            if self._reign is not None:
-                self._reign.changes.forget()
+            if self._leader_term is not None:
+                self._leader_term.changes.forget()
             if self._viewers:
                 self._wanted.set()
 
@@ -101,11 +101,11 @@ class PageWatch:
         left_at = time.monotonic()
         while self._viewers or time.monotonic() < left_at + LINGER_S:
             left_at = time.monotonic() if self._viewers else left_at
-            if self._front.reign is not self._reign:
-                self._begin(self._front.reign)
+            if self._front.leader_term is not self._leader_term:
+                self._begin(self._front.leader_term)
             more = self._look()
-            if self.picture.seal():
-                self._tell()
+            if self.picture.close_patch():
+                self._announce()
             await asyncio.sleep(0 if more and not self._first.is_set() else GAP_S)
             await self._rest(more)
 
@@ -113,23 +113,23 @@ class PageWatch:
         """Wait until something happens, for one tick at most."""
         if more:
             return
-        news = self._reign.changes.news if self._reign is not None else asyncio.Event()
+        news = self._leader_term.changes.news if self._leader_term is not None else asyncio.Event()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_S):
                 await news.wait()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self.news.set()
         self.news = asyncio.Event()
 
-    def _begin(self, reign: LeaderTerm | None) -> None:
+    def _begin(self, leader_term: LeaderTerm | None) -> None:
         """Begin a new picture: of this leader term, or of a standby (None)."""
-        if self._reign is not None:
-            self._reign.changes.forget()
-        self._reign = reign
+        if self._leader_term is not None:
+            self._leader_term.changes.forget()
+        self._leader_term = leader_term
         self.picture = Picture(secrets.token_hex(6), TABLES)
         self._first.clear()
-        self._teller, self._heard = (
+        self._report_builder, self._lines_read = (
             ReportBuilder(),
             0,
         )  # and the number of the journal's line that was read last
@@ -137,29 +137,29 @@ class PageWatch:
         self._round: list[str] = []  # nodes that are left in this round
         self._jobs_at = self._jobs_rest = 0.0  # when jobs are looked at again, and the earliest time for it
         self._whole = False  # the first round is complete
-        self._tell()
+        self._announce()
 
     def _look(self) -> bool:
         """Bring the picture up to date. Return whether more is waiting to be looked at."""
-        if self._reign is not None:
-            self._reign.changes.watched = True
-            self._reign.changes.news.clear()
+        if self._leader_term is not None:
+            self._leader_term.changes.watched = True
+            self._leader_term.changes.news.clear()
         self._cluster()
-        more = self._nodes(self._reign) if self._reign is not None else False
-        if self._reign is not None:
-            self._jobs(self._reign)
+        more = self._nodes(self._leader_term) if self._leader_term is not None else False
+        if self._leader_term is not None:
+            self._jobs(self._leader_term)
         listening = self._listen()
         if not more:
             self._first.set()
         return more or listening
 
     def _cluster(self) -> None:
-        front, reign = self._front, self._reign
-        health = view.health(reign.core, time.monotonic()) if reign is not None else None
+        front, leader_term = self._front, self._leader_term
+        health = view.health(leader_term.core, time.monotonic()) if leader_term is not None else None
         self.picture.put("cluster", "", {
             "cluster": front.cluster,
-            "role": "leader" if reign is not None else "standby",
-            "term": reign.term if reign is not None else 0,
+            "role": "leader" if leader_term is not None else "standby",
+            "term": leader_term.term if leader_term is not None else 0,
             "leader": front.leader,
             "leader_page": front.leader_page,
             "address": front.address,
@@ -170,41 +170,43 @@ class PageWatch:
             "phases": list(rows.PHASES),
         })  # fmt: skip
 
-    def _nodes(self, reign: LeaderTerm) -> bool:
+    def _nodes(self, leader_term: LeaderTerm) -> bool:
         """Look for LOOK_S at the nodes that have changed, then at the next ones of the round.
 
         Return whether more is waiting: changed nodes, or the rest of the first round."""
-        begun, known = time.monotonic(), reign.core.machine.nodes
-        marked = reign.changes.nodes
+        begun, known = time.monotonic(), leader_term.core.state.nodes
+        marked = leader_term.changes.nodes
         while marked and time.monotonic() < begun + LOOK_S:
-            self._node(reign, next(iter(marked)), begun)
+            self._node(leader_term, next(iter(marked)), begun)
         if not self._round:
             for gone in [name for name in self.picture.tables["nodes"] if name not in known]:
                 self.picture.drop("nodes", gone)
             self._round = sorted(known, reverse=True)
         while self._round and time.monotonic() < begun + LOOK_S:
             for name in self._round[:-33:-1]:
-                self._node(reign, name, begun)
+                self._node(leader_term, name, begun)
             del self._round[-32:]
         self._whole = self._whole or not self._round
         return bool(marked) or not self._whole
 
-    def _node(self, reign: LeaderTerm, name: str, now: float) -> None:
-        reign.changes.nodes.pop(name, None)
-        found = reign.core.machine.nodes.get(name)
+    def _node(self, leader_term: LeaderTerm, name: str, now: float) -> None:
+        leader_term.changes.nodes.pop(name, None)
+        found = leader_term.core.state.nodes.get(name)
         if found is not None:
-            self.picture.put("nodes", name, rows.node(reign.core, now, found))
+            self.picture.put("nodes", name, rows.node(leader_term.core, now, found))
 
-    def _jobs(self, reign: LeaderTerm) -> None:
+    def _jobs(self, leader_term: LeaderTerm) -> None:
         """Look at all jobs, every JOBS_EVERY_S, or sooner when one has changed."""
         now = time.monotonic()
-        if now < self._jobs_rest or (now < self._jobs_at and not reign.changes.jobs):
+        if now < self._jobs_rest or (now < self._jobs_at and not leader_term.changes.jobs):
             return
-        reign.changes.jobs.clear()
-        found = reign.core.machine.jobs
+        leader_term.changes.jobs.clear()
+        found = leader_term.core.state.jobs
         checkpoints: dict[str, Row] = {}
         for name, job in found.items():
-            self.picture.put("jobs", name, rows.job(reign.core, job, reign.observer.account(name)))
+            self.picture.put(
+                "jobs", name, rows.job(leader_term.core, job, leader_term.observer.account(name))
+            )
             checkpoints |= rows.checkpoints(job)
         for key, row in checkpoints.items():
             self.picture.put("checkpoints", key, row)
@@ -220,12 +222,12 @@ class PageWatch:
         for _ in range(LINES_MAX):
             line = next(self._lines, None)
             if line is None:
-                self._lines = iter(self._front.journal.lines(self._heard))
+                self._lines = iter(self._front.journal.lines(self._lines_read))
                 line = next(self._lines, None)
                 if line is None:
                     break
-            self._heard = line.sequence
-            story = self._hear(line)
+            self._lines_read = line.sequence
+            story = self._read_line(line)
             if story is not None:
                 changed[story.job, story.id] = story
         else:
@@ -234,13 +236,13 @@ class PageWatch:
         self._put(changed)
         return False
 
-    def _hear(self, line: JournalLine) -> IncidentReport | None:
-        return self._teller.hear(json.loads(line.text)) if line.job else None
+    def _read_line(self, line: JournalLine) -> IncidentReport | None:
+        return self._report_builder.add(json.loads(line.text)) if line.job else None
 
     def _put(self, changed: dict[tuple[str, int], IncidentReport]) -> None:
         for story in changed.values():
             self.picture.put("incidents", f"{story.job}/{story.id}", rows.incident(story, as_json(story)))
-        known = self._teller.found
+        known = self._report_builder.found
         while len(known) > STORIES_MAX:
             job, number = next(iter(known))
             del known[job, number]

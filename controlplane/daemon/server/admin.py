@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from controlplane.core.records.events import (
     JobSubmitted,
     PauseRequested,
 )
+from controlplane.daemon.diagnosis.profiling import ProfileRefused, TermEnded
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import bounds, codec
 from controlplane.wire import control_pb2 as pb
@@ -36,12 +38,18 @@ LEADER_KEY = "holdfast-leader"
 
 _WORDS = {"codec": ("", "none", "zstd", "auto"), "commit_when": ("", "both", "first")}
 _ADOPTED_MAX = 10_000
+DIAGNOSED_MAX = 2000
+"""Ranks of which an answer says everything: those that differ most from their peers. Of the others it says
+how long their own work takes."""
 _REASON_MAX = 200
 _SPEC_BYTES_MAX = 128 * 1024
 """Size of a job's specification as JSON. A value of etcd can be a few times as large."""
 
 RANKS_MAX = 16_384
 """Ranks of one job: its generation, with a source for every shard, has to fit into one value of etcd."""
+
+PROFILED_MAX = 16
+"""Ranks that are profiled by one request: their traces are for people to open, one by one."""
 
 
 class Admin(AdminServicer):
@@ -52,49 +60,83 @@ class Admin(AdminServicer):
 
     async def Submit(self, request: pb.SubmitRequest, context: Any) -> pb.SubmitReply:
         """Take a job. Answers once etcd holds it."""
-        reign = await self._leading(context)
+        leader_term = await self._leading(context)
         try:
             spec = codec.spec_from(request.spec)
             check_spec(spec)
         except (WireError, SettingsError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        before = _phase(reign, spec.job)
-        refused, trouble = await reign.submit(JobSubmitted(spec))
+        before = _phase(leader_term, spec.job)
+        refused, trouble = await leader_term.submit(JobSubmitted(spec))
         if refused:
             mend = f"end that with `holdfast stop {spec.job}`, or give this one another name"
             told = f"job {spec.job} was not accepted: {refused}: {mend}"
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, told)
         await _held(trouble, context)
-        phase = _phase(reign, spec.job)
+        phase = _phase(leader_term, spec.job)
         return pb.SubmitReply(job=spec.job, resumed=bool(before), phase=phase)
 
     async def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
         """Ask a job to end. Answers once etcd holds that."""
-        reign = await self._leading(context)
-        if not _phase(reign, request.job):
-            known = ", ".join(row.job for row in view.jobs(reign.core, time.monotonic())) or "none"
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"there is no job {request.job!r}; known are: {known}"
-            )
+        leader_term = await self._leading(context)
+        if not _phase(leader_term, request.job):
+            await self._no_job(leader_term, request.job, context)
         event = JobStopRequested(request.job, request.reason or "asked to stop")
-        await _held(await reign.settle(event), context)
+        await _held(await leader_term.settle(event), context)
         return pb.StopReply()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Answer with everything that `holdfast status` and `holdfast get` show."""
-        reign = await self._leading(context)
-        return reign.status(self._front.address)
+        leader_term = await self._leading(context)
+        return leader_term.status(self._front.address)
+
+    async def Diagnose(self, request: pb.DiagnoseRequest, context: Any) -> pb.DiagnoseReply:
+        """Answer with what is wrong with a job, or with the health of the cluster."""
+        leader_term = await self._leading(context)
+        if request.job and not _phase(leader_term, request.job):
+            await self._no_job(leader_term, request.job, context)
+        return pb.DiagnoseReply(json=json.dumps(leader_term.health_report(request.job, DIAGNOSED_MAX)))
+
+    async def Mute(self, request: pb.MuteRequest, context: Any) -> pb.MarkReply:
+        """Alert nobody to a finding for some time."""
+        if reason := bounds.beyond("MuteRequest", "for_s", request.for_s):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        leader_term = await self._leading(context)
+        try:
+            told = leader_term.diagnosis.mute(request.job, request.id, request.for_s, _why(request))
+        except KeyError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error.args[0]))
+        return pb.MarkReply(outcome="muted" if request.for_s else "unmuted", reason=told)
+
+    async def Profile(self, request: pb.ProfileRequest, context: Any) -> AsyncIterator[pb.ProfileReply]:
+        """Have ranks of a running job profile their next steps. Answers with each rank as it is done."""
+        if reason := profile_refusal(request):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        leader_term = await self._leading(context)
+        if not _phase(leader_term, request.job):
+            await self._no_job(leader_term, request.job, context)
+        profiles = leader_term.profiles
+        try:
+            wanted = profiles.begin(
+                request.job, request.ranks, request.steps, request.timeout_s, _why(request)
+            )
+            async for node, rank, profiled in profiles.answers(wanted):
+                yield pb.ProfileReply(node=node, rank=rank, profiled=codec.profiled_message(profiled))
+        except ProfileRefused as refused:
+            await context.abort(grpc.StatusCode.ABORTED, f"job {request.job}: {refused}")
+        except TermEnded as ended:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(ended))
 
     async def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseReply:
         """End a node's quarantine. Answers once etcd has forgotten the node's failures."""
-        reign = await self._leading(context)
-        known = {row.node: row for row in view.nodes(reign.core, time.monotonic())}
+        leader_term = await self._leading(context)
+        known = {row.node: row for row in view.nodes(leader_term.core, time.monotonic())}
         if request.node not in known:
             names = ", ".join(known) or "none"
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"there is no node {request.node!r:.80}; known are: {names}"
             )
-        await _held(await reign.release(request.node, _why(request)), context)
+        await _held(await leader_term.release(request.node, _why(request)), context)
         return pb.ReleaseReply()
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.MarkReply:
@@ -117,8 +159,8 @@ class Admin(AdminServicer):
         return await self._mark(CheckpointWanted(request.job, _why(request)), context)
 
     async def _mark(self, event: OperatorRequest, context: Any) -> pb.MarkReply:
-        reign = await self._leading(context)
-        outcome, why, trouble = await reign.mark(event)
+        leader_term = await self._leading(context)
+        outcome, why, trouble = await leader_term.mark(event)
         await _held(trouble, context)
         if outcome == "refused":
             await context.abort(grpc.StatusCode.ABORTED, f"{_whom(event)}: {why}")
@@ -126,7 +168,7 @@ class Admin(AdminServicer):
 
     async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
         """Record checkpoints that were found whole on a storage. Answers once etcd holds them."""
-        reign = await self._leading(context)
+        leader_term = await self._leading(context)
         try:
             check_name("job", request.job)
             if len(request.records) > _ADOPTED_MAX:
@@ -134,7 +176,7 @@ class Admin(AdminServicer):
             records = tuple(map(codec.found_from, request.records))
         except (WireError, SettingsError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        refused, reason = await reign.adopt(CheckpointsFound(request.job, records))
+        refused, reason = await leader_term.adopt(CheckpointsFound(request.job, records))
         if reason:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
@@ -158,10 +200,14 @@ class Admin(AdminServicer):
         async for line in journal.follow(request.after, request.job):
             yield pb.EventLine(sequence=line.sequence, json=line.text)
 
+    async def _no_job(self, leader_term: LeaderTerm, job: str, context: Any) -> None:
+        known = ", ".join(row.job for row in view.jobs(leader_term.core, time.monotonic())) or "none"
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r:.80}; known are: {known}")
+
     async def _leading(self, context: Any) -> LeaderTerm:
-        reign = self._front.reign
-        if reign is not None:
-            return reign
+        leader_term = self._front.leader_term
+        if leader_term is not None:
+            return leader_term
         leader = self._front.leader
         who = f"the leader is {leader}" if leader else "no leader is known yet, is etcd up?"
         context.set_trailing_metadata(((LEADER_KEY, leader),) if leader else ())
@@ -176,6 +222,17 @@ async def _held(trouble: str, context: Any) -> None:
             grpc.StatusCode.UNAVAILABLE,
             f"etcd has not confirmed this yet, it may still take effect: {trouble}",
         )
+
+
+def profile_refusal(request: pb.ProfileRequest) -> str:
+    """Return why a request for a profile is impossible, whatever the job; "" when it is not."""
+    for name in ("steps", "timeout_s"):
+        if reason := bounds.beyond("ProfileRequest", name, getattr(request, name)):
+            return reason
+    if not 1 <= len(request.ranks) <= PROFILED_MAX:
+        return f"{len(request.ranks)} ranks: give 1 to {PROFILED_MAX}"
+    reasons = (bounds.beyond("ProfileRequest", "ranks", rank) for rank in request.ranks)
+    return next(filter(None, reasons), "")
 
 
 def _why(request: Any) -> str:
@@ -229,7 +286,7 @@ def _check_storage(spec: JobSpec) -> None:
         raise SettingsError("with a mirror, commit_when must be both or first")
 
 
-def _phase(reign: LeaderTerm, job: str) -> str:
+def _phase(leader_term: LeaderTerm, job: str) -> str:
     """Return the phase of a job; "" when there is no job of this name."""
-    rows = view.jobs(reign.core, time.monotonic())
+    rows = view.jobs(leader_term.core, time.monotonic())
     return next((row.phase for row in rows if row.job == job), "")

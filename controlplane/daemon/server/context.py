@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from controlplane.access.guard import LogLimiter, calling
+from controlplane.core.records.diagnosis import (
+    GradientReport,
+    LinksProbed,
+    RankEnded,
+    RankProfiled,
+    StepTimes,
+)
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.server import permitted
 from controlplane.daemon.server.links import AgentLink
@@ -20,7 +27,6 @@ from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
-    from controlplane.core.records.events import Event
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.leadership.leader_term import LeaderTerm
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.telemetry.incident_spans import Spans
     from controlplane.daemon.telemetry.metrics import Metrics
 
-    E = TypeVar("E", bound=Event)
+    E = TypeVar("E", bound=codec.AgentEvent)
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +58,12 @@ class _Unwelcome(Exception):
 class ServerContext:
     """What the servers of one coordinator share.
 
-    `reign` is set while this coordinator leads. `leader` is the leader's host:port, `leader_page` the URL of
-    its status page; "": not known. `address` and `page` are our own."""
+    `leader_term` is set while this coordinator leads. `leader` is the leader's host:port, `leader_page` the
+    URL of its status page; "": not known. `address` and `page` are our own."""
 
     def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
         self.cluster, self.journal, self.metrics = cluster, journal, metrics
-        self.reign: LeaderTerm | None = None
+        self.leader_term: LeaderTerm | None = None
         self.leader = self.leader_page = ""
         self.address = self.page = ""
         self._greeting = 0  # streams that are before their hello
@@ -71,21 +77,21 @@ class ServerContext:
         name what is wrong."""
         try:
             greeting = await self._greet(context)
-            reign = self._accept(greeting)
+            leader_term = self._accept(greeting)
         except _Unwelcome as unwelcome:
             self._drop(unwelcome.counted, str(unwelcome), context)
             await context.write(unwelcome.answer)
             return
         joined = self._own_copies(_limited(greeting.joined), context)
-        link = AgentLink(joined.node, joined.incarnation)
-        reign.links.expect(link)
-        reign.post(joined)
+        link = AgentLink(joined.node, joined.incarnation, greeting.takes)
+        leader_term.links.expect(link)
+        leader_term.post(joined)
         try:
-            await self._converse(reign, link, context)
+            await self._converse(leader_term, link, context)
         finally:
-            if reign.links.forget(link):
+            if leader_term.links.forget(link):
                 reason = link.details or "the stream ended"
-                reign.post(NodeBroken(link.node, link.incarnation, reason))
+                leader_term.post(NodeBroken(link.node, link.incarnation, reason))
         if link.code is not grpc.StatusCode.OK:
             await context.abort(link.code, link.details)
 
@@ -160,24 +166,24 @@ class ServerContext:
                 "add the job to its certificate or token, or take it out of --jobs and end those ranks",
                 retry=False,
             )
-        if self.reign is None:
+        if self.leader_term is None:
             who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
             raise _Unwelcome(
                 "not_leader", f"this coordinator is a standby: {who}", retry=True, leader=self.leader
             )
-        if greeting.term_seen > self.reign.term:
+        if greeting.term_seen > self.leader_term.term:
             raise _Unwelcome(
                 "stale_leader",
                 f"the agent has heard a leader of term {greeting.term_seen}, "
-                f"this one has term {self.reign.term}: connect to the newer one",
+                f"this one has term {self.leader_term.term}: connect to the newer one",
                 retry=True,
             )
-        return self.reign
+        return self.leader_term
 
-    async def _converse(self, reign: LeaderTerm, link: AgentLink, context: Any) -> None:
+    async def _converse(self, leader_term: LeaderTerm, link: AgentLink, context: Any) -> None:
         """Read and write until either end closes the stream, or it is cut."""
         tasks = [
-            asyncio.create_task(self._listen(reign, link, context)),
+            asyncio.create_task(self._listen(leader_term, link, context)),
             asyncio.create_task(_speak(link, context)),
             asyncio.create_task(link.cut.wait()),
         ]
@@ -191,7 +197,7 @@ class ServerContext:
         for task in done:
             task.result()
 
-    async def _listen(self, reign: LeaderTerm, link: AgentLink, context: Any) -> None:
+    async def _listen(self, leader_term: LeaderTerm, link: AgentLink, context: Any) -> None:
         if not await link.admitted:
             await link.cut.wait()  # the writer sends the refusal first, and then ends the stream
         while (data := await context.read()) is not grpc.aio.EOF:
@@ -203,6 +209,7 @@ class ServerContext:
                 )
                 link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 return
+            leader_term.causes.heard(link.node, message.sent_at_s)
             event = self._event(link, message, context)
             if event is not None:
                 event = self._own_copies(event, context)
@@ -212,19 +219,27 @@ class ServerContext:
                         f"{calling()} sent something about job {theirs!r:.80}, which it may not speak for",
                         context,
                     )
+                elif isinstance(event, StepTimes | GradientReport):
+                    leader_term.diagnosis.take(event)
+                elif isinstance(event, LinksProbed):
+                    leader_term.diagnosis.take_probes(event)
+                elif isinstance(event, RankProfiled):
+                    leader_term.profiles.take(event)
+                elif isinstance(event, RankEnded):
+                    leader_term.causes.ended(event)
                 else:
-                    reign.post(event)
-            await reign.loop.room()
+                    leader_term.post(event)
+            await leader_term.loop.room()
 
     def _own_copies(self, event: E, context: Any) -> E:
         """Return the event without copies of jobs for which the caller may not speak; those are
         counted and logged."""
-        event, told = permitted.own_copies(calling(), event)
-        if told:
-            self._drop("denied", told, context)
+        event, refusal = permitted.own_copies(calling(), event)
+        if refusal:
+            self._drop("denied", refusal, context)
         return event
 
-    def _event(self, link: AgentLink, message: pb.AgentMessage, context: Any) -> Event | None:
+    def _event(self, link: AgentLink, message: pb.AgentMessage, context: Any) -> codec.AgentEvent | None:
         """Return the event in a message, as far as it can be read. What cannot be read is counted,
         logged and left out."""
         try:
@@ -238,19 +253,19 @@ class ServerContext:
 
     def denied(self, counted: str, peer: str, reason: str) -> None:
         """Count a caller that was refused; log and journal it unless there are too many."""
-        self._tell(self._turned_away, "turned away", counted, peer, reason)
+        self._report_refusal(self._turned_away, "turned away", counted, peer, reason)
 
     def _drop(self, counted: str, reason: str, context: Any) -> None:
         """Count a message that is not acted on; log and journal it unless there are too many."""
-        self._tell(self._dropped, "dropped", counted, context.peer(), reason)
+        self._report_refusal(self._dropped, "dropped", counted, context.peer(), reason)
 
-    def _tell(self, sparing: LogLimiter, what: str, counted: str, peer: str, reason: str) -> None:
+    def _report_refusal(self, sparing: LogLimiter, what: str, counted: str, peer: str, reason: str) -> None:
         self.metrics.messages_dropped_total.labels(counted).inc()
         if not sparing():
             return
         more = f"; {left} more before, not logged" if (left := sparing.untold()) else ""
         log.warning("%s (%s) %s: %s%s", what, counted, peer, reason, more)
-        term = self.reign.term if self.reign else 0
+        term = self.leader_term.term if self.leader_term else 0
         body = {"kind": counted, "subject": peer, "reason": reason}
         self.journal.write_body(term, "daemon", "Dropped", body)
 

@@ -52,11 +52,11 @@ class Health:
 
     async def watch(self, request: pb.HealthRequest, _context: Any) -> AsyncIterator[pb.HealthReply]:
         """Answer with the status, at once and whenever it changes."""
-        told = None
+        last = None
         while True:
             status = self.status(request.service)
-            if status != told:
-                told = status
+            if status != last:
+                last = status
                 yield pb.HealthReply(status=status)
             await asyncio.sleep(_LOOK_S)
 

@@ -23,11 +23,11 @@ ORDERS_WAITING_MAX = 1024
 class AgentLink:
     """One stream of one agent. Messages to the agent wait in `orders`; None ends the stream after them.
 
-    `admitted` gets its result when the core has judged the hello. `cut` is set to end the stream at once,
-    with the status `code` and `details`."""
+    `takes`: the new orders that the agent understands. `admitted` gets its result when the core has judged
+    the hello. `cut` is set to end the stream at once, with the status `code` and `details`."""
 
-    def __init__(self, node: str, incarnation: int) -> None:
-        self.node, self.incarnation = node, incarnation
+    def __init__(self, node: str, incarnation: int, takes: frozenset[str] = frozenset()) -> None:
+        self.node, self.incarnation, self.takes = node, incarnation, takes
         self.orders: asyncio.Queue[pb.CoordinatorMessage | None] = asyncio.Queue(ORDERS_WAITING_MAX + 2)
         self.admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.cut = asyncio.Event()
@@ -123,6 +123,17 @@ class Links:
             return
         if not link.send(message):
             self._metrics.messages_dropped_total.labels("slow_agent").inc()
+
+    def obstacle(self, node: str, effect: codec.Order) -> str:
+        """Return why the node's agent cannot be given this order; "" when it can."""
+        link = self._links.get(node)
+        if link is None:
+            return f"the agent of node {node} is not connected now"
+        if not codec.is_taken(effect, link.takes):
+            return (
+                f"the agent of node {node} is of an older version, which does not know this order: upgrade it"
+            )
+        return ""
 
     def forget(self, link: AgentLink) -> bool:
         """Remove a stream that is over. Return whether the core has to learn of it: it was the node's current

@@ -14,9 +14,9 @@ from controlplane.core.records.events import NodeBeat, NodeJoined
 
 if TYPE_CHECKING:
     from controlplane.access.callers import Caller
-    from controlplane.core.records.events import Event
+    from controlplane.wire.codec import AgentEvent
 
-    E = TypeVar("E", bound=Event)
+    E = TypeVar("E", bound=AgentEvent)
 
 
 def own_copies(caller: Caller, event: E) -> tuple[E, str]:
@@ -29,13 +29,13 @@ def own_copies(caller: Caller, event: E) -> tuple[E, str]:
         return event, ""
     kept = tuple(copy for copy in event.copies if caller.may_touch(copy.job))
     more = f" and {len(theirs) - 1} more" if len(theirs) > 1 else ""
-    told = (
+    refusal = (
         f"{caller} offers a copy of {theirs[0].member}, of job {theirs[0].job!r:.80}{more}: it may speak for "
         f"{', '.join(caller.jobs)} only; add the job to its certificate, or leave the copy out"
     )
-    return dataclasses.replace(event, copies=kept), told
+    return dataclasses.replace(event, copies=kept), refusal
 
 
-def foreign(caller: Caller, event: Event) -> str:
+def foreign(caller: Caller, event: AgentEvent) -> str:
     """Return the first job of this event that is not the caller's; "" when there is none."""
     return next((job or "(no name)" for job in touched.jobs(event) if not caller.may_touch(job)), "")

@@ -53,7 +53,7 @@ class Server:
             response_serializer=pb.CoordinatorMessage.SerializeToString,
         )
         control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", {"Link": handler})
-        self.health = Health(lambda: front.reign is not None)
+        self.health = Health(lambda: front.leader_term is not None)
         self._server.add_generic_rpc_handlers((control, self.health.handlers()))
         add_AdminServicer_to_server(Admin(front), self._server)  # type: ignore[no-untyped-call]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -42,12 +42,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PostedAlert:
-    """One alert as it has to be posted. `told`: the receiver has accepted it in this form."""
+    """One alert as it has to be posted. `posted`: the receiver has accepted it in this form."""
 
     alert: Alert
     starts_at: str
     ends_at: str = ""
-    told: bool = False
+    posted: bool = False
 
 
 def name_of(kind: str) -> str:
@@ -55,9 +55,9 @@ def name_of(kind: str) -> str:
     return "Holdfast" + "".join(word.capitalize() for word in kind.split("_"))
 
 
-def document(cluster: str, standing: PostedAlert) -> dict[str, Any]:
+def document(cluster: str, posted: PostedAlert) -> dict[str, Any]:
     """Return one alert, with the fields of both formats."""
-    alert = standing.alert
+    alert = posted.alert
     labels = {"alertname": name_of(alert.kind), "severity": alert.severity, "cluster": cluster}
     labels |= {"subject": alert.subject} if alert.subject else {}
     labels |= {"training_job": alert.job} if alert.job else {}
@@ -66,8 +66,8 @@ def document(cluster: str, standing: PostedAlert) -> dict[str, Any]:
         "status": "resolved" if alert.resolved else "firing",
         "labels": labels,
         "annotations": {"summary": alert.reason},
-        "startsAt": standing.starts_at,
-        "endsAt": standing.ends_at or "0001-01-01T00:00:00Z",
+        "startsAt": posted.starts_at,
+        "endsAt": posted.ends_at or "0001-01-01T00:00:00Z",
         "generatorURL": "",
         "fingerprint": hashlib.blake2b(identity.encode(), digest_size=8).hexdigest(),
     }
@@ -104,47 +104,47 @@ class Alerts:
 
     def __init__(self, url: str, cluster: str, count: Callable[[str], None]) -> None:
         self._url, self._cluster, self._count = url, cluster, count
-        self._standing: dict[tuple[str, str], PostedAlert] = {}  # by kind and subject
+        self._current: dict[tuple[str, str], PostedAlert] = {}  # by kind and subject
         self._confirmed: set[tuple[str, str]] = set()  # found by the present leader term
         self._wake = asyncio.Event()
 
-    def tell(self, alert: Alert) -> None:
-        """Have an alert posted. It replaces an earlier one of the same kind and subject; one that is
+    def take(self, alert: Alert) -> None:
+        """Queue an alert to be posted. It replaces an earlier one of the same kind and subject; one that is
         unchanged is not posted again."""
         if not self._url:
             return
         key, now = (alert.kind, alert.subject), _now()
         self._confirmed.add(key)
-        old = self._standing.get(key)
+        old = self._current.get(key)
         if old is not None and old.alert == alert:
             return
         if old is None and alert.resolved:
             return
-        self._standing[key] = PostedAlert(
+        self._current[key] = PostedAlert(
             alert, old.starts_at if old and not old.alert.resolved else now, now if alert.resolved else ""
         )
-        while len(self._standing) > STANDING_MAX:
-            del self._standing[next(iter(self._standing))]
+        while len(self._current) > STANDING_MAX:
+            del self._current[next(iter(self._current))]
         self._wake.set()
 
-    def new_reign(self) -> None:
+    def begin_term(self) -> None:
         """Begin a leader term, which has no findings yet. An alert that it does not find again within
         CONFIRM_S is over."""
-        before = [key for key, each in self._standing.items() if not each.alert.resolved]
+        before = [key for key, each in self._current.items() if not each.alert.resolved]
         self._confirmed = set()
         asyncio.get_running_loop().call_later(CONFIRM_S, self._resolve, before)
 
     def _resolve(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
-            each = self._standing.get(key)
+            each = self._current.get(key)
             if each is not None and key not in self._confirmed and not each.alert.resolved:
-                self.tell(dataclasses.replace(each.alert, resolved=True))
+                self.take(dataclasses.replace(each.alert, resolved=True))
 
     async def run(self) -> None:
         """Post for ever."""
         pause_s = BACKOFF_S[0]
         while True:
-            due = [each for each in self._standing.values() if not each.told]
+            due = [each for each in self._current.values() if not each.posted]
             if due and not await self._post_all(due):
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, BACKOFF_S[1])
@@ -155,15 +155,15 @@ class Alerts:
     async def _rest(self) -> None:
         """Wait for news. If none comes for REPEAT_S, post all standing alerts to an Alertmanager again."""
         self._wake.clear()
-        if any(not each.told for each in self._standing.values()):
+        if any(not each.posted for each in self._current.values()):
             return
         try:
             async with asyncio.timeout(REPEAT_S):
                 await self._wake.wait()
         except TimeoutError:
             if self._url.rstrip("/").endswith(ALERTMANAGER_PATH):
-                for each in self._standing.values():
-                    each.told = False
+                for each in self._current.values():
+                    each.posted = False
 
     async def _post_all(self, due: list[PostedAlert]) -> bool:
         taken = True
@@ -182,10 +182,10 @@ class Alerts:
 
     def _taken(self, news: list[PostedAlert]) -> None:
         for each in news:
-            each.told = True
+            each.posted = True
             key = (each.alert.kind, each.alert.subject)
-            if each.alert.resolved and self._standing.get(key) is each:
-                del self._standing[key]
+            if each.alert.resolved and self._current.get(key) is each:
+                del self._current[key]
 
 
 def post(url: str, content: bytes) -> str:

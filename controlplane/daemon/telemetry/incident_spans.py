@@ -27,6 +27,10 @@ verdict; stop: ranks stop and replacements come to the barrier; persist: the new
 etcd; tell: the nodes are informed; regroup: groups are built; restore: state is put in place; first step. The
 last three are those of the slowest rank, by its own clock."""
 
+IS_GOODPUT_SPAN = "is_goodput_span"
+"""The attribute of each span that says whether the job trained in it. It never does: incidents are traced,
+and the last step of a recovery is one that had been done before, or is the first of a generation."""
+
 LEFT_OPEN = "left open"
 """The outcome of an incident that was open when the leader term ended: the next leader judges anew."""
 
@@ -74,7 +78,7 @@ class Spans:
     def __init__(self, export: Callable[[Trace], None], wall: Callable[[], float]) -> None:
         self._export, self._wall = export, wall
         self._open: dict[str, _Open] = {}  # by job
-        self._hear: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], None]] = {
             effects.Judged: self._judged,
             effects.StoreJob: self._writing,
             effects.IncidentChanged: self._changed,
@@ -82,8 +86,8 @@ class Spans:
 
     def effect(self, effect: Effect) -> None:
         """Take in an effect of the core."""
-        if (hear := self._hear.get(type(effect))) is not None:
-            hear(effect)
+        if (handler := self._handlers.get(type(effect))) is not None:
+            handler(effect)
 
     def end(self) -> None:
         """Export what is still open, as far as it came: the leader term is over."""
@@ -165,6 +169,7 @@ def _lost(incident: Incident) -> list[tuple[str, Any]]:
 def _attributes(incident: Incident) -> list[tuple[str, Any]]:
     verdict = incident.verdict
     return [
+        (IS_GOODPUT_SPAN, False),
         ("holdfast.training_job", incident.job),
         ("holdfast.scope", verdict.scope.value),
         ("holdfast.cause", verdict.cause.value),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -11,17 +11,16 @@ from controlplane.core.failures.blame import CLUSTER, PLAN, SCRIPT
 from controlplane.core.health import JOB_KINDS
 from controlplane.core.records.model import Cause, JobPhase, MemberPhase, Scope, Strategy
 from controlplane.core.state.cluster_state import LEFT
-from controlplane.daemon.telemetry.counters import FastCounter, FastHistogram
+from controlplane.daemon.telemetry.making import JOB, MetricMaker
+from controlplane.daemon.telemetry.step_metrics import StepMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-PREFIX = "holdfast"
+
 PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
 OUTCOMES = ("recovered", "failed", "stopped")
 WHOSE = (SCRIPT, CLUSTER, PLAN)
-JOB = "training_job"
-"""The label of a job. Prometheus uses `job` for its own targets."""
 DROPPED = (
     "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
     "stale_leader", "not_leader", "refused", "stale", "denied", "unauthenticated",
@@ -30,9 +29,15 @@ CHECKPOINT_FAILURES = ("failed", "skipped", "bad", "unmirrored", "refused")
 NODE_STATES = ("expected", "up", "suspect", "lost", LEFT)
 ETCD_OPERATIONS = ("commit", "load", "keepalive", "leader")
 HEALTH = ("healthy", "degraded", "critical")
-LOST = (*(cause.value for cause in Cause), "forming", "waiting", "snapshot", "redone")
+LOST = (
+    *(cause.value for cause in Cause),
+    *("forming", "waiting", "snapshot", "redone", "restore", "startup"),
+    *("data", "compile", "evaluate", "checkpoint", "slow_rank"),
+)
 """What a job's time is lost to: a failure of this cause; forming without a failure; waiting for nodes;
-copying snapshots; repeating steps that a failure had lost."""
+copying snapshots; repeating steps that a failure had lost; loading state; the time from the beginning of a
+generation to its first step. Of the steps themselves: waiting for data, what the script declares with
+`session.phase`, and what the slowest rank took longer than a typical one."""
 CHECKPOINT_STAGES = ("persist", "commit", "publish")
 TIERS = ("memory", "storage", "mirror")
 KUBERNETES = (
@@ -46,26 +51,28 @@ _STALL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _CHECKPOINT_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
-class Metrics:
+class Metrics(StepMetrics):
     """All metrics of one coordinator process, in a registry of their own."""
 
     def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
-        make = _Maker(self.registry)
+        make = MetricMaker(self.registry)
         self.build_info = make.gauge("build_info", "Version of this coordinator.", "version", "python")
         self.build_info.labels(version, platform.python_version()).set(1)
-        self._make_reign(make)
+        self._make_leadership(make)
         self._make_cluster(make)
         self._make_failures(make)
         self._make_jobs(make)
+        self._make_steps(make)
         self._make_checkpoints(make)
         self._make_process(make)
         self._member_rows: set[tuple[str, str]] = set()
         self._known: set[str] = set()
+        self._kinds: dict[str, dict[str, None]] = {}  # by job: every kind of trouble shown so far
         self._leader = ""
         self._make_all()
 
-    def _make_reign(self, make: _Maker) -> None:
+    def _make_leadership(self, make: MetricMaker) -> None:
         self.leader = make.gauge("leader", "1 while this coordinator leads.")
         self.leader_term = make.gauge(
             "leader_term", "Number of the leader term of this coordinator; 0: it does not lead."
@@ -78,7 +85,7 @@ class Metrics:
         )
         self.etcd_errors_total = make.counter("etcd_errors_total", "Failed requests to etcd.", "operation")
 
-    def _make_cluster(self, make: _Maker) -> None:
+    def _make_cluster(self, make: MetricMaker) -> None:
         self.members = make.gauge("members", "Members by level (node, process) and state.", "level", "state")
         self.spare_nodes = make.gauge("spare_nodes", "Nodes that are up, eligible for ranks, without a rank.")
         self.quarantined_nodes = make.gauge(
@@ -91,7 +98,7 @@ class Metrics:
         )
         self.agent_connections = make.gauge("agent_connections", "Streams of admitted agents.")
 
-    def _make_failures(self, make: _Maker) -> None:
+    def _make_failures(self, make: MetricMaker) -> None:
         self.failures_detected_total = make.counter(
             "failures_detected_total", "Verdicts by extent and cause.", JOB, "level", "cause"
         )
@@ -118,7 +125,7 @@ class Metrics:
             "phase",
         )
 
-    def _make_jobs(self, make: _Maker) -> None:
+    def _make_jobs(self, make: MetricMaker) -> None:
         job = JOB
         self.job_phase = make.gauge("job_phase", "1 for the phase a job is in.", job, "phase")
         self.job_health = make.gauge(
@@ -144,6 +151,11 @@ class Metrics:
         self.lost_seconds_total = make.counter(
             "lost_seconds_total", "Time a job did not train, or trained what was lost later.", job, "cause"
         )
+        self.unknown_seconds_total = make.counter(
+            "unknown_seconds_total",
+            "The part of a job's productive time of which nobody knows whether steps were made.",
+            job,
+        )
         self.steps_lost_total = make.counter(
             "steps_lost_total", "Steps that were completed, lost and run again.", job
         )
@@ -151,7 +163,7 @@ class Metrics:
             "snapshot_stall_seconds", "How long a snapshot kept a rank from training.", _STALL_BUCKETS_S, job
         )
 
-    def _make_checkpoints(self, make: _Maker) -> None:
+    def _make_checkpoints(self, make: MetricMaker) -> None:
         job = JOB
         self.checkpoint_last_success_timestamp_seconds = make.gauge(
             "checkpoint_last_success_timestamp_seconds",
@@ -186,7 +198,7 @@ class Metrics:
             "checkpoint_collected_total", "Checkpoints that retention removed.", job
         )
 
-    def _make_process(self, make: _Maker) -> None:
+    def _make_process(self, make: MetricMaker) -> None:
         self.event_loop_lag_seconds = make.gauge(
             "event_loop_lag_seconds", "How late the event loop was in the last second, at most."
         )
@@ -234,7 +246,9 @@ class Metrics:
         _create(self.failures_detected_total, (job,), Scope, Cause)
         _create(self.incidents_total, (job,), Strategy, OUTCOMES, WHOSE)
         for metric in (
-            *(self.productive_seconds_total, self.steps_lost_total, self.step_seconds),
+            *(self.productive_seconds_total, self.unknown_seconds_total, self.steps_lost_total),
+            self.step_seconds,
+            *(self.step_seconds,),
             *(self.snapshot_stall_seconds, self.checkpoint_bytes_total, self.checkpoint_fallbacks_total),
             *(self.checkpoint_repairs_total, self.checkpoint_collected_total, self.detection_seconds),
         ):
@@ -273,6 +287,7 @@ class Metrics:
             *(self.job_health, self.job_trouble, self.checkpoint_failures_in_a_row),
         ):
             gauge.clear()
+        self.forget_steps()
         for plain in (self.spare_nodes, self.quarantined_nodes, self.heartbeat_lag_seconds):
             plain.set(0)
         self.show_members({})
@@ -290,7 +305,9 @@ class Metrics:
         """Set the health of a job, the kinds of its troubles, and how many checkpoints failed in a row."""
         for each in HEALTH:
             self.job_health.labels(job, each).set(each == level)
-        for kind in JOB_KINDS:
+        seen = self._kinds.setdefault(job, dict.fromkeys(JOB_KINDS))
+        seen |= dict.fromkeys(kinds)
+        for kind in seen:
             self.job_trouble.labels(job, kind).set(kind in kinds)
         self.checkpoint_failures_in_a_row.labels(job).set(in_a_row)
 
@@ -298,29 +315,6 @@ class Metrics:
         """Set the one phase that a job is in."""
         for each in JobPhase:
             self.job_phase.labels(job, each.value).set(each is phase)
-
-
-class _Maker:
-    """Makes metrics with our prefix in one registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self._common: dict[str, Any] = {"namespace": PREFIX, "registry": registry}
-
-    def gauge(self, name: str, about: str, *labels: str) -> Gauge:
-        return Gauge(name, about, labels, **self._common)
-
-    def counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(name, about, labels, **self._common)
-
-    def histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, about, labels, buckets=buckets, **self._common)
-
-    def tally(self, name: str, about: str, label: str = "") -> FastCounter:
-        return FastCounter(f"{PREFIX}_{name.removesuffix('_total')}", about, label, self._registry)
-
-    def spread(self, name: str, about: str, bounds: tuple[float, ...]) -> FastHistogram:
-        return FastHistogram(f"{PREFIX}_{name}", about, bounds, self._registry)
 
 
 def _create(metric: Counter | Gauge | Histogram, *values: Iterable[str]) -> None:

@@ -11,7 +11,19 @@ from controlplane.core.census import census
 from controlplane.core.failures.blame import PLAN
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import NO_STEP, JobPhase
-from controlplane.daemon.telemetry.job_time import REDONE, SNAPSHOT, Account, JobTimes, StepPace
+from controlplane.daemon.telemetry.job_time import (
+    NOWHERE,
+    PRODUCTIVE,
+    REDONE,
+    SNAPSHOT,
+    STARTUP,
+    TIMES,
+    UNKNOWN,
+    Account,
+    JobTimes,
+    Spent,
+    StepPace,
+)
 from controlplane.daemon.telemetry.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from holdfast.logs import of_incident
 
@@ -39,8 +51,12 @@ class _Seen:
     """What is known of one job."""
 
     def __init__(self, now: float, account: Account) -> None:
-        self.times, self.pace = JobTimes(now), StepPace()
+        self.times = JobTimes(now, account.total.productive_s + account.total.unknown_s)
+        self.pace = StepPace()
         self.account = account
+        self.phase = JobPhase.PENDING
+        self.starting = False  # it came to run while we looked, and has not completed a step since
+        self.first_step: int | None = None  # the step at which we first saw it run
         self.ranks = 1  # of the job's newest generation, 1 at least
         self.noticed = 0  # the newest incident whose detection time is counted
         self.cause = ""  # of the newest failure
@@ -80,13 +96,13 @@ class Observer:
 
     def event(self, event: Event) -> None:
         """Count what an event says. The core has taken it."""
-        if (hear := self._events.get(type(event))) is not None:
-            hear(event)
+        if (handler := self._events.get(type(event))) is not None:
+            handler(event)
 
     def effect(self, effect: Effect) -> None:
         """Count what an effect says. The core has decided on it."""
-        if (hear := self._effects.get(type(effect))) is not None:
-            hear(effect)
+        if (handler := self._effects.get(type(effect))) is not None:
+            handler(effect)
 
     def look(self, core: Cluster) -> None:
         """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts.
@@ -96,7 +112,7 @@ class Observer:
         if now < self._rest_until:
             return
         for row in view.jobs(core, now):
-            self._look_at(row, now)
+            self._look_at(row, now, self._trains_as(row, elastic=core.state.jobs[row.job].elastic))
             self._look_into(core, row)
         found, metrics = census(core, now), self._metrics
         nodes = {("node", state): found.nodes.get(state, 0) for state in (*NODE_STATES, *found.nodes)}
@@ -106,7 +122,21 @@ class Observer:
         metrics.heartbeat_lag_seconds.set(found.silence_s)
         self._rest_until = now + LOOK_SHARE * (self._clock() - now)
 
-    def _look_at(self, row: JobRow, now: float) -> None:
+    def _trains_as(self, row: JobRow, *, elastic: bool) -> str:
+        """What the time since the last look counts as, if the job runs."""
+        seen = self._seen(row.job)
+        if row.phase != JobPhase.RUNNING.value:
+            return PRODUCTIVE  # it does not matter
+        if not elastic:
+            return UNKNOWN  # the script does not use the SDK, or has not yet
+        if seen.first_step is None:
+            seen.first_step = row.step
+        if seen.starting and row.step <= seen.first_step:
+            return STARTUP
+        seen.starting = False
+        return PRODUCTIVE
+
+    def _look_at(self, row: JobRow, now: float, trains_as: str) -> None:
         metrics, seen = self._metrics, self._seen(row.job)
         seen.ranks = max(1, row.world_size)
         metrics.generation.labels(row.job).set(row.generation)
@@ -118,19 +148,28 @@ class Observer:
                 metrics.last_progress_timestamp_seconds.labels(row.job).set(self._wall())
         else:
             seen.pace.stop()
+        seen.times.trains_as(now, trains_as)
         spent = seen.times.take(now)
-        seen.account.add(self._wall(), spent)
-        metrics.productive_seconds_total.labels(row.job).inc(spent.productive_s)
+        seen.account.add(self._wall(), spent, seen.times.corrections())
+        metrics.productive_seconds_total.labels(row.job).inc(spent.productive_s + spent.unknown_s)
+        metrics.unknown_seconds_total.labels(row.job).inc(spent.unknown_s)
+        metrics.show_goodput(row.job, seen.account.goodput)
         for cause, lost_s in spent.lost_s.items():
             metrics.lost_seconds_total.labels(row.job, cause).inc(lost_s)
 
     def _look_into(self, core: Cluster, row: JobRow) -> None:
-        machine = core.machine
+        state = core.state
         kinds = (
-            () if not row.health else [each.kind for each in machine.findings.values() if each.job == row.job]
+            () if not row.health else [each.kind for each in state.findings.values() if each.job == row.job]
         )
-        streak = machine.jobs[row.job].checkpoints.keeping.checkpoints.times if row.health else 0
+        streak = state.jobs[row.job].checkpoints.keeping.checkpoints.times if row.health else 0
         self._metrics.show_job_health(row.job, row.health, kinds, streak)
+
+    def lose(self, job: str, lost_s: Mapping[str, float]) -> None:
+        """Count parts of the job's newest steps as lost, by cause: what its ranks report of them."""
+        if (seen := self._jobs.get(job)) is not None:
+            for cause, cause_lost_s in lost_s.items():
+                seen.times.owe(cause, cause_lost_s)
 
     def account(self, job: str) -> Account | None:
         """Return where this job's time went; None when nothing is known of it."""
@@ -153,6 +192,7 @@ class Observer:
             self._submitted(spec)
         for state in event.states:
             self._enter(state.job, JobPhase(state.phase))
+            self._count_gap(self._seen(state.job))
 
     def _submitted(self, spec: JobSpec) -> None:
         self._seen(spec.job)
@@ -164,10 +204,22 @@ class Observer:
         self._enter(effect.state.job, JobPhase(effect.state.phase))
 
     def _enter(self, job: str, phase: JobPhase) -> None:
-        self._seen(job).times.enter(self._clock(), phase)
+        seen = self._seen(job)
+        if phase is JobPhase.LAUNCHING and seen.phase is JobPhase.STORING:
+            seen.account.begin_life(self._wall())
+        seen.starting, seen.first_step = phase is JobPhase.RUNNING and seen.phase is not phase, None
+        seen.phase = phase
+        seen.times.enter(self._clock(), phase)
         self._metrics.show_job_phase(job, phase)
         if phase is JobPhase.RUNNING:
             self._metrics.last_progress_timestamp_seconds.labels(job).set(self._wall())
+
+    def _count_gap(self, seen: _Seen) -> None:
+        """Nobody saw what the job did between the last leader's account and this term."""
+        seen.starting = False  # it may have run for long
+        gap_s = self._wall() - seen.account.until_s if seen.account.until_s else 0.0
+        if gap_s > 0 and TIMES[seen.phase] != NOWHERE:
+            seen.account.add(self._wall(), Spent(unknown_s=gap_s))
 
     def _judged(self, effect: effects.Judged) -> None:
         verdict = effect.verdict

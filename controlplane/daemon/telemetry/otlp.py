@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from controlplane.daemon.telemetry.incident_spans import IS_GOODPUT_SPAN
 from controlplane.settings import SettingsError
 from holdfast.version import __version__
 
@@ -61,9 +62,10 @@ class Exporter:
         )
         for at_s, note in trace.notes:
             root.add_event("judged", {"plan": note}, _ns(at_s))
+        parts: dict[str, Any] = {**named, IS_GOODPUT_SPAN: False}
         within: Any = set_span_in_context(root, contexts.Context())
         for part in trace.parts:
-            span = self._tracer.start_span(part.name, within, attributes=named, start_time=_ns(part.begin_s))
+            span = self._tracer.start_span(part.name, within, attributes=parts, start_time=_ns(part.begin_s))
             span.end(_ns(part.end_s))
         root.set_status(Status(StatusCode.OK if trace.outcome == "recovered" else StatusCode.ERROR))
         root.end(_ns(trace.end_s))

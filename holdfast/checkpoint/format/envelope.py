@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SCHEMA = 2
 """The version of the bodies' schema."""
-SPOILT = (KeyError, TypeError, ValueError, NameRefused)
+MALFORMED = (KeyError, TypeError, ValueError, NameRefused)
 """What parsing raises for a body that makes no sense."""
 _HEAD, _TAIL = b'{"blake3":"', b"}\n"
 _HEX = 64
@@ -26,14 +26,14 @@ HEAD_BYTES = len(_HEAD)
 _WHO = {"manifest": "the commit record", "part": "its writer"}
 
 
-def seal(kind: str, body: dict[str, Any]) -> tuple[bytes, str]:
+def encode(kind: str, body: dict[str, Any]) -> tuple[bytes, str]:
     """The file and its digest. The same content always gives the same bytes."""
     content = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     digest = name(content)
     return _HEAD + digest.encode() + _middle(kind) + content + _TAIL, digest
 
 
-def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], str]:
+def decode(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], str]:
     """The body and its digest.
 
     Raises CheckpointCorrupt if a byte is not as it was written, CheckpointRefused for a schema that this
@@ -68,13 +68,13 @@ def parsed(
     `digest`: the expected one, from its writer or its commit; "": not known. Raises CheckpointCorrupt if a
     byte is not as it was written or the body makes no sense; CheckpointRefused if it is valid but of another
     checkpoint or job, or of an unknown schema."""
-    fields, found = unseal(kind, content, checkpoint)
+    fields, found = decode(kind, content, checkpoint)
     if digest and digest != found:
         raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, but {_WHO[kind]} says {digest}")
     _check_identity(fields, kind, job, checkpoint)
     try:
         return parse(fields), found
-    except SPOILT as error:
+    except MALFORMED as error:
         raise CheckpointCorrupt(checkpoint, kind, f"is malformed: {type(error).__name__} {error}") from error
 
 
@@ -114,8 +114,8 @@ def _check_schema(fields: dict[str, Any], checkpoint: str) -> None:
     if schema == SCHEMA:
         return
     writer = fields.get("holdfast", "?")
-    mend = "upgrade Holdfast" if isinstance(schema, int) and schema > SCHEMA else "read it with that version"
+    fix = "upgrade Holdfast" if isinstance(schema, int) and schema > SCHEMA else "read it with that version"
     raise CheckpointRefused(
         f"checkpoint {checkpoint}: schema {schema!r}, written by Holdfast {writer}; this Holdfast reads "
-        f"schema {SCHEMA}: {mend}"
+        f"schema {SCHEMA}: {fix}"
     )

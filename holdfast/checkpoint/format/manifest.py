@@ -21,12 +21,12 @@ MANIFEST_BYTES_MAX = 256 << 20
 KIND = "manifest"
 
 
-def seal(manifest: Manifest) -> tuple[bytes, str]:
+def encode_manifest(manifest: Manifest) -> tuple[bytes, str]:
     """The manifest's file and its digest. The same content always gives the same bytes."""
-    return envelope.seal(KIND, _body(manifest))
+    return envelope.encode(KIND, _body(manifest))
 
 
-def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
+def decode_manifest(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
     """The manifest in a file's bytes. `digest`: that in the commit record, "" if not known.
 
     Raises as `envelope.parsed` does."""

@@ -60,7 +60,7 @@ class ManifestPart:
         return f"share {self.share} of {self.shares} of shard {self.shard}"
 
 
-def seal(part: ManifestPart) -> tuple[bytes, str]:
+def encode_part(part: ManifestPart) -> tuple[bytes, str]:
     """The part's file and its digest."""
     table = ChunkTable()
     tensors = [
@@ -88,10 +88,10 @@ def seal(part: ManifestPart) -> tuple[bytes, str]:
         "tensors": tensors,
         "state": part.state,
     }
-    return envelope.seal(KIND, body)
+    return envelope.encode(KIND, body)
 
 
-def unseal(content: bytes, job: str, checkpoint: str, digest: str) -> ManifestPart:
+def decode_part(content: bytes, job: str, checkpoint: str, digest: str) -> ManifestPart:
     """The part in a file's bytes. Raises as `envelope.parsed` does."""
     return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
 

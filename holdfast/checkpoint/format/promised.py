@@ -16,9 +16,9 @@ def read(state: Any) -> list[dict[str, Any]]:
 
     For an iterable stream: the number of replicas whose positions it holds."""
     try:
-        told = typed.decode(state["data"])
-        streams = [{name: stream[name] for name in _SAMPLES} for stream in told["streams"]]
-        for stream in told["iterables"]:
+        record = typed.decode(state["data"])
+        streams = [{name: stream[name] for name in _SAMPLES} for stream in record["streams"]]
+        for stream in record["iterables"]:
             shown = {name: stream[name] for name in ("seed", "global_batch", "step")}
             streams.append({**shown, "replicas": len(stream["states"])})
     except (typed.TypedDataError, LookupError, TypeError):

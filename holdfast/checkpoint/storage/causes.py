@@ -34,13 +34,13 @@ _RENEW = "the credentials have expired: renew the secret that they come from"
 _WRONG = "the credentials are not accepted: fix the secret that they come from"
 _DENIED = "permission denied: let these credentials list, read, write and delete there"
 _BUCKET = "there is no such bucket: create it, or name another with --storage"
-_UNSAID = (
+_UNEXPLAINED = (
     "the storage does not say why; the credentials may have expired: renew the secret that they come from"
 )
 _CLOCK = "this machine's clock is off: set it (NTP)"
 _REGION = "the bucket is in another region: name its endpoint or region"
 _FULL = "it is full: free space, or name another with --storage"
-_CODE_MENDS = {
+_CODE_FIXES = {
     "ExpiredToken": _RENEW,
     "ExpiredTokenException": _RENEW,
     "TokenRefreshRequired": _RENEW,
@@ -51,7 +51,7 @@ _CODE_MENDS = {
     "InvalidSecurity": _WRONG,
     "AccessDenied": _DENIED,
     "AllAccessDisabled": _DENIED,
-    "400": _UNSAID,  # all that HEAD can report
+    "400": _UNEXPLAINED,  # all that HEAD can report
     "403": _DENIED,
     "401": _WRONG,
     "NoSuchBucket": _BUCKET,
@@ -62,7 +62,7 @@ _CODE_MENDS = {
     "XMinioStorageFull": _FULL,
     "InvalidBucketName": "this is not a valid bucket name: name another with --storage",
 }
-_STATUS_MENDS = {401: _WRONG, 403: _DENIED, 507: _FULL}
+_STATUS_FIXES = {401: _WRONG, 403: _DENIED, 507: _FULL}
 _SERVER_FINAL = (501, 505, 507)
 _CLASSES = {
     "botocore.exceptions.ConnectTimeoutError": TIMEOUT,
@@ -79,7 +79,7 @@ _CLASSES = {
     "builtins.ConnectionError": CONNECTION,
     "builtins.EOFError": CONNECTION,
 }
-_CLASS_MENDS = {
+_CLASS_FIXES = {
     "botocore.exceptions.NoCredentialsError": "no credentials are found: set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, a profile, or a role",
     "botocore.exceptions.PartialCredentialsError": _WRONG,
@@ -97,7 +97,7 @@ _ERRNOS = {
     errno.ENETDOWN: CONNECTION,
     errno.EAGAIN: THROTTLED,
 }
-_ERRNO_MENDS = {
+_ERRNO_FIXES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: "the quota is used up: raise it, or name another with --storage",
     errno.EFBIG: "a file of this size is not allowed: raise the limit (ulimit -f)",
@@ -109,14 +109,14 @@ _ERRNO_MENDS = {
     errno.EEXIST: "a file is where a folder is needed: name another with --storage",
     errno.EIO: "the device failed to read or write: look at the kernel's log",
 }
-_ACCESS = (_RENEW, _WRONG, _DENIED, _UNSAID)
+_ACCESS = (_RENEW, _WRONG, _DENIED, _UNEXPLAINED)
 
 
 def transient(error: BaseException) -> str | None:
     """The kind of a failure that may pass by itself; None for one that will not."""
     for link in _chain(error):
         code, status = _code(link), _status(link)
-        if code in _CODE_MENDS:
+        if code in _CODE_FIXES:
             return None
         if code in _TRANSIENT_CODES:
             return _TRANSIENT_CODES[code]
@@ -127,30 +127,30 @@ def transient(error: BaseException) -> str | None:
         if found is not None or number in _ERRNOS:
             return found or _ERRNOS[number]
         # EIO: drivers use it when they know nothing better.
-        if number in _ERRNO_MENDS and number != errno.EIO:
+        if number in _ERRNO_FIXES and number != errno.EIO:
             return None
     return None
 
 
-def mend(error: BaseException) -> str:
+def fix(error: BaseException) -> str:
     """What somebody can do about it; "" if nothing better than the error itself is known."""
     links = list(_chain(error))
     for link in links:
-        if (code := _code(link)) in _CODE_MENDS:
-            return _CODE_MENDS[code]
+        if (code := _code(link)) in _CODE_FIXES:
+            return _CODE_FIXES[code]
         if (status := _status(link)) is not None:
-            return _STATUS_MENDS.get(status, "")
+            return _STATUS_FIXES.get(status, "")
     for link in links:
         for name in _classes(link):
-            if name in _CLASS_MENDS:
-                return _CLASS_MENDS[name]
+            if name in _CLASS_FIXES:
+                return _CLASS_FIXES[name]
     number = getattr(error, "errno", None)
-    return _ERRNO_MENDS.get(number, "") if isinstance(number, int) else ""
+    return _ERRNO_FIXES.get(number, "") if isinstance(number, int) else ""
 
 
 def access(error: BaseException) -> bool:
     """Whether the credentials are the problem: new ones may be there at the next attempt."""
-    return mend(error) in _ACCESS
+    return fix(error) in _ACCESS
 
 
 def coded(error: BaseException, *codes: str) -> bool:
@@ -160,9 +160,9 @@ def coded(error: BaseException, *codes: str) -> bool:
 
 def words(error: BaseException) -> str:
     """The error in a few words: the system's, the service's, or its own."""
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     code = next((code for link in _chain(error) if (code := _code(link))), "")
-    return said if not code or code in said else f"{code}: {said}"
+    return text if not code or code in text else f"{code}: {text}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

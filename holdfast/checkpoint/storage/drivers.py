@@ -36,8 +36,8 @@ def connect(url: str, shown: str, patience: Patience, pace: pacing.UploadPace) -
         how = f"pip install '{wanted}'" if wanted else "pip install"
         raise StorageError(f"storage {shown}: its driver is missing: {error} ({how})", url=shown) from error
     except Exception as error:  # drivers may raise anything for a URL that they cannot use
-        said = wording.shown(str(error)) or type(error).__name__
-        raise StorageError(f"storage {shown}: {said}", url=shown) from error
+        text = wording.shown(str(error)) or type(error).__name__
+        raise StorageError(f"storage {shown}: {text}", url=shown) from error
     if "s3" in protocols(filesystem):
         filesystem.retries = 1  # attempts in all: our own are counted and have a deadline
     return filesystem, root
@@ -132,8 +132,8 @@ def _s3(name: str, patience: Patience, pace: pacing.UploadPace) -> dict[str, Any
     }
     if pace.limited:
         config["connector_args"] = {"socket_factory": pacing.socket_factory(pace)}
-    said = conf.get(name, {}).get("config_kwargs", {})
-    return {"config_kwargs": config | said, "use_listings_cache": False, "skip_instance_cache": True}
+    given = conf.get(name, {}).get("config_kwargs", {})
+    return {"config_kwargs": config | given, "use_listings_cache": False, "skip_instance_cache": True}
 
 
 def _one_attempt_session() -> Any:

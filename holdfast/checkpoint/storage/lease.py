@@ -119,10 +119,10 @@ def _has_died(holder: bytes) -> bool:
     """Whether the lease's holder is known to have ended: a process of this machine and this pid namespace."""
     try:
         who = json.loads(holder)
-        machine, pid, born = who["machine"], int(who["pid"]), who["born"]
+        machine, pid, started = who["machine"], int(who["pid"]), who["born"]
     except (ValueError, KeyError, TypeError):
         return False
-    return bool(machine and born) and machine == pids.space() and pids.born(pid) != born
+    return bool(machine and started) and machine == pids.space() and pids.born(pid) != started
 
 
 @contextmanager

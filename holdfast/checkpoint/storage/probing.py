@@ -75,5 +75,5 @@ def _listed(store: Store, entry: str) -> list[str]:
 
 
 def _broken(store: Store, problem: str) -> StorageError:
-    mend = "name another with --storage"
-    return StorageError(f"storage {store.url}: {problem}; {mend}", url=store.url, doing="probe", mend=mend)
+    fix = "name another with --storage"
+    return StorageError(f"storage {store.url}: {problem}; {fix}", url=store.url, doing="probe", fix=fix)

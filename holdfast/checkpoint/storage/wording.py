@@ -18,11 +18,11 @@ def shown(text: str) -> str:
 
 def storage_error(url: str, doing: str, error: Exception, tried: str = "") -> StorageError:
     """A StorageError that names the storage, the operation, the cause, what was tried, and the fix."""
-    mend = causes.mend(error)
+    fix = causes.fix(error)
     message = f"storage {url}: {doing}: {shown(causes.words(error))}"
     return StorageError(
-        message + (f"; {tried}" if tried else "") + (f"; {mend}" if mend else ""),
+        message + (f"; {tried}" if tried else "") + (f"; {fix}" if fix else ""),
         url=url,
         doing=doing,
-        mend=mend,
+        fix=fix,
     )

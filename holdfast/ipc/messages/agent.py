@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.ipc.messages.fields import (
     AnyInteger,
+    AsText,
+    AsTextOrEmpty,
     BadMessage,
     Flag,
     Integer,
+    Number,
     Record,
     Text,
-    Word,
-    WordOrEmpty,
     as_is,
+    as_text,
     decode,
     if_there,
-    word,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _beat_interval(message: Message, key: str) -> float:
 
 
 def _incident(message: Message, key: str) -> str:
-    return word(message, key, "")[:_INCIDENT_MAX]
+    return as_text(message, key, "")[:_INCIDENT_MAX]
 
 
 Incident = Annotated[str, _incident]
@@ -57,7 +58,7 @@ class Refused(Record):
     """Answers Hello or Raised: the agent does not accept this process as the member that it names."""
 
     op = "refused"
-    reason: Annotated[str, partial(word, default="no reason given")]
+    reason: Annotated[str, partial(as_text, default="no reason given")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class ArenaFailed(Record):
     """Answers Tracked: there is no arena, for this reason."""
 
     op = "arena_failed"
-    reason: Annotated[str, partial(word, default="the agent has no shared memory")]
+    reason: Annotated[str, partial(as_text, default="the agent has no shared memory")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Interrupt(Record):
 
     op = "interrupt"
     generation: Integer
-    reason: WordOrEmpty
+    reason: AsTextOrEmpty
     incident: Incident
 
 
@@ -102,7 +103,7 @@ class Halt(Record):
 
     op = "interrupt"
     generation: Integer
-    reason: WordOrEmpty
+    reason: AsTextOrEmpty
     gentle: Flag
     keep: Flag
     incident: Incident
@@ -140,7 +141,7 @@ class Complete(Record):
 
     op = "complete"
     ok: Annotated[bool, lambda message, key: bool(message.get(key, True))]
-    reason: Annotated[str, partial(word, default="no reason given")]
+    reason: Annotated[str, partial(as_text, default="no reason given")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +149,42 @@ class CheckpointTold(Record):
     """Answers Checkpoint. `outcome`: committed, skipped or failed."""
 
     op = "checkpoint_told"
-    request: Word
-    outcome: Word
-    reason: WordOrEmpty
-    checkpoint: WordOrEmpty
+    request: AsText
+    outcome: AsText
+    reason: AsTextOrEmpty
+    checkpoint: AsTextOrEmpty
 
 
 @dataclass(frozen=True, slots=True)
-class Stand(Record):
-    """Report how far your process groups are."""
+class ReportGroups(Record):
+    """Report how far your process groups are, and what was called in them in this generation.
+
+    `record_bytes_max`: in so many bytes at most; 0: not that."""
 
     op = "stand"
     round: AnyInteger
+    generation: AnyInteger = 0
+    record_bytes_max: AnyInteger = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile(Record):
+    """Profile your next complete steps in this generation. Answered by ProfileTaken, then by Profiled.
+
+    `path`: where to put the trace. A rank that cannot do it within `timeout_s` gives it up."""
+
+    op = "profile"
+    request: Text
+    generation: Integer
+    steps: Integer
+    path: Text
+    timeout_s: Number
+    bytes_max: Integer
 
 
 AgentMessage = (
     Welcome | Refused | Noted | ArenaMade | ArenaFailed | Interrupt | Halt | Form | Release | Return
-    | Complete | CheckpointTold | Stand
+    | Complete | CheckpointTold | ReportGroups | Profile
 )  # fmt: skip
 """What an agent sends to a rank."""
 
@@ -175,5 +195,5 @@ def from_agent(message: Message) -> AgentMessage:
     """Decode what an agent sends. Raises BadMessage."""
     if message.get("op") == Halt.op and message.get("gentle") is True:
         return Halt.decode(message)
-    said: AgentMessage = decode(message, _KINDS)
-    return said
+    received: AgentMessage = decode(message, _KINDS)
+    return received

@@ -49,7 +49,7 @@ def text(message: Message, key: str, default: str | None = None) -> str:
     return value
 
 
-def word(message: Message, key: str, default: str | None = None) -> str:
+def as_text(message: Message, key: str, default: str | None = None) -> str:
     """A field as text for people, whatever its type; `default` if it is missing, "None" without one."""
     return str(message.get(key, default))
 
@@ -84,8 +84,8 @@ Integer = Annotated[int, integer]
 Number = Annotated[float, number]
 Text = Annotated[str, text]
 TextOrEmpty = Annotated[str, partial(text, default="")]
-Word = Annotated[str, word]
-WordOrEmpty = Annotated[str, partial(word, default="")]
+AsText = Annotated[str, as_text]
+AsTextOrEmpty = Annotated[str, partial(as_text, default="")]
 Flag = Annotated[bool, flag]
 AnyInteger = Annotated[int, partial(unchecked, default=0)]
 AnyText = Annotated[str, partial(unchecked, default="")]

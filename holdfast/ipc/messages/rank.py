@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from holdfast.ipc.messages.fields import (
     AnyInteger,
     AnyText,
+    AsText,
+    AsTextOrEmpty,
     BadMessage,
     Flag,
     Integer,
@@ -23,13 +25,14 @@ from holdfast.ipc.messages.fields import (
     Record,
     Text,
     TextOrEmpty,
-    Word,
-    WordOrEmpty,
     decode,
     if_there,
     or_null,
     text,
 )
+from holdfast.ipc.messages.gradients import Gradients
+from holdfast.ipc.messages.profiles import Profiled, ProfileTaken
+from holdfast.ipc.messages.replicas import ReplicasCompared
 
 if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
@@ -205,7 +208,7 @@ class Broken(Record):
 
     op = "broken"
     generation: AnyInteger
-    message: Word
+    message: AsText
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,7 @@ class SnapshotSkipped(Record):
     op = "snapshot_skipped"
     generation: AnyInteger
     step: AnyInteger
-    reason: Word
+    reason: AsText
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +304,7 @@ class Group:
 
     @classmethod
     def decode(cls, entry: object) -> Self:
-        """One entry of Standing. Raises BadMessage."""
+        """One entry of GroupProgress. Raises BadMessage."""
         if not isinstance(entry, dict):
             raise BadMessage("standing: a group is not an object")
         numbers = [entry.get(name) for name in ("sequence", "ended", "bytes")]
@@ -311,16 +314,18 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing(Record):
-    """Answers Stand: how far the process groups are.
+class GroupProgress(Record):
+    """Answers ReportGroups: how far the process groups are.
 
-    `trouble`: why they could not be read. `threads`: stacks of the threads other than the main one."""
+    `trouble`: why they could not be read. `threads`: stacks of the threads other than the main one. `record`:
+    what was called in them, as `groups.flight_record` packs it; "": not asked for, or not known."""
 
     op = "standing"
     round: AnyInteger
     groups: Annotated[tuple[Group, ...], _groups]
-    trouble: WordOrEmpty = ""
-    threads: WordOrEmpty = ""
+    trouble: AsTextOrEmpty = ""
+    threads: AsTextOrEmpty = ""
+    record: AsTextOrEmpty = ""
 
     def encode(self) -> Message:
         """The message as the JSON object of a frame."""
@@ -343,7 +348,9 @@ class Fault(Record):
 
 RankMessage = (
     Beat | Tracked | Ready | Forming | Running | Started | Broken | Snapshot | Checkpoint | SnapshotSkipped
-    | Finished | Raised | Report | RestoreFailed | Standing | Fault
+    | Finished | Raised | Report | RestoreFailed | GroupProgress | Fault | ProfileTaken | Profiled
+    | Gradients
+    | ReplicasCompared
 )  # fmt: skip
 """What a rank sends after its Hello."""
 
@@ -352,5 +359,5 @@ _KINDS: dict[str, Any] = {kind.op: kind for kind in RankMessage.__args__}
 
 def from_rank(message: Message) -> RankMessage:
     """Decode what a rank sends after its Hello. Raises BadMessage."""
-    said: RankMessage = decode(message, _KINDS)
-    return said
+    received: RankMessage = decode(message, _KINDS)
+    return received

@@ -106,7 +106,7 @@ def script(agent: AgentProcess, text: str) -> Path:
 
 
 async def elastic(agent: AgentProcess, leader: Leader, member: str = "job.0", rank: int = 0) -> int:
-    """Launch one member that speaks the gate's protocol; its pid, once it is READY and has a snapshot."""
+    """Launch one member that speaks a rank's protocol; its pid, once it is READY and has a snapshot."""
     await leader.order(launch(member, spec(script(agent, RANK), nproc_per_node=1), rank))
     await until(lambda: leader.of(events.SnapshotReady), "the snapshot")
     return (await leader.phase(member, MemberPhase.READY)).pid

@@ -1,4 +1,4 @@
-"""What a script asks of its agent about checkpoints, over the gate of a real agent."""
+"""What a script asks of its agent about checkpoints, over the rank server of a real agent."""
 
 from __future__ import annotations
 

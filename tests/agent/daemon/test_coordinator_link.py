@@ -65,15 +65,15 @@ def steps(leader: Leader) -> set[int]:
 async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
     async with Leader() as leader:
         node = Node("127.0.0.1:1", f"127.0.0.1:{leader.port}")
-        node.link.tell(ready(1))
+        node.link.send_event(ready(1))
         async with running(node):
             await until(lambda: steps(leader) == {1}, "what was said before there was a stream")
             leader.leave()
-            node.link.tell(ready(2))
+            node.link.send_event(ready(2))
             await until(lambda: not node.link.up, "the break")
-            node.link.tell(ready(3))
+            node.link.send_event(ready(3))
             reports = len(leader.reports("job.1"))
-            node.link.tell(events.MemberReport("n0", 1, 0, STATUS))
+            node.link.send_event(events.MemberReport("n0", 1, 0, STATUS))
             leader.lead(2)
             await until(lambda: {2, 3} <= steps(leader), "what was said meanwhile")
             hello = await leader.hello(2)
@@ -96,7 +96,7 @@ async def test_what_no_leader_has_answered_is_asked_of_the_next_one() -> None:
             leader.leave()
             await until(lambda: not node.link.up, "the break")
             node.asked.append(asked[1])
-            node.link.tell(asked[1])
+            node.link.send_event(asked[1])
             leader.lead(2)
             await until(lambda: len(leader.of(events.CheckpointAsked)) >= 3, "both askings again")
             assert sorted(event.step for event in leader.of(events.CheckpointAsked)) == [7, 7, 9]
@@ -145,7 +145,7 @@ async def test_what_a_leader_never_took_is_told_to_the_next_one_however_late() -
         async with running(node):
             await until(lambda: node.link.up, "a stream")
             for step in range(2000):  # more than the stream itself takes from us
-                node.link.tell(ready(step))
+                node.link.send_event(ready(step))
             node.ahead_s = 2.0 * RESEND_S
             leader.deaf = False
             leader.leave()

@@ -29,6 +29,7 @@ from controlplane.core.records.model import (
     Standing,
     Tier,
 )
+from holdfast.ipc.messages import launcher as msg
 from holdfast.ipc.messages.fields import BadMessage
 from holdfast.ipc.messages.rank import Hello, from_rank
 
@@ -73,7 +74,7 @@ class Stage:
         return self.tell(ev.Ordered(order, "j/1"))
 
     def said(self, op: str, **fields: Any) -> list[fx.Effect]:
-        return self.tell(ev.Said("j.1", from_rank({"op": op, **fields})))
+        return self.tell(ev.RankReported("j.1", from_rank({"op": op, **fields})))
 
     def greeted(self, phase: str = "starting", generation: int = 0) -> list[fx.Effect]:
         hello = {"op": "hello", "phase": phase, "generation": generation, "step": 4, "held_step": -1}
@@ -101,8 +102,8 @@ def generation(number: int, member: str = "j.1", world_size: int = 1) -> Generat
 def running(number: int = 1) -> Stage:
     stage = Stage()
     stage.order(LAUNCH)
-    stage.tell(ev.LauncherSaid({"op": "warm", "member": "j.1", "pid": 5}))
-    stage.tell(ev.LauncherSaid({"op": "running", "member": "j.1", "pid": 5}))
+    stage.tell(ev.LauncherReported(msg.MemberWarm("j.1", 5)))
+    stage.tell(ev.LauncherReported(msg.MemberRunning("j.1", 5)))
     stage.greeted()
     stage.order(orders.Form("n0", generation(number)))
     stage.said("forming", generation=number)
@@ -169,13 +170,13 @@ def test_a_launch_that_may_heal_is_tried_again_with_growing_pauses_and_told() ->
 def test_an_order_about_a_dead_member_is_answered_with_its_end() -> None:
     stage = running()
     stage.slots = [(1, 3)]
-    end = {"op": "exited", "member": "j.1", "pid": 5, "code": None, "signal": 9, "at_ns": 0}
-    (report,) = told(stage.tell(ev.LauncherSaid(end, 10**9)), events.MemberReport)
+    end = msg.MemberExited("j.1", 5, None, 9, 0)
+    (report,) = told(stage.tell(ev.LauncherReported(end, 10**9)), events.MemberReport)
     assert report.status.phase is MemberPhase.EXITED and report.status.snapshot_step == 3
     assert (report.status.failure.signal, report.status.failure.age_s) == (9, 1.0)
     for order in (LAUNCH, orders.Form("n0", generation(2)), orders.Kill("n0", "j", "j.1", "old")):
-        (again,) = told(stage.order(order), events.MemberReport)
-        assert again.status == report.status
+        (replay,) = told(stage.order(order), events.MemberReport)
+        assert replay.status == report.status
 
 
 def test_a_rank_that_comes_back_hears_the_level_it_missed() -> None:
@@ -195,8 +196,8 @@ def test_the_next_agent_adopts_what_the_launcher_has_and_ends_what_it_has_not() 
     status = before.member.status
     gone = dataclasses.replace(status, member="j.2")
     after.core.recall([recalled(status, SPEC), recalled(gone, SPEC)])
-    hello = {"op": "hello", "launcher": "l", "members": [{"member": "j.1", "pid": 5, "state": "running"}]}
-    reports = told(after.tell(ev.LauncherSaid(hello)), events.MemberReport)
+    hello = msg.LauncherHello(1, "l", (msg.ProcessEntry("j.1", 5, "running"),))
+    reports = told(after.tell(ev.LauncherReported(hello)), events.MemberReport)
     assert [(each.status.member, each.status.phase) for each in reports] == [
         ("j.1", MemberPhase.RUNNING),
         ("j.2", MemberPhase.EXITED),
@@ -219,10 +220,8 @@ def test_a_silent_rank_is_killed_and_named_silent() -> None:
     assert not [e for e in stage.passes(20, beats=True) if isinstance(e, fx.TakeStacks)]
     (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.TakeStacks)]
     nothing = Standing("j.1", 0, 4, "", 0.0, False)
-    effects = stage.tell(ev.Stood("j.1", asked.age_s, asked.heard_at, nothing))
-    assert [e.words for e in effects if isinstance(e, fx.Command)] == [
-        {"op": "signal", "member": "j.1", "signal": 9}
-    ]
+    effects = stage.tell(ev.StacksReported("j.1", asked.age_s, asked.last_message_at, nothing))
+    assert [e.command for e in effects if isinstance(e, fx.Command)] == [msg.SignalCommand("j.1", 9)]
     (report,) = told(stage.passes(3), events.MemberReport)
     assert report.status.phase is MemberPhase.EXITED, "SIGKILL had no effect: it is dead all the same"
     assert report.status.failure.cause is Cause.SILENT
@@ -232,7 +231,9 @@ def test_a_rank_that_still_writes_its_stacks_is_asked_about_first() -> None:
     stage = running()
     (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.TakeStacks)]
     stuck = Standing("j.1", 0, 4, "forward", 6.0, False, frames=("spin (x.py:1)",))
-    (report,) = told(stage.tell(ev.Stood("j.1", 6.0, asked.heard_at, stuck)), events.MemberReport)
+    (report,) = told(
+        stage.tell(ev.StacksReported("j.1", 6.0, asked.last_message_at, stuck)), events.MemberReport
+    )
     assert report.status.stalled_s == 6.0
     (report,) = told(stage.said("beat", step=5), events.MemberReport)
     assert report.status.stalled_s == 0.0, "it speaks again"
@@ -263,7 +264,7 @@ def test_a_rank_that_speaks_again_and_does_not_get_on_is_told_again() -> None:
     assert [report.status.stalled_s > 0 for _ in range(8) for report in look()] == [True]
     (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.TakeStacks)]
     stuck = Standing("j.1", 0, 4, "forward", 6.0, False, frames=("spin (x.py:1)",))
-    stage.tell(ev.Stood("j.1", 6.0, asked.heard_at, stuck))
+    stage.tell(ev.StacksReported("j.1", 6.0, asked.last_message_at, stuck))
     assert not look(), "its silence is told already"
     (report,) = told(stage.said("beat", step=4), events.MemberReport)
     assert report.status.stalled_s == 0.0
@@ -289,8 +290,8 @@ def test_the_end_of_a_job_leaves_nothing() -> None:
     assert [frame["op"] for frame in frames(stage.order(over))] == ["complete"]
     kills = [e for e in stage.passes(6, beats=True) if isinstance(e, fx.Command)]
     assert len(kills) == 1, "it had not finished, and did not end by itself"
-    end = {"op": "exited", "member": "j.1", "pid": 5, "code": None, "signal": 9, "at_ns": 0}
-    assert kinds(stage.tell(ev.LauncherSaid(end)))[-1] is fx.Dismiss
+    end = msg.MemberExited("j.1", 5, None, 9, 0)
+    assert kinds(stage.tell(ev.LauncherReported(end)))[-1] is fx.Dismiss
     assert len(stage.core.members) == 0
 
 
@@ -307,9 +308,18 @@ def test_garbage_of_a_rank_changes_nothing() -> None:
     before = stage.member.status
     for frame in ({"op": "ready"}, {"op": "tracked", "bytes": 1, "shard": "a b"}, {"op": "nonsense"}):
         with pytest.raises(BadMessage):
-            stage.tell(ev.Said("j.1", from_rank(frame)))
+            stage.tell(ev.RankReported("j.1", from_rank(frame)))
     assert stage.member.status == before
     assert stage.tell(Tick()) == []
+
+
+def test_a_comparison_of_replicas_goes_to_the_leader_as_it_is() -> None:
+    stage = running()
+    frame = {"op": "replicas", "generation": 1, "step": 8, "agreed_step": 4, "more": 0, "buffers": False}
+    frame |= {"ranks": [0, 1, 2], "odd": [1], "tensors": ["model.w"], "digests": ["rank 1: f"]}
+    (event,) = told(stage.tell(ev.RankReported("j.1", from_rank(frame))), events.ReplicasReported)
+    assert (event.member, event.step, event.agreed_step, event.odd_ranks) == ("j.1", 8, 4, (1,))
+    assert (event.ranks, event.tensors, event.digests) == ((0, 1, 2), ("model.w",), ("rank 1: f",))
 
 
 def test_a_bad_device_is_told_and_told_again_to_the_next_leader() -> None:
@@ -327,17 +337,17 @@ def test_one_time_messages_outlive_a_stream_and_older_leaders_are_not_followed()
     later = dataclasses.replace(once, round=2)
     beat = events.NodeBeat("n0", 7, 0, 1)
     assert outbox.follow(3) and not outbox.follow(2) and outbox.follow(3)
-    assert [outbox.say(0.0, beat).seq, outbox.say(0.0, beat).seq] == [1, 2]
-    outbox.say(0.0, once)
+    assert [outbox.record_sent(0.0, beat).seq, outbox.record_sent(0.0, beat).seq] == [1, 2]
+    outbox.record_sent(0.0, once)
     outbox.keep(later)
     outbox.keep(beat)
-    assert outbox.again(1.0, [later]) == [once, later], "levels are in the next hello"
-    outbox.say(1.0, once)
-    assert outbox.again(1.0 + RESEND_S, [later]) == [later], "it has long arrived"
+    assert outbox.replay(1.0, [later]) == [once, later], "levels are in the next hello"
+    outbox.record_sent(1.0, once)
+    assert outbox.replay(1.0 + RESEND_S, [later]) == [later], "it has long arrived"
     for passed_s in (1.0, 2.0 * RESEND_S):
-        outbox.say(2.0, once)
+        outbox.record_sent(2.0, once)
         outbox.keep(once)  # it never left
-        assert outbox.again(2.0 + passed_s, []) == [once]
+        assert outbox.replay(2.0 + passed_s, []) == [once]
 
 
 def test_a_node_that_opens_slowly_parks_nobody_before_it_has_called_anybody() -> None:

@@ -11,6 +11,7 @@ from agent.deciding import events as ev
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
 from controlplane.core.records.model import NO_STEP, Cause, MemberPhase, Standing
+from holdfast.ipc.messages.launcher import MemberExited, SignalCommand
 from tests.agent.deciding.test_aggregate import Stage, frames, running, told
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def finished() -> Stage:
 
 
 def exits(stage: Stage, code: int | None, number: int | None = None) -> Any:
-    end = {"op": "exited", "member": "j.1", "pid": 5, "code": code, "signal": number, "at_ns": 0}
-    (report,) = told(stage.tell(ev.LauncherSaid(end)), events.MemberReport)
+    end = MemberExited("j.1", 5, code, number, 0)
+    (report,) = told(stage.tell(ev.LauncherReported(end)), events.MemberReport)
     return report.status
 
 
 def kills(effects: list[Effect]) -> int:
-    return sum(isinstance(e, fx.Command) and e.words["op"] == "signal" for e in effects)
+    return sum(isinstance(e, fx.Command) and isinstance(e.command, SignalCommand) for e in effects)
 
 
 def test_a_rank_that_has_finished_returns_once_and_may_end() -> None:
@@ -65,7 +66,9 @@ def test_behind_its_function_nobody_is_silent() -> None:
     stage = finished()
     stage.order(RETURN)
     assert not any(isinstance(effect, fx.TakeStacks) for effect in stage.passes(60))
-    late = ev.Stood("j.1", 6.0, stage.member.heard_at, Standing("j.1", 0, NO_STEP, "", 0.0, False))
+    late = ev.StacksReported(
+        "j.1", 6.0, stage.member.last_message_at, Standing("j.1", 0, NO_STEP, "", 0.0, False)
+    )
     assert kills(stage.tell(late)) == 0, "it was asked about before it was told"
 
 

@@ -16,7 +16,7 @@ def test_silence_of_one_that_may_lead_is_what_counts() -> None:
     fence = Fence(["a:1", "b:1"], 120.0, now=0.0)
     assert fence.due(120.0) == ""
     assert fence.due(121.0) == "a:1"
-    fence.heard(130.0)
+    fence.note_contact(130.0)
     assert fence.due(250.0) == ""
     for now in range(130, 1000, 10):
         fence.absent("a:1", float(now))

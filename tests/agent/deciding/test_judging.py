@@ -8,10 +8,10 @@ import random
 import pytest
 
 from agent.deciding.judging import (
+    BeatReceived,
     DeviceChanged,
     Effect,
     Event,
-    Heard,
     NodeWatch,
     Reading,
     Silent,
@@ -39,15 +39,15 @@ def run(*story: tuple[float, Event]) -> list[tuple[float, Effect]]:
 
 
 def test_a_silent_process_is_told_once() -> None:
-    assert run((0, Heard("a")), (30, Tick())) == [(5.0, Silent("a", 5.0))]
+    assert run((0, BeatReceived("a")), (30, Tick())) == [(5.0, Silent("a", 5.0))]
 
 
 def test_a_beating_process_is_never_told() -> None:
-    assert run(*[(at, Heard("a")) for at in range(100)]) == []
+    assert run(*[(at, BeatReceived("a")) for at in range(100)]) == []
 
 
 def test_a_process_that_ended_need_not_beat() -> None:
-    assert run((0, Heard("a")), (1, Unwatched("a")), (60, Tick())) == []
+    assert run((0, BeatReceived("a")), (1, Unwatched("a")), (60, Tick())) == []
 
 
 def test_a_device_must_be_bad_for_its_whole_timeout() -> None:
@@ -67,7 +67,7 @@ def test_a_device_that_cannot_be_read_is_bad_and_may_come_back() -> None:
 
 def test_an_agent_that_was_stopped_blames_nobody() -> None:
     watch = NodeWatch(5.0, 10.0)
-    watch.step(0.0, Heard("a"))
+    watch.step(0.0, BeatReceived("a"))
     watch.step(0.0, WELL)
     assert watch.step(60.0, Tick()) == []
     assert watch.stalls == 1
@@ -89,9 +89,9 @@ def test_random_schedules(seed: int) -> None:
     for _ in range(2000):
         now = min(now + chance.uniform(0, 1.0), max(now, watch.next_deadline()))
         member = f"m{chance.randrange(8)}"
-        kinds: list[Event] = [Heard(member), Tick(), Tick(), Unwatched(member)]
+        kinds: list[Event] = [BeatReceived(member), Tick(), Tick(), Unwatched(member)]
         event = chance.choice(kinds)
-        if isinstance(event, Heard):
+        if isinstance(event, BeatReceived):
             heard[member] = now
         elif isinstance(event, Unwatched):
             heard.pop(member, None)

@@ -15,7 +15,7 @@ def watched(*gaps: float, limits: HangLimits = LIMITS) -> ProgressWatch:
     for gap in gaps:
         now += gap
         progress.begin(now)
-        assert progress.look(PageReading("a", "j", "step", now, (("step", gap),)), told=False) is None
+        assert progress.look(PageReading("a", "j", "step", now, (("step", gap),)), reported=False) is None
     return progress
 
 
@@ -38,7 +38,7 @@ def test_the_first_step_has_its_own_time_until_one_is_known() -> None:
     progress = watched(1.0)
     assert limit(progress, "first") == 600.0
     progress.begin(2.0)
-    progress.look(PageReading("b", "j", "step", 2.0, (("first", 40.0),)), told=False)
+    progress.look(PageReading("b", "j", "step", 2.0, (("first", 40.0),)), reported=False)
     assert limit(progress, "first") == 400.0, "that of the other rank, too: it is the job's pace"
 
 
@@ -55,7 +55,7 @@ def test_what_is_no_training_is_not_judged() -> None:
     progress = ProgressWatch(LIMITS)
     for now in (0.0, 1e6):
         progress.begin(now)
-        assert progress.look(PageReading("a", "j", "none", 0.0), told=False) is None
+        assert progress.look(PageReading("a", "j", "none", 0.0), reported=False) is None
 
 
 def test_a_factor_of_nothing_judges_nobody() -> None:
@@ -70,7 +70,7 @@ def sights(
     now = since if start is None else start
     while now < until:
         progress.begin(now)
-        change = progress.look(PageReading("a", "j", "step", since), told=bool(found))
+        change = progress.look(PageReading("a", "j", "step", since), reported=bool(found))
         found += [(now, change)] if change else []
         now += 0.25
     return found
@@ -80,7 +80,9 @@ def test_a_stalled_rank_is_told_once_and_told_when_it_gets_on() -> None:
     progress = watched(1.0, 1.0)
     assert sights(progress, 2.0, 100.0) == [(62.0, Stalled("a", "step", 60.0, 60.0))]
     progress.begin(100.0)
-    assert progress.look(PageReading("a", "j", "step", 99.9, (("step", 97.9),)), told=True) == Resumed("a")
+    assert progress.look(PageReading("a", "j", "step", 99.9, (("step", 97.9),)), reported=True) == Resumed(
+        "a"
+    )
 
 
 def test_time_in_which_the_agent_itself_stood_still_is_given_back() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from agent.peers import wire
 from agent.peers.blocks import BLOCK_BYTES, SnapshotInfo, digest
-from agent.peers.room import available_bytes, check_memory
+from agent.peers.room import check_memory
 from agent.peers.server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.memory_left import available_bytes
 from holdfast.ipc.shm import ArenaError
 from tests.agent.peering import CHUNK, JOB, Process, Side, header, read, values
 from tests.agent.support import until
@@ -222,7 +223,7 @@ async def test_what_cannot_be_is_refused_and_leaves_nothing(
 
 async def test_bytes_that_are_no_message_end_their_stream_only(base: Path) -> None:
     async with Side(base, "b") as partner, grpc.aio.insecure_channel(partner.peers.address) as channel:
-        for method in ("Put", "Get", "Have", "Drop"):
+        for method in ("Put", "Get", "Have", "Drop", "Echo"):
             call = channel.stream_stream(f"/{wire.SERVICE}/{method}")()
             with pytest.raises(grpc.aio.AioRpcError):
                 await call.write(b"\xff\xff\xff")

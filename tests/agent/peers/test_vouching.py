@@ -10,7 +10,7 @@ import pytest
 
 from agent.peers.blocks import SnapshotInfo, digests_of
 from agent.peers.offer import newest
-from agent.peers.vouching import seal
+from agent.peers.vouching import digest_of
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import Partner
 from holdfast.ipc.arena import Arena, SlotState
@@ -156,11 +156,11 @@ async def test_a_digest_is_of_one_snapshot_of_one_member(base: Path, what: str) 
         owner.snapshot(MEMBER, values(1), 10)
         offer = newest(owner.paths.arena(MEMBER), owner.members[MEMBER], 10)
         assert offer is not None
-        digest = seal(offer.held, offer.memory)
-        assert digest == seal(dataclasses.replace(offer.held, rank=5), offer.memory), (
+        digest = digest_of(offer.held, offer.memory)
+        assert digest == digest_of(dataclasses.replace(offer.held, rank=5), offer.memory), (
             "ranks are numbered anew"
         )
-        assert digest != seal(OTHERS[what](offer.held), offer.memory)
+        assert digest != digest_of(OTHERS[what](offer.held), offer.memory)
         offer.close()
 
 

@@ -1,4 +1,4 @@
-"""The gate with real sockets: who is let in, and what hostile bytes do (nothing)."""
+"""The rank server with real sockets: who is let in, and what hostile bytes do (nothing)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Host:
         integer(frame, "step")
         return [Welcome(1, 1.0, 5.0)]
 
-    def hear(self, member: str, frame: Message) -> None:
+    def receive(self, member: str, frame: Message) -> None:
         if frame["op"] == "bad":
             raise BadMessage("bad")
         self.heard.append(frame)
@@ -57,7 +57,7 @@ class Host:
 class Room:
     def __init__(self, path: Path) -> None:
         self.path, self.host = path / "gate.sock", Host()
-        self.gate = RankServer(self.path, self.host)
+        self.server = RankServer(self.path, self.host)
 
     async def connect(self) -> Frames:
         return await asyncio.to_thread(Frames, self.path)
@@ -73,9 +73,9 @@ class Room:
 async def room() -> AsyncIterator[Room]:
     with folder() as path:
         room = Room(path)
-        await room.gate.open()
+        await room.server.open()
         yield room
-        await room.gate.close()
+        await room.server.close()
         assert not room.path.exists()
 
 
@@ -88,22 +88,22 @@ async def test_a_member_is_let_in_and_heard(room: Room) -> None:
     client.say(op="beat")
     await until(lambda: len(room.host.heard) == 2, "two beats")
     assert [kind for kind, _ in room.host.dropped] == ["rank_message"]
-    assert room.gate.push("job.1", Interrupt(1, "", ""))
+    assert room.server.push("job.1", Interrupt(1, "", ""))
     assert (await asyncio.to_thread(client.get))["op"] == "interrupt"
     client.close()
     await until(lambda: room.host.gone == ["job.1"], "its leaving")
-    assert not room.gate.push("job.1", Interrupt(1, "", ""))
+    assert not room.server.push("job.1", Interrupt(1, "", ""))
 
 
 async def test_who_comes_before_the_launchers_word_is_let_in_after_it(room: Room) -> None:
     room.host.early.add("job.1")
     entering = asyncio.create_task(room.enter())
-    await until(lambda: room.gate.connections, "the connection")
-    room.gate.named()
+    await until(lambda: room.server.connections, "the connection")
+    room.server.named()
     await asyncio.sleep(0.05)
     assert not entering.done()
     room.host.early.clear()
-    room.gate.named()
+    room.server.named()
     client, answer = await entering
     assert answer["op"] == "welcome"
     client.say(op="beat")
@@ -115,11 +115,11 @@ async def test_the_words_of_who_died_before_the_launchers_word_count(room: Room)
     room.host.early.add("job.1")
     client = await room.connect()
     client.say(op="raised", version=1, member="job.1", pid=os.getpid())
-    await until(lambda: room.gate.connections, "the connection")
+    await until(lambda: room.server.connections, "the connection")
     client.close()
-    await until(lambda: not room.gate.connections, "its leaving")
+    await until(lambda: not room.server.connections, "its leaving")
     room.host.early.clear()
-    room.gate.named()
+    room.server.named()
     assert [message["op"] for message in room.host.heard] == ["raised"]
 
 
@@ -127,12 +127,12 @@ async def test_who_came_early_and_left_is_no_connection(room: Room) -> None:
     room.host.early.add("job.1")
     client = await room.connect()
     client.say(op="hello", version=1, member="job.1", pid=os.getpid(), step=0)
-    await until(lambda: room.gate.connections, "the connection")
+    await until(lambda: room.server.connections, "the connection")
     client.close()
-    await until(lambda: not room.gate.connections, "its leaving")
+    await until(lambda: not room.server.connections, "its leaving")
     room.host.early.clear()
-    room.gate.named()
-    assert not room.gate.push("job.1", Return(1))
+    room.server.named()
+    assert not room.server.push("job.1", Return(1))
 
 
 async def test_who_does_not_wait_for_the_launchers_word_is_refused(room: Room) -> None:
@@ -184,7 +184,7 @@ async def test_a_newer_connection_takes_the_place(room: Room) -> None:
     first, _ = await room.enter()
     second, _ = await room.enter()
     assert await asyncio.to_thread(first.ended)
-    assert room.gate.push("job.1", Return(1))
+    assert room.server.push("job.1", Return(1))
     assert (await asyncio.to_thread(second.get))["op"] == "return"
     assert room.host.gone == []
     first.close()
@@ -215,7 +215,7 @@ async def test_garbage_ends_its_own_connection_only(room: Room) -> None:
     silent.socket.sendall(b"\0\0")
     good.say(op="beat")
     await until(lambda: room.host.heard, "the beat")
-    assert room.gate.connections == 2
+    assert room.server.connections == 2
     silent.close()
     good.close()
 
@@ -225,5 +225,5 @@ async def test_a_raised_report_needs_no_hello_and_is_acknowledged(room: Room) ->
     client.say(op="raised", version=1, member="job.1", pid=os.getpid(), exception="E", message="m")
     assert (await asyncio.to_thread(client.get))["op"] == "noted"
     assert [message["exception"] for message in room.host.heard] == ["E"]
-    assert not room.gate.connected("job.1")
+    assert not room.server.connected("job.1")
     client.close()

@@ -16,7 +16,7 @@ from controlplane.cli.checkpoint import verifying
 from holdfast.checkpoint import export
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from holdfast.checkpoint.format import envelope, names
-from holdfast.checkpoint.format.manifest import KIND, unseal
+from holdfast.checkpoint.format.manifest import KIND, decode_manifest
 from holdfast.checkpoint.load import listing, load, verify
 from holdfast.dcp import HoldfastReader, HoldfastWriter
 from tests.checkpoint.states import JOB, arena_for, save, snapshot
@@ -110,7 +110,7 @@ MARKS = {"a million chunks": pytest.mark.slow}
 
 
 def put(store: Store, body: Body) -> bytes:
-    content, _ = envelope.seal(KIND, body)
+    content, _ = envelope.encode(KIND, body)
     store.replace(names.manifest(JOB, "10-1"), content)
     return content
 
@@ -127,7 +127,7 @@ def test_nonsense_under_a_right_digest_is_refused_by_name(store: Store, body: Bo
     change(body)
     content = put(store, body)
     with pytest.raises(CheckpointCorrupt, match=f"checkpoint 10-1: manifest: .*{message}"):
-        unseal(content, JOB, "10-1")
+        decode_manifest(content, JOB, "10-1")
     assert "checkpoint 10-1: manifest: is malformed" in told(store)
 
 

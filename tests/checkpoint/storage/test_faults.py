@@ -59,7 +59,7 @@ def test_a_write_that_fails_for_good(faulty: Store, folder: Path, number: int, m
         StorageError, match=f"faulty://{folder}/storage: cannot write {NAME}: .*; {mend}"
     ) as caught:
         faulty.put(NAME, DATA)
-    assert caught.value.mend.startswith(mend)
+    assert caught.value.fix.startswith(mend)
     assert (Faulty.calls["pipe_file"], faulty.stats.totals().retries) == (1, {})
     assert [path for path in folder.rglob("*") if path.is_file()] == []
     assert faulty.put(NAME, DATA)
@@ -208,7 +208,7 @@ def test_full_while_a_timeout_was_handled_is_full() -> None:
     full = OSError(errno.ENOSPC, "full")
     full.__context__ = TimeoutError()
     assert causes.transient(full) is None
-    assert causes.mend(full).startswith("it is full")
+    assert causes.fix(full).startswith("it is full")
 
 
 def test_a_probe_over_faults(faulty: Store, folder: Path) -> None:

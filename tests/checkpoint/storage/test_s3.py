@@ -314,7 +314,7 @@ def test_what_somebody_must_mend_is_said_at_once(s3: str, proxy: Proxy, opened: 
         proxy.refuses = lambda _, fault=fault: fault  # type: ignore[misc]
         with pytest.raises(StorageError, match=rf"{s3}: cannot write {NAME}.*{code}.*; .*{mend}") as caught:
             store.put(NAME, DATA)
-        assert mend in caught.value.mend
+        assert mend in caught.value.fix
     for act in (lambda: store.read(NAME, 5), lambda: store.list("jobs"), lambda: store.size(NAME)):
         with pytest.raises(StorageError, match=r"credentials .*have expired: renew the secret"):
             act()

@@ -42,7 +42,7 @@ def test_a_rank_past_its_deadline_is_named_with_how_long() -> None:
 
 def test_a_reason_of_many_lines_breaks_no_table() -> None:
     stage = running("submit nodes=1 nproc=2", "a")
-    stage.cluster.machine.jobs["j"].reason = "it raised\n" + "  File x\n" * 400
+    stage.cluster.state.jobs["j"].reason = "it raised\n" + "  File x\n" * 400
     text = shown(stage)
     assert max(map(len, text.splitlines())) < 300
     assert "it raised ..." in text and "File x" not in text

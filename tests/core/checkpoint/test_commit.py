@@ -53,7 +53,7 @@ def saving(**changes: object) -> Saving:
 
 
 def sealing(**changes: object) -> Saving:
-    return saving(**({"stage": Stage.SEAL, "parts": (part(0), part(1))} | changes))
+    return saving(**({"stage": Stage.FINALIZE, "parts": (part(0), part(1))} | changes))
 
 
 def test_parts_that_were_ordered_are_taken_until_none_lacks() -> None:
@@ -134,7 +134,7 @@ def test_the_stages_follow_each_other_and_end(when: str) -> None:
     assert tuple(stages[:-1]) == FLOWS[when]
     order = [stages.index(Stage.MIRROR if when == "both" else Stage.COPY), stages.index(Stage.STORE)]
     assert (order[0] < order[1]) is (when == "both")
-    assert commit.after(Stage.SEAL, spec()) is Stage.STORE
+    assert commit.after(Stage.FINALIZE, spec()) is Stage.STORE
 
 
 # ---------------------------------------------------------------- who writes what
@@ -169,18 +169,18 @@ def test_each_shard_is_written_where_it_is_held_and_small_ones_are_spread() -> N
 
 def test_what_a_former_leader_was_told_is_no_failure_of_this_one() -> None:
     """Agents say it again on a new stream: by then the checkpoint may have been made, and collected."""
-    m, job = ClusterState(CoreSettings()), Job(spec())
-    m.jobs["j"] = job
-    sealing_of_parts.persisted(m, ev.Persisted("a", 1, record(100)))
-    sealing_of_parts.part_persisted(m, ev.PartPersisted("a", 1, part()))
-    told = m.take()
+    state, job = ClusterState(CoreSettings()), Job(spec())
+    state.jobs["j"] = job
+    sealing_of_parts.persisted(state, ev.Persisted("a", 1, record(100)))
+    sealing_of_parts.part_persisted(state, ev.PartPersisted("a", 1, part()))
+    told = state.take()
     assert [effect.kind for effect in told if isinstance(effect, fx.Note)] == ["refused_checkpoint"] * 2
     assert len(told) == 2
 
 
 def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
     """Committed on the first already; but nobody would copy it after the job's end."""
-    m, job = (
+    state, job = (
         ClusterState(CoreSettings()),
         Job(spec(storage="file:///c", mirror="file:///d", commit_when="first")),
     )
@@ -190,12 +190,12 @@ def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
     job.sit(seats(1, 1))
     job.checkpoints.records["100-1"] = record(100)
     job.checkpoints.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))
-    ending.finishing(m, job)
+    ending.finishing(state, job)
     assert job.ending is None and job.checkpoints.final_by is not None
-    m.now = job.checkpoints.final_by
-    ending.finishing(m, job)
+    state.now = job.checkpoints.final_by
+    ending.finishing(state, job)
     assert job.ending is not None, "it does not wait for ever"
-    job.ending, m.now = None, 0.0
+    job.ending, state.now = None, 0.0
     job.checkpoints.savings.clear()
-    ending.finishing(m, job)
+    ending.finishing(state, job)
     assert job.ending is not None

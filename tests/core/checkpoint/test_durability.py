@@ -132,3 +132,16 @@ def test_a_job_at_its_end_has_no_health() -> None:
     fail(stage, 100, 200, 300)
     stage.do("stop enough", "stored")
     assert (row(stage).health, row(stage).troubles) == ("", ())
+
+
+def test_how_long_the_newest_checkpoint_took_is_remembered_beside_the_mean() -> None:
+    stage = running(STORED, "a")
+    costs = stage.cluster.state.jobs["j"].checkpoints.costs
+    assert (costs.uploads, costs.newest_upload_s) == (0, 0.0)
+    stage.do("snapshot 100", "live 10")
+    commit(stage, 100)
+    first_s = costs.newest_upload_s
+    assert costs.uploads == 1 and costs.upload_s == first_s == 10.0
+    stage.do("snapshot 200", "live 30")
+    commit(stage, 200)
+    assert costs.uploads == 2 and costs.newest_upload_s >= 30.0 > costs.upload_s > first_s

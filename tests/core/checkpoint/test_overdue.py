@@ -51,7 +51,7 @@ def notes(lines: list[str], kind: str) -> list[str]:
 
 def deaf(stage: Play) -> None:
     """The fault that is looked for: steps that beats show do not drive the job on."""
-    stage.cluster.machine.jobs["j"].snapshots.lapse_step = 1 << 62
+    stage.cluster.state.jobs["j"].snapshots.lapse_step = 1 << 62
 
 
 def test_snapshots_that_nobody_drives_on_are_told_and_mended() -> None:

@@ -14,14 +14,14 @@ from controlplane.core.state.member import Member
 from tests.core.make import seats, spec
 
 
-def job_of_three(m: ClusterState) -> Job:
+def job_of_three(state: ClusterState) -> Job:
     job = Job(spec(snapshot_every=10))
     places = seats(1, 1, 1)
     for seat in places:
         job.add(Member(seat.member, "j", seat.node, Role.RANK, seat.rank))
     job.sit(places)
     job.turn(Generation("j", 1, 1, job.seats, "s", "m", Resume(Tier.FRESH, 0), ""))
-    m.jobs["j"] = job
+    state.jobs["j"] = job
     return job
 
 
@@ -35,75 +35,75 @@ def tell(job: Job, rank: int, step: int, newest: int, before: int, now: float = 
     job.changed(job.members[f"j.{rank}"])
 
 
-def orders(m: ClusterState, job: Job) -> list[fx.Release]:
+def orders(state: ClusterState, job: Job) -> list[fx.Release]:
     for name in ("a", "b", "c"):
-        m.nodes[name].state = "up"
+        state.nodes[name].state = "up"
     releasing.from_statuses(job)
-    releasing.reconcile(m, job)
-    return [effect for effect in m.take() if isinstance(effect, fx.Release)]
+    releasing.reconcile(state, job)
+    return [effect for effect in state.take() if isinstance(effect, fx.Release)]
 
 
 def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
     """Rank 1 left out step 22, and holds 20, as rank 0 does: rank 2 may too, and then 20 is whole."""
-    m = ClusterState(CoreSettings())
-    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
-    job = job_of_three(m)
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job = job_of_three(state)
     tell(job, 0, 50, 22, 20)
     tell(job, 1, 50, 20, 10)
-    assert orders(m, job) == []
+    assert orders(state, job) == []
     tell(job, 2, 50, 22, 20)
-    assert {(order.step, order.void_step) for order in orders(m, job)} == {(20, -1)}
+    assert {(order.step, order.void_step) for order in orders(state, job)} == {(20, -1)}
     assert (job.snapshots.released, job.snapshots.voided) == (20, -1)
 
 
-def passed_over(m: ClusterState, job: Job, step: int) -> list[fx.Release]:
+def passed_over(state: ClusterState, job: Job, step: int) -> list[fx.Release]:
     """Rank 0 has made another snapshot than the others, and all train on: what they are told now."""
     for rank, newest in enumerate((40, 30, 30)):
-        tell(job, rank, step, newest, 20, m.now)
-    return orders(m, job)
+        tell(job, rank, step, newest, 20, state.now)
+    return orders(state, job)
 
 
 def test_a_new_leader_does_not_take_what_was_trained_before_it_for_the_pace_of_the_ranks() -> None:
     """What it releases is 380 steps old. Void up to where such a pace would lead, all that is made in the
     next hundreds of steps would be lost."""
-    m = ClusterState(CoreSettings())
-    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
-    job, m.now = job_of_three(m), 100.0
-    passed_over(m, job, 400)
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job, state.now = job_of_three(state), 100.0
+    passed_over(state, job, 400)
     assert (job.snapshots.released, job.snapshots.voided) == (20, -1)
-    passed_over(m, job, 400)
+    passed_over(state, job, 400)
     assert job.snapshots.voided == -1, "nobody knows the pace yet"
-    m.now = 101.0
-    told = passed_over(m, job, 405)
+    state.now = 101.0
+    told = passed_over(state, job, 405)
     assert {order.void_step for order in told} == {job.snapshots.voided}
     assert 405 <= job.snapshots.voided <= 405 + 4 * 5
 
 
 def test_what_a_cut_network_held_up_is_no_measure_of_the_pace_of_the_ranks() -> None:
     """The last rank's word of step 20 comes when all are 380 steps on."""
-    m = ClusterState(CoreSettings())
-    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
-    job, m.now = job_of_three(m), 100.0
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job, state.now = job_of_three(state), 100.0
     releasing.begin(job)
     for rank, newest in enumerate((40, 30)):
-        tell(job, rank, 400, newest, 20, m.now)
-    orders(m, job)
-    passed_over(m, job, 400)
-    m.now = 101.0
-    passed_over(m, job, 405)
+        tell(job, rank, 400, newest, 20, state.now)
+    orders(state, job)
+    passed_over(state, job, 400)
+    state.now = 101.0
+    passed_over(state, job, 405)
     assert 405 <= job.snapshots.voided <= 405 + 4 * 5
 
 
 def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back() -> None:
-    m = ClusterState(CoreSettings())
-    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
-    job = job_of_three(m)
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job = job_of_three(state)
     for rank in range(3):
         tell(job, rank, 21, 20, 10)
-    assert {order.node for order in orders(m, job)} == {"a", "b", "c"}
-    assert orders(m, job) == []
-    m.nodes["b"] = Node("b", incarnation=1)
-    nodes.joined(m, ev.NodeJoined("b", 2, "launcher", "host", 1, 1, ()))
+    assert {order.node for order in orders(state, job)} == {"a", "b", "c"}
+    assert orders(state, job) == []
+    state.nodes["b"] = Node("b", incarnation=1)
+    nodes.joined(state, ev.NodeJoined("b", 2, "launcher", "host", 1, 1, ()))
     job.members["j.1"].status = job.members["j.0"].status
-    assert orders(m, job) == [fx.Release("b", "j", 20)]
-    assert orders(m, job) == []
+    assert orders(state, job) == [fx.Release("b", "j", 20)]
+    assert orders(state, job) == []

@@ -197,7 +197,7 @@ def test_what_an_earlier_order_collected_is_not_taken_for_all_of_a_later_one() -
     stage.do("collected the_lease_is_held")
     assert [line for line in commit(stage, 400) if line.startswith("Collect a remove=200-1,300-1 ")]
     stage.feed(ev.Collected("a", 1, "j", ("200-1",)))
-    assert list(stage.cluster.machine.jobs["j"].checkpoints.records) == ["100-1", "300-1", "400-1"]
+    assert list(stage.cluster.state.jobs["j"].checkpoints.records) == ["100-1", "300-1", "400-1"]
     assert [line for line in stage.do("stored") if line.startswith("Collect a remove=300-1 ")]
 
 
@@ -300,7 +300,7 @@ def test_what_is_never_adopted(changes: dict[str, object], words: str) -> None:
     given = dataclasses.replace(record(200), **changes)  # type: ignore[arg-type]
     effects = stage.cluster.step(0.0, ev.CheckpointsFound("j", (given,)))
     assert [(outcome, words in reason) for _, outcome, reason in told(effects)] == [("refused", True)]
-    assert stage.cluster.machine.unclaimed == {}
+    assert stage.cluster.state.unclaimed == {}
 
 
 def test_what_etcd_marked_bad_is_not_adopted_and_what_it_holds_is_no_news() -> None:

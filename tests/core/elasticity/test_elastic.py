@@ -98,7 +98,7 @@ def test_a_shrink_says_which_layout_is_left_and_why(trouble: str) -> None:
 
 def test_another_software_version_takes_no_seats() -> None:
     stage = alone()
-    host = stage.cluster.machine.nodes["a"]
+    host = stage.cluster.state.nodes["a"]
     host.version = "0.4.0"
     stage.do("hello b version=0.3.9")
     stage.do("beat a")
@@ -133,7 +133,7 @@ def test_an_empty_node_is_drained_at_once_and_the_mark_outlives_the_leader() -> 
     stage.do("crash")
     stage.do("elect")
     stage.do("hello b")
-    assert stage.cluster.machine.nodes["b"].cordoned == "drained: maintenance"
+    assert stage.cluster.state.nodes["b"].cordoned == "drained: maintenance"
 
 
 def test_a_drain_under_way_is_seen_to_its_end_by_the_next_leader() -> None:
@@ -186,23 +186,23 @@ def test_a_death_while_all_stop_for_a_change_is_recovered_first() -> None:
     assert [line for line in lines if line.startswith("Judged job/resized ranks=() grow")]
     lines = stage.do("report j.1000000 exited cause=signaled signal=9")
     assert [line for line in lines if line.startswith("Judged") and " respawn " in line]
-    assert stage.cluster.machine.jobs["j"].places.resize is None
+    assert stage.cluster.state.jobs["j"].changes.resize is None
 
 
 def test_the_same_device_that_kills_again_and_again_is_left() -> None:
     stage = running("submit nodes=1 nproc=1 restarts=9", "a")
     for turn in range(3):
-        member = stage.cluster.machine.jobs["j"].seats[0]
+        member = stage.cluster.state.jobs["j"].seats[0]
         stage.do(f"report {member.member} running gen={turn + 1} step={turn + 1}")
         stage.do(f"report {member.member} exited cause=signaled signal=11")
-        seat = stage.cluster.machine.jobs["j"].seats[0]
+        seat = stage.cluster.state.jobs["j"].seats[0]
         stage.do(f"report {seat.member} starting")
         stage.do(f"report {seat.member} ready held=-1")
         stage.do("stored")
         stage.do(f"report {seat.member} running gen={turn + 2} step=0")
         stage.do("started")
         stage.do("stored")
-    assert stage.cluster.machine.jobs["j"].seats[0].local_rank == 1
+    assert stage.cluster.state.jobs["j"].seats[0].local_rank == 1
     assert "device0 takes no ranks" in view.nodes(stage.cluster, 0.0)[0].reason
     assert stage.etcd.marks["a"].devices[0][0] == "device0"
 
@@ -214,7 +214,7 @@ def test_two_jobs_do_not_grow_onto_one_node() -> None:
     stage.do("beat a")
     stage.do("wait 10")
     stage.do("stored")
-    assert stage.cluster.machine.jobs["j"].places.resize is not None
+    assert stage.cluster.state.jobs["j"].changes.resize is not None
     effects = stage.cluster.step(stage.now, ev.JobSubmitted(other))
     told = [e.state.reason for e in effects if isinstance(e, fx.JobChanged)]
     assert any("another job holds" in reason and "b" in reason for reason in told)

@@ -146,7 +146,7 @@ def test_state_in_shards_is_kept_at_the_boundary_where_a_job_rests(storage: str)
     if storage:
         assert [line for line in lines if line.startswith("Persist")] or stage.etcd.checkpoints, lines
     assert phase(stage) == "paused", stage.lines
-    assert stage.cluster.machine.jobs["j"].snapshots.released == 50
+    assert stage.cluster.state.jobs["j"].snapshots.released == 50
 
 
 def test_a_pause_waits_no_longer_than_it_may_for_a_snapshot_that_cannot_be() -> None:

@@ -44,10 +44,10 @@ def test_a_step_that_no_message_can_hold_is_not_at_fault() -> None:
     """The generation after it could be told to nobody, by no leader to come."""
     stage = running("submit nodes=2 nproc=1 skip=2", "ab")
     stage.do(f"fault {(1 << 63) - 1} nan on=j.1000000 kind=nan")
-    found = stage.cluster.machine.jobs["j"]
+    found = stage.cluster.state.jobs["j"]
     assert (found.phase, found.numbers.faults) == (JobPhase.RUNNING, ())
     stage.do("fault 12 nan on=j.1000000 kind=nan")
-    assert stage.cluster.machine.jobs["j"].phase is JobPhase.STOPPING
+    assert stage.cluster.state.jobs["j"].phase is JobPhase.STOPPING
 
 
 def test_windows_are_in_batches_not_in_steps() -> None:
@@ -75,9 +75,10 @@ def test_every_batch_is_consumed_once_or_left_out_and_the_ranks_agree_with_the_c
 def test_states_of_the_faulty_step_and_later_are_not_trusted_unless_a_later_generation_made_them() -> None:
     faulty = job(0, Fault(13, 4))
     copies = [
-        Copy(Tier.MEMORY, step, 0, born=born) for step, born in ((12, 4), (13, 4), (20, 2), (13, 5), (30, 5))
+        Copy(Tier.MEMORY, step, 0, origin=origin)
+        for step, origin in ((12, 4), (13, 4), (20, 2), (13, 5), (30, 5))
     ]
-    assert [(c.step, c.born) for c in numeric_anomalies.trusted(faulty, copies)] == [
+    assert [(c.step, c.origin) for c in numeric_anomalies.trusted(faulty, copies)] == [
         (12, 4),
         (13, 5),
         (30, 5),

@@ -40,7 +40,7 @@ def beat(made: Cluster, now: float, number: int) -> list[fx.Effect]:
 
 
 def states(made: Cluster) -> list[str]:
-    return [made.machine.nodes[name].state for name in sorted(made.machine.nodes)]
+    return [made.state.nodes[name].state for name in sorted(made.state.nodes)]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_brake_is_for_more_than_a_third_of_four_or_more(nodes: int, silent: 
         for number in range(silent, nodes):
             beat(made, float(now), number)
     effects = made.step(30.0, ev.Tick())
-    assert (made.machine.brake is not None) == braked
+    assert (made.state.guard is not None) == braked
     assert len([each for each in effects if isinstance(each, fx.Probe)]) == (silent if braked else 0)
     assert states(made).count("lost") == (0 if braked else silent)
 
@@ -67,11 +67,11 @@ def test_a_ratio_of_one_never_brakes() -> None:
 def test_the_brake_lets_go_after_its_time_although_nobody_answers() -> None:
     made = cluster(6)
     made.step(30.0, ev.Tick())
-    assert made.machine.brake is not None
+    assert made.state.guard is not None
     for now in range(31, 61):
         made.step(float(now), ev.Tick())
         made.check()
-    assert made.machine.brake is None
+    assert made.state.guard is None
     assert states(made) == ["lost"] * 6
 
 
@@ -85,7 +85,7 @@ def test_who_answers_a_probe_is_not_lost_and_is_judged_anew_later() -> None:
     made.step(60.9, ev.Tick())
     assert states(made).count("lost") == 1
     made.step(61.1, ev.Tick())
-    assert made.machine.brake is not None, "four are silent again: they are asked again"
+    assert made.state.guard is not None, "four are silent again: they are asked again"
 
 
 def test_who_speaks_again_is_not_given_up_with_those_that_do_not() -> None:
@@ -100,7 +100,7 @@ def test_who_speaks_again_is_not_given_up_with_those_that_do_not() -> None:
         made.step(33.0, ev.ProbeAnswered(f"n{number}", 1, True))
     made.step(33.0, ev.ProbeAnswered("n5", 1, False, "no route"))
     made.step(33.0, ev.Tick())
-    assert made.machine.brake is None
+    assert made.state.guard is None
     assert states(made) == ["up", "up", "lost", "up", "up", "lost"]
 
 
@@ -126,7 +126,7 @@ def test_a_node_that_comes_back_from_a_drain_with_another_launcher_is_not_charge
     made.step(2.0, ev.NodeBroken("n0", 1, "its stream ended"))
     made.step(9.0, dataclasses.replace(hello("n0", 2), launcher="another"))
     assert states(made) == ["up"]
-    assert made.machine.nodes["n0"].lemon is None
+    assert made.state.nodes["n0"].failure_history is None
 
 
 def test_an_answer_to_a_probe_of_a_former_life_is_dropped() -> None:
@@ -134,7 +134,7 @@ def test_an_answer_to_a_probe_of_a_former_life_is_dropped() -> None:
     made.step(30.0, ev.Tick())
     made.step(31.0, ev.ProbeAnswered("n0", 7, False, "refused"))
     assert made.counts["stale_probe"] == 1
-    assert made.machine.brake is not None and made.machine.brake.waits["n0"] == ""
+    assert made.state.guard is not None and made.state.guard.waits["n0"] == ""
 
 
 def test_a_mass_loss_charges_nobody() -> None:
@@ -144,7 +144,7 @@ def test_a_mass_loss_charges_nobody() -> None:
         made.step(31.0, ev.ProbeAnswered(f"n{number}", 1, False, "refused"))
     made.step(31.0, ev.Tick())
     assert states(made) == ["lost"] * 4
-    assert not made.machine.histories
+    assert not made.state.histories
 
 
 def test_nodes_that_left_as_planned_are_no_mass_loss_and_nobodys_fault() -> None:
@@ -155,9 +155,9 @@ def test_nodes_that_left_as_planned_are_no_mass_loss_and_nobodys_fault() -> None
         for number in range(3, 6):
             beat(made, float(now), number)
         made.step(float(now), ev.Tick())
-    assert made.machine.brake is None, "one of four is silent"
+    assert made.state.guard is None, "one of four is silent"
     assert states(made) == ["lost"] * 3 + ["up"] * 3
-    assert list(made.machine.histories) == ["n2"]
+    assert list(made.state.histories) == ["n2"]
 
 
 def test_scores_decay_by_half_lives_and_are_forgotten() -> None:
@@ -217,7 +217,7 @@ def test_a_release_deletes_the_history() -> None:
 
 def test_holds_grow_up_to_their_most_and_are_forgotten_with_the_window() -> None:
     made = cluster(1)
-    node, holds = made.machine.nodes["n0"], []
+    node, holds = made.state.nodes["n0"], []
     for times in range(1, 13):
         made.step(float(times), ev.NodeBroken("n0", 1, "reset"))
         made.step(float(times), hello("n0"))
@@ -246,10 +246,10 @@ def test_a_critical_cluster_pauses_by_policy_and_goes_on() -> None:
     made = cluster(1, pause_when_critical=True)
     made.step(1.0, ev.DcsChanged(False, "no quorum"))
     made.step(2.0, ev.Tick())
-    assert made.machine.paused
+    assert made.state.paused
     made.step(3.0, ev.DcsChanged(True))
     made.step(5.0, ev.Tick())
-    assert not made.machine.paused
+    assert not made.state.paused
 
 
 def test_a_job_that_waits_says_what_is_critical_now() -> None:
@@ -257,10 +257,10 @@ def test_a_job_that_waits_says_what_is_critical_now() -> None:
     made.step(1.0, ev.DcsChanged(False, "no quorum"))
     made.step(2.0, ev.Tick())
     made.step(3.0, ev.JobSubmitted(JobSpec("j", ("train.py",), "/", nnodes_min=2, nnodes_max=2)))
-    assert "no quorum" in made.machine.jobs["j"].reason
+    assert "no quorum" in made.state.jobs["j"].reason
     made.step(4.0, ev.DcsChanged(False, "a certificate has expired"))
     made.step(6.0, ev.Tick())
-    assert "a certificate has expired" in made.machine.jobs["j"].reason
+    assert "a certificate has expired" in made.state.jobs["j"].reason
 
 
 def sights(**failed: int) -> dict[str, PeerSight]:
@@ -274,9 +274,9 @@ def test_lines_tell_both_sides_words() -> None:
         ("a", "b", "one-way"),
         ("b", "c", "lossy"),
     ]
-    assert found[0].words == "a does not reach b (3 of 3 tries failed: no answer); b reaches a"
+    assert found[0].text == "a does not reach b (3 of 3 tries failed: no answer); b reaches a"
     silent = network.lines({"a": sights(b=3)}, ("a", "b"))
-    assert (silent[0].kind, silent[0].words.endswith("b has said nothing of a")) == ("cut", True)
+    assert (silent[0].kind, silent[0].text.endswith("b has said nothing of a")) == ("cut", True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Resume, Tier
-from controlplane.reporting.event_text import tell
+from controlplane.reporting.event_text import sentence_of
 from controlplane.wire.records import plain
 from tests.core.make import record
 from tests.transcripts.language import Play
@@ -41,12 +41,12 @@ def lost(play: Play) -> None:
 
 def committed(play: Play, step: int) -> None:
     kept = record(step, shards=("left", "right"))
-    play.cluster.machine.jobs["j"].checkpoints.records[kept.id] = kept
+    play.cluster.state.jobs["j"].checkpoints.records[kept.id] = kept
 
 
 def resume(play: Play) -> Resume:
-    storing = play.cluster.machine.jobs["j"].generations.storing
-    assert storing is not None, play.cluster.machine.jobs["j"].reason
+    storing = play.cluster.state.jobs["j"].generations.storing
+    assert storing is not None, play.cluster.state.jobs["j"].reason
     return storing.resume
 
 
@@ -98,7 +98,7 @@ def test_a_rotten_checkpoint_gives_way_to_the_copies_of_an_older_step() -> None:
     load = play.last[fx.Load]
     assert (load.member, load.shard) == ("j.1000002", "right")
     play.do('brought "chunk 3 does not match" because=rot')
-    assert play.cluster.machine.jobs["j"].checkpoints.records["20-1"].bad
+    assert play.cluster.state.jobs["j"].checkpoints.records["20-1"].bad
     assert (play.last[fx.Fetch].step, play.last[fx.Fetch].source) == (10, "j.1000001")
     play.do("brought")
     assert (resume(play).step, resume(play).sources[0].member) == (10, "j.1000000")
@@ -114,7 +114,7 @@ def test_a_silent_node_that_may_keep_newer_state_is_waited_for() -> None:
     play.do("report j.1000003 starting")
     play.do("break d")
     play.do("report j.1000003 ready held=-1")
-    assert "d may keep newer state" in play.cluster.machine.jobs["j"].reason
+    assert "d may keep newer state" in play.cluster.state.jobs["j"].reason
     play.do("hello d peer=d:7 incarnation=2")
     play.do("brought")
     assert (resume(play).tier, resume(play).step) == (Tier.PEER, 20)
@@ -176,4 +176,4 @@ def test_the_incident_says_where_the_state_came_from() -> None:
     assert "rank 1 from the copy that d keeps of j.1000001" in incident.restored
     assert incident.restored.endswith("no storage touched")
     line = {"type": "IncidentChanged", "body": {"incident": plain(replace(incident, outcome="recovered"))}}
-    assert "state from peer: step 20" in tell(line).text
+    assert "state from peer: step 20" in sentence_of(line).text

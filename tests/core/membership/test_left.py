@@ -29,7 +29,7 @@ def test_an_agent_that_was_ended_in_order_is_not_lost() -> None:
     assert census(stage.cluster, stage.now).nodes == {"up": 1, "left": 1}
     health = view.health(stage.cluster, stage.now)
     assert (health.level, health.reasons) == ("healthy", ())
-    assert stage.cluster.machine.nodes["b"].lemon is None
+    assert stage.cluster.state.nodes["b"].failure_history is None
 
 
 def test_an_agent_that_broke_while_it_was_to_leave_is_lost() -> None:

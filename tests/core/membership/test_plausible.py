@@ -69,7 +69,7 @@ def _trained(*more: str) -> Play:
 
 def _as_it_is(stage: Play) -> Any:
     """All that people are shown, and what would be done next."""
-    cluster, job = stage.cluster, stage.cluster.machine.jobs["j"]
+    cluster, job = stage.cluster, stage.cluster.state.jobs["j"]
     shown = (
         view.jobs(cluster, stage.now),
         view.ranks(cluster, stage.now),
@@ -110,7 +110,7 @@ def test_a_row_says_how_each_thing_that_its_word_names_is_checked(word: type) ->
 
 def test_a_node_without_a_rank_of_the_job_undoes_nothing() -> None:
     stage = _trained("all running gen=1 step=601")
-    assert len([r for r in stage.cluster.machine.jobs["j"].checkpoints.records.values() if r.published]) == 6
+    assert len([r for r in stage.cluster.state.jobs["j"].checkpoints.records.values() if r.published]) == 6
     before = _as_it_is(stage)
     effects = _said(stage, ev.UserFault("c", 1, "j", "nobody", 1, 1, "user", "so there"))
     assert _as_it_is(stage) == before
@@ -179,7 +179,7 @@ def _filled(record: type, truth: dict[str, Any]) -> Any:
 def test_errands_are_answered_by_who_was_asked() -> None:
     """A checkpoint on its way: nobody else fails it, and nobody else says that it is there."""
     stage = _trained("all running gen=1 step=701", "snapshot 700", "parts")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     saving = job.checkpoints.savings["700-1"]
     assert saving.node == "a"
     for word in (
@@ -199,7 +199,7 @@ def test_errands_are_answered_by_who_was_asked() -> None:
 def test_whoever_was_asked_before_may_still_answer() -> None:
     stage = _trained("all running gen=1 step=701", "snapshot 700", "parts", "sealed", "stored", "break a")
     stage.do("wait 6")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     assert job.checkpoints.savings["700-1"].node != "a"
     stage.do("hello a")
     stage.feed(ev.Published("a", 1, "j", "700-1"))
@@ -210,7 +210,7 @@ def test_whoever_was_asked_before_may_still_answer() -> None:
 def test_an_invented_member_says_nothing_of_the_job() -> None:
     """A job that knows nothing of Holdfast: one invented spare would make it wait for a barrier."""
     stage = play("elect", "hello a", "hello b", "submit nodes=1 nproc=1", "stored", "all starting")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     known, newest = job.restore.known_step, job.restore.newest_step
     spare = MemberStatus("j.7", "j", MemberPhase.READY, elastic=True, role=Role.SPARE, step=10**9)
     _said(stage, ev.MemberReport("b", 1, 5, dataclasses.replace(spare, held_step=10**9)))
@@ -226,7 +226,7 @@ def test_stacks_tell_of_the_ranks_that_live_there_only() -> None:
     """Who says that another's rank hangs would have it killed."""
     stage = running("submit nodes=2 nproc=1", "abc")
     stage.do("stalled 0", f"wait {stage.cluster.settings.stall_settle_s}")
-    job = stage.cluster.machine.jobs["j"]
+    job = stage.cluster.state.jobs["j"]
     assert job.recovery.hang is not None and job.recovery.hang.round == 1
     stood = Standing(OTHER, 1, 0, "forward", 99.0, True, (Collective("g", 1),))
     words = [
@@ -247,14 +247,14 @@ def test_a_member_of_another_life_of_the_job_is_ended_by_its_own_node() -> None:
     effects = _said(stage, ev.MemberReport("a", 1, 9, old))
     (kill,) = [each for each in effects if isinstance(each, fx.Kill)]
     assert (kill.node, kill.member) == ("a", "j.5000000")
-    assert "j.5000000" not in stage.cluster.machine.jobs["j"].members
+    assert "j.5000000" not in stage.cluster.state.jobs["j"].members
 
 
 def test_words_that_are_late_are_stale_and_no_more() -> None:
     stage = _trained()
     died = MemberStatus(MEMBER, "j", MemberPhase.EXITED, failure=Failure(Cause.SIGNALED, "killed"))
     _said(stage, ev.MemberReport("a", 1, 999, died))
-    assert stage.cluster.machine.jobs["j"].phase is JobPhase.STOPPING
+    assert stage.cluster.state.jobs["j"].phase is JobPhase.STOPPING
     _said(stage, ev.UserFault("a", 1, "j", MEMBER, 1, 650, "nan", "it was so"))
     _said(stage, ev.SnapshotReady("a", 1, MEMBER, "j", 1, 600))
     assert REFUSED not in stage.cluster.counts
@@ -262,7 +262,7 @@ def test_words_that_are_late_are_stale_and_no_more() -> None:
 
 def test_an_incarnation_of_the_future_is_refused_and_bars_nobody() -> None:
     stage = play("elect")
-    stage.cluster.machine.wall_s = 1.8e9
+    stage.cluster.state.wall_s = 1.8e9
     now_ns = int(1.8e9 * 1e9)
     (refused,) = _said(stage, ev.NodeJoined("a", (1 << 63) - 1, "l", "a", 8, 1))
     assert isinstance(refused, fx.Refuse) and "ahead of this coordinator's clock" in refused.reason

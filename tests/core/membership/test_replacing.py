@@ -20,10 +20,10 @@ AWAY = "ReplaceNode "
 
 
 def replacing_on(stage: Play, **settings: Any) -> Play:
-    m = stage.cluster.machine
+    state = stage.cluster.state
     wanted = {"replace_nodes": True, "replace_after_s": 60.0, "node_timeout_s": 30.0, **settings}
-    m.settings = dataclasses.replace(m.settings, **wanted)
-    replacement.begin(m)
+    state.settings = dataclasses.replace(state.settings, **wanted)
+    replacement.begin(state)
     return stage
 
 
@@ -61,11 +61,11 @@ def test_a_lost_node_is_replaced_after_a_while_and_forgotten() -> None:
     assert "Note node_replaced c: pod deleted" in answer(stage, ok=True)
     lines = live(stage, 10, "c")
     assert [line for line in lines if line.startswith("Note node_forgotten c")]
-    assert "c" not in stage.cluster.machine.nodes
+    assert "c" not in stage.cluster.state.nodes
     stage.do("stored")
     assert stage.last[fx.ForgetNode].node == "c"
     stage.do("hello c-fresh")
-    assert stage.cluster.machine.nodes["c-fresh"].up
+    assert stage.cluster.state.nodes["c-fresh"].up
 
 
 def test_a_failed_replacement_is_told_and_tried_again() -> None:
@@ -87,7 +87,7 @@ def test_a_node_with_a_bad_device_is_replaced_once_no_rank_sits_there() -> None:
     stage = replacing_on(running())
     stage.do("device a gpu0 bad")
     stage.do("report j.1000002 starting")
-    stage.cluster.machine.nodes["a"].excluded["device0"] = "ranks died on it 3 times"
+    stage.cluster.state.nodes["a"].excluded["device0"] = "ranks died on it 3 times"
     assert asked(live(stage, 200)) == []  # rank 0 has no other place than beside it, and sits there
     stage.do("stop enough")
     stage.do("stored")
@@ -99,8 +99,10 @@ def test_a_node_with_a_bad_device_is_replaced_once_no_rank_sits_there() -> None:
 
 def test_a_quarantined_node_is_replaced() -> None:
     stage = with_idle()
-    m = stage.cluster.machine
-    m.nodes["c"].lemon = LemonRecord("c", 9.0, m.wall, m.wall + 10_000.0, "quarantined, score 9.0")
+    state = stage.cluster.state
+    state.nodes["c"].failure_history = LemonRecord(
+        "c", 9.0, state.wall, state.wall + 10_000.0, "quarantined, score 9.0"
+    )
     assert asked(live(stage, 70)) == ["c (quarantined, score 9.0)"]
 
 
@@ -132,7 +134,7 @@ def test_a_mass_loss_replaces_nobody() -> None:
         stage.do(f"lose {name}")
     lines = live(stage, 120, *"cdef")
     assert asked(lines) == []
-    assert stage.cluster.machine.brake is not None
+    assert stage.cluster.state.guard is not None
 
 
 def test_no_more_than_so_many_within_an_hour() -> None:
@@ -154,8 +156,8 @@ def test_nothing_of_it_unless_it_is_wanted() -> None:
     stage.do("lose c")
     lines = live(stage, 500, "c")
     assert asked(lines) == []
-    assert stage.cluster.machine.nodes["c"].state == "lost"
-    assert ("replace", "") not in stage.cluster.machine.deadlines._at
+    assert stage.cluster.state.nodes["c"].state == "lost"
+    assert ("replace", "") not in stage.cluster.state.deadlines._at
 
 
 def test_lost_nodes_are_forgotten_when_nobody_needs_them() -> None:
@@ -166,23 +168,23 @@ def test_lost_nodes_are_forgotten_when_nobody_needs_them() -> None:
     stage.do("leaving d")
     stage.do("lose d")
     live(stage, 60, "c", "d")
-    assert "d" not in stage.cluster.machine.nodes  # it had left in order
-    assert stage.cluster.machine.nodes["c"].state == "lost"
+    assert "d" not in stage.cluster.state.nodes  # it had left in order
+    assert stage.cluster.state.nodes["c"].state == "lost"
     live(stage, 600, "c", "d")
-    assert "c" not in stage.cluster.machine.nodes
+    assert "c" not in stage.cluster.state.nodes
 
 
 def test_what_was_held_against_a_replaced_node_is_not_held_against_its_successor() -> None:
     """A stateful pod keeps its name: the machine below it is another."""
     stage = with_idle()
-    m = stage.cluster.machine
-    m.nodes["c"].excluded["device0"] = "ranks died on it 3 times"
+    state = stage.cluster.state
+    state.nodes["c"].excluded["device0"] = "ranks died on it 3 times"
     assert asked(live(stage, 70))
     answer(stage, ok=True)
     stage.do("lose c")
     stage.do("wait 6")
     stage.do("hello c launcher=c-2 incarnation=2")
-    node = m.nodes["c"]
+    node = state.nodes["c"]
     assert (node.excluded, node.replaced, node.unreplaced) == ({}, False, "")
     assert asked(live(stage, 300)) == []
 
@@ -193,8 +195,8 @@ def elected_after(stage: Play, states: dict[str, str], **settings: Any) -> Play:
         NodePlace(name, state, "silent", f"10.0.0.{name}", "rack") for name, state in states.items()
     )
     stage.do("crash")
-    stage.cluster.machine.settings = dataclasses.replace(
-        stage.cluster.machine.settings,
+    stage.cluster.state.settings = dataclasses.replace(
+        stage.cluster.state.settings,
         replace_nodes=True,
         replace_after_s=60.0,
         node_timeout_s=30.0,
@@ -212,12 +214,12 @@ def test_the_next_leader_replaces_what_was_lost_before_it_or_meanwhile(state: st
     for name in "ab":
         stage.do(f"hello {name}")
     lines = live(stage, 120, "c")
-    assert asked(lines) == [f"c gone (it is lost: {stage.cluster.machine.nodes['c'].reason})"]
+    assert asked(lines) == [f"c gone (it is lost: {stage.cluster.state.nodes['c'].reason})"]
     effect = stage.last[fx.ReplaceNode]
     assert (effect.address, effect.domain) == ("10.0.0.c", "rack")
     answer(stage, ok=True)
     live(stage, 10, "c")
-    assert "c" not in stage.cluster.machine.nodes
+    assert "c" not in stage.cluster.state.nodes
     stage.do("stored")
     assert stage.last[fx.ForgetNode].node == "c"
 
@@ -228,7 +230,7 @@ def test_what_was_lost_long_ago_is_no_mass_loss_of_the_next_leaders() -> None:
     for name in "ab":
         stage.do(f"hello {name}")
     assert len(asked(live(stage, 120, *"cdefgh"))) == 6
-    assert stage.cluster.machine.brake is None
+    assert stage.cluster.state.guard is None
 
 
 def test_a_leader_that_replaces_nobody_does_not_recall_who_was_lost() -> None:
@@ -238,7 +240,7 @@ def test_a_leader_that_replaces_nobody_does_not_recall_who_was_lost() -> None:
         stage.etcd.elect(stage.now), nodes=("a",), places=(NodePlace("c", "lost", "", "x"),)
     )
     stage.feed(elected)
-    assert "c" not in stage.cluster.machine.nodes
+    assert "c" not in stage.cluster.state.nodes
 
 
 def test_an_answer_about_another_life_is_dropped() -> None:
@@ -247,7 +249,7 @@ def test_an_answer_about_another_life_is_dropped() -> None:
     stage.feed(ev.NodeReplaced("a", 99, True, ""))
     stage.feed(ev.NodeReplaced("nobody", 1, True, ""))
     assert stage.cluster.counts["stale_replacement"] - before.get("stale_replacement", 0) == 2
-    assert not stage.cluster.machine.nodes["a"].replaced
+    assert not stage.cluster.state.nodes["a"].replaced
 
 
 def test_a_node_that_goes_away_and_cannot_be_done_without_is_saved_first() -> None:

@@ -27,7 +27,7 @@ def test_a_hello_that_cannot_tell_a_member_is_no_word_of_its_end(unread: bool) -
     host = stage.hosts["a"]
     names = tuple(host.members)
     stage.cluster.step(stage.now, ev.NodeBroken("a", host.incarnation, "the agent is replaced"))
-    launcher = stage.cluster.machine.nodes["a"].launcher
+    launcher = stage.cluster.state.nodes["a"].launcher
     hello = ev.NodeJoined(
         "a", host.incarnation + 1, launcher, "10.0.0.1", 4, 29500, unread=names if unread else ()
     )

@@ -115,7 +115,7 @@ def test_a_shrunken_layout_of_16384_devices() -> None:
     holes = [nodes.index(node) % 16 for node in gone]
     assert len(left) // 16 == 128 - max(map(holes.count, holes)), "holes in one place each cost a replica"
     assert [nodes.index(node) % 16 for node in left] == [*range(16)] * (len(left) // 16)
-    assert replicas.told(job, len(left)) == f"tp 8 x pp 16 x dp {len(left) // 16}"
+    assert replicas.layout_text(job, len(left)) == f"tp 8 x pp 16 x dp {len(left) // 16}"
 
 
 @pytest.mark.parametrize(

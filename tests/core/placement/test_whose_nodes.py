@@ -16,7 +16,7 @@ def test_a_job_waits_rather_than_take_another_jobs_node() -> None:
     stage.do("hello c jobs=other,j")
     stage.do("stored")
     stage.do("wait 20")
-    assert set(stage.cluster.machine.jobs["j"].seat_nodes()) == {"a", "c"}
+    assert set(stage.cluster.state.jobs["j"].seat_nodes()) == {"a", "c"}
 
 
 @pytest.mark.parametrize(("jobs", "taken"), [("other", False), ("j", True), ("", True)])
@@ -26,7 +26,7 @@ def test_a_lost_nodes_ranks_go_to_nodes_of_the_job(jobs: str, taken: bool) -> No
     stage.do("lose b")
     stage.do("live 60 b")
     stage.do("stored")
-    assert ("c" in stage.cluster.machine.jobs["j"].seat_nodes()) is taken
+    assert ("c" in stage.cluster.state.jobs["j"].seat_nodes()) is taken
 
 
 def test_a_job_does_not_grow_onto_another_jobs_node() -> None:

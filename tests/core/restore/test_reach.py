@@ -10,7 +10,7 @@ from tests.transcripts.language import Play
 
 
 def reason(stage: Play) -> str:
-    return stage.cluster.machine.jobs["j"].reason
+    return stage.cluster.state.jobs["j"].reason
 
 
 def test_one_fetch_that_failed_does_not_cost_a_step() -> None:
@@ -119,7 +119,7 @@ def test_a_generation_whose_numbers_were_found_wrong_is_stopped_by_the_next_lead
     stage = faulted()
     told = stage.do("hello a")
     assert [line for line in told if line.startswith("Judged job/fault ranks=() rollback")]
-    assert not stage.cluster.machine.jobs["j"].checkpoints.savings, (
+    assert not stage.cluster.state.jobs["j"].checkpoints.savings, (
         "no checkpoint is made of a state that nobody trusts"
     )
     stage.do("all ready held=22 gen=1 heldgen=1")
@@ -130,7 +130,7 @@ def test_where_people_want_the_end_at_such_numbers_the_next_leader_ends_the_job(
     stage = faulted("kind=user", "rollback=no")
     stage.do("hello a")
     stage.do("stored")
-    assert stage.cluster.machine.jobs["j"].phase is JobPhase.FAILED
+    assert stage.cluster.state.jobs["j"].phase is JobPhase.FAILED
 
 
 def test_a_node_that_people_give_back_keeps_copies_again() -> None:

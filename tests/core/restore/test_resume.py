@@ -53,14 +53,14 @@ def test_a_fall_to_the_beginning_is_said() -> None:
     assert "no copy" in chosen.reason
 
 
-def of(tier: Tier, step: int, born: int, rank: int, shard: str = "") -> Copy:
-    return Copy(tier, step, rank, shard or f"s{rank}", f"j.{rank}", f"{step}-{born}", born)
+def of(tier: Tier, step: int, origin: int, rank: int, shard: str = "") -> Copy:
+    return Copy(tier, step, rank, shard or f"s{rank}", f"j.{rank}", f"{step}-{origin}", origin)
 
 
 def test_every_shard_has_its_own_source_and_the_farthest_names_the_whole() -> None:
     copies = [
         of(Tier.MEMORY, 20, 1, 0), of(Tier.MEMORY, 20, 1, 1), of(Tier.DONOR, 23, 1, 0),
-        Copy(Tier.PEER, 20, 2, "s2", "j.2", born=1, node="c", generation=1),
+        Copy(Tier.PEER, 20, 2, "s2", "j.2", origin=1, node="c", generation=1),
         of(Tier.CHECKPOINT, 10, 1, 0, restore_point.EVERY),
     ]  # fmt: skip
     chosen = choose(copies, 23, "s0", "s1", "s2")

@@ -49,7 +49,7 @@ def test_what_a_copy_rests_on(
 
 def test_a_step_that_nobody_has_reached_is_not_believed() -> None:
     job = Job(JobSpec("j", ("x",), "/"), restore=Restore(known_step=38))
-    vouching.heard(job, "j.1")
+    vouching.agent_spoke(job, "j.1")
     assert vouching.trust(job, PeerCopy("j.1", "j", 0, "all", 398, 1, "d"), {}) is Trust.REFUTED
 
 
@@ -174,4 +174,4 @@ def test_nobody_vouches_for_another_nodes_rank() -> None:
     vouch = ev.SnapshotVouched("d", play.hosts["d"].incarnation, "j.1000001", "j", 1, 20, "forged")
     play.feed(vouch)
     assert notes(play, "stale_vouch")
-    assert vouching.said(play.cluster.machine.jobs["j"], "j.1000001", 1, 20) == ""
+    assert vouching.digest_of(play.cluster.state.jobs["j"], "j.1000001", 1, 20) == ""

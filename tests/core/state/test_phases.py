@@ -24,11 +24,11 @@ def test_every_phase_has_a_row_and_only_the_ended_lead_nowhere() -> None:
 
 
 def test_a_change_that_is_not_in_the_table_is_an_error() -> None:
-    machine, job = ClusterState(CoreSettings()), Job(JobSpec("job", ("train.py",), "."))
+    state, job = ClusterState(CoreSettings()), Job(JobSpec("job", ("train.py",), "."))
     with pytest.raises(AssertionError, match="job job cannot go from pending to running: because"):
-        machine.set_phase(job, JobPhase.RUNNING, "because")
+        state.set_phase(job, JobPhase.RUNNING, "because")
     assert job.phase is JobPhase.PENDING
-    assert machine.take() == []
+    assert state.take() == []
 
 
 def test_the_diagram_is_fresh() -> None:

@@ -1,4 +1,4 @@
-"""The rolls of a job against a look at all of its members, whatever happens to them and in which order."""
+"""The rank sets of a job against a look at all of its members, whatever happens to them, in any order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_rolls_are_what_a_look_at_all_would_find(seed: int) -> None:
+def test_the_rank_sets_are_what_a_look_at_all_would_find(seed: int) -> None:
     life = Life(seed)
     for _ in range(120):
         life.chance.choices((life.change, life.put, life.turn, life.sit), (12, 3, 2, 1))[0]()
@@ -83,15 +83,15 @@ def test_the_rolls_are_what_a_look_at_all_would_find(seed: int) -> None:
             )
 
 
-def test_a_roll_that_was_not_told_of_a_change_is_found_out() -> None:
+def test_a_rank_set_that_missed_a_change_is_found_out() -> None:
     job = Life(1).job
     job.seating.check()
     job.seated()[0].failure = FAILURE
-    with pytest.raises(AssertionError, match="a roll is kept wrongly"):
+    with pytest.raises(AssertionError, match="a rank set is kept wrongly"):
         job.seating.check()
 
 
-def test_what_a_node_was_told_is_forgotten_with_its_stream_and_with_time() -> None:
+def test_what_a_node_was_sent_is_forgotten_with_its_stream_and_with_time() -> None:
     sent = DeliveryLog()
     for number in range(10 * ROOM):
         sent.put(("interrupt", "a", str(number)), float(number), stale=number - 5.0)

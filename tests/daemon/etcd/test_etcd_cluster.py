@@ -76,7 +76,7 @@ async def test_the_leader_killed_under_writers_and_watchers(keys: Keyspace) -> N
         assert told == {key: list(range(1, total + 1)) for key, total in totals.items()}
 
 
-async def test_a_reign_outlives_etcds_own_leader(keys: Keyspace) -> None:
+async def test_a_leader_term_outlives_etcds_own_leader(keys: Keyspace) -> None:
     async with (
         three_members() as members,
         all_of(members) as etcd,

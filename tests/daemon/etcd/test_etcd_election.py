@@ -132,7 +132,7 @@ async def test_a_leader_without_etcd_steps_down_before_its_lease_runs_out(
         await leadership.resign()
 
 
-async def test_a_short_absence_of_etcd_ends_no_reign(own_server: PrivateEtcd, keys: Keyspace) -> None:
+async def test_a_short_absence_of_etcd_ends_no_leader_term(own_server: PrivateEtcd, keys: Keyspace) -> None:
     async with (
         client_of(own_server.endpoint) as etcd,
         await first(Election(etcd, keys, b"me", ttl_s=6).campaign()) as leadership,

@@ -1,4 +1,4 @@
-"""Records are written by the leader that reigns, all or nothing, exactly once."""
+"""Records are written by the present leader, all or nothing, exactly once."""
 
 from __future__ import annotations
 

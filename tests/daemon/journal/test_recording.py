@@ -1,4 +1,4 @@
-"""A reign is recorded whole, told to the core again, and stops where something else is decided."""
+"""A leader term is recorded whole and replayed; the replay stops where something else is decided."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import select
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,13 +22,14 @@ from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.journal.line_file import LineFile
 from controlplane.daemon.journal.recording import folder_of
 from controlplane.wire.records import plain
+from tests.transcripts.language import Play, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from controlplane.core.records.events import Event
 
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 SECRET = "hunter2-of-the-bucket"
 
 
@@ -60,20 +62,20 @@ class Reign:
 
 def trained(folder: Path, bytes_max: int = recording.BYTES_MAX) -> Reign:
     """Two nodes, a job, and many beats of ranks that get on."""
-    reign = Reign(folder, bytes_max=bytes_max)
+    leader_term = Reign(folder, bytes_max=bytes_max)
     for node in ("a", "b"):
-        reign.tell(events.NodeJoined(node, 1, f"l{node}", "10.0.0.1", 1, 4000))
+        leader_term.tell(events.NodeJoined(node, 1, f"l{node}", "10.0.0.1", 1, 4000))
     spec = JobSpec("j", ("t.py",), "/", env=(("KEY", SECRET), ("SAME", SECRET)), nnodes_min=2, nnodes_max=2)
-    launched = [each for each in reign.tell(events.JobSubmitted(spec)) if isinstance(each, Launch)]
+    launched = [each for each in leader_term.tell(events.JobSubmitted(spec)) if isinstance(each, Launch)]
     assert len(launched) == 2
     for beat in range(1, 60):
         for each in launched:
             status = MemberStatus(each.member, "j", MemberPhase.RUNNING, elastic=True, step=beat, pid=9)
-            reign.tell(events.NodeBeat(each.node, 1, beat, 4000 + beat % 2, (status,)))
-    reign.tell(events.NodeBroken("a", 1, "the stream ended"))
+            leader_term.tell(events.NodeBeat(each.node, 1, beat, 4000 + beat % 2, (status,)))
+    leader_term.tell(events.NodeBroken("a", 1, "the stream ended"))
     for _ in range(100):
-        reign.tell(events.Tick())
-    return reign
+        leader_term.tell(events.Tick())
+    return leader_term
 
 
 def lines_of(journal: Path) -> list[dict[str, Any]]:
@@ -81,9 +83,9 @@ def lines_of(journal: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_a_reign_is_told_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reign = trained(folder)
-    path = await reign.end()
+async def test_a_leader_term_is_replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leader_term = trained(folder)
+    path = await leader_term.end()
     assert main(["replay", str(path)]) == 0
     told = capsys.readouterr().out
     assert "every invariant held, every decision is as recorded" in told
@@ -104,12 +106,41 @@ async def test_a_reign_is_told_again(folder: Path, capsys: pytest.CaptureFixture
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+class RecordedPlay(Play):
+    """A transcript whose core is recorded."""
+
+    def __init__(self, record: recording.Recording) -> None:
+        super().__init__()
+        self.record = record
+
+    def step(self, event: Event) -> list[Effect]:
+        effects = super().step(event)
+        self.record.write(self.now, event, effects)
+        return effects
+
+
+@pytest.mark.parametrize("name", ["hang_recorded", "abort_recorded"])
+async def test_a_hang_is_replayed_though_its_flight_records_stay_out_of_the_recording(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Journal(folder / "journal.jsonl")
+    play = RecordedPlay(journal.record(1, CoreSettings()))
+    given = blocks((TRANSCRIPTS / f"{name}.txt").read_text())
+    play.do(*[line for lines in given for line in lines if not line.startswith("#")])
+    play.record.close()
+    await journal.close()
+    (path,) = folder_of(folder / "journal.jsonl").glob("*.jsonl")
+    assert "JudgeRecords" in path.read_text() and "a record" not in path.read_text()
+    assert main(["replay", str(folder / "journal.jsonl")]) == 0
+    assert "every decision is as recorded" in capsys.readouterr().out
+
+
 async def test_a_recording_of_the_first_format_is_told_again(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those have every effect whole."""
-    reign = Reign(folder)
-    path = await reign.end()
+    leader_term = Reign(folder)
+    path = await leader_term.end()
     core, lines = Cluster(CoreSettings(node_timeout_s=9.0)), []
     (file,) = folder_of(path).glob("*.jsonl")
     begins = file.read_text().splitlines()[0].replace(f'"format":{recording.FORMAT}', '"format":1')
@@ -141,16 +172,16 @@ async def test_what_is_written_grows_with_the_ranks_and_not_with_their_square(
     sizes = {}
     for nodes in (8, 32):
         (folder / str(nodes)).mkdir()
-        reign = Reign(folder / str(nodes))
+        leader_term = Reign(folder / str(nodes))
         for number in range(nodes):
-            reign.tell(events.NodeJoined(f"n{number}", 1, "l", "10.0.0.1", 8, 4000))
+            leader_term.tell(events.NodeJoined(f"n{number}", 1, "l", "10.0.0.1", 8, 4000))
         env = (("LONG", "v" * 2000),)
         spec = JobSpec("j", ("t.py",), "/", env, nnodes_min=nodes, nnodes_max=nodes, nproc_per_node=8)
-        effects = reign.tell(events.JobSubmitted(spec))
+        effects = leader_term.tell(events.JobSubmitted(spec))
         assert sum(isinstance(each, Launch) for each in effects) == 8 * nodes
         for each in effects:
-            reign.journal.write(7, "effect", each)
-        path = await reign.end()
+            leader_term.journal.write(7, "effect", each)
+        path = await leader_term.end()
         file = path if kind == "journal" else next(folder_of(path).glob("*.jsonl"))
         sizes[nodes] = file.stat().st_size
         stored, launched = (
@@ -195,9 +226,11 @@ async def test_it_stops_where_something_else_is_decided(
 
 
 async def test_a_core_that_failed_fails_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reign = trained(folder)
-    reign.record.write(reign.now + 1, events.Tick(), failed="AssertionError('decisions do not settle')")
-    path = await reign.end()
+    leader_term = trained(folder)
+    leader_term.record.write(
+        leader_term.now + 1, events.Tick(), failed="AssertionError('decisions do not settle')"
+    )
+    path = await leader_term.end()
     assert main(["replay", str(path)]) == 1
     assert (
         "the core failed in the recording: AssertionError('decisions do not settle'); it does not now"
@@ -213,7 +246,7 @@ async def test_what_a_crash_has_torn_is_left_out(folder: Path, capsys: pytest.Ca
     capsys.readouterr()
 
 
-async def test_a_reign_is_bounded_and_old_ones_go(folder: Path) -> None:
+async def test_a_recording_is_bounded_and_old_ones_go(folder: Path) -> None:
     path = await trained(folder, 20_000).end()
     lines = lines_of(path)
     assert lines[-1] == {"kind": "full", "bytes": 20_000}
@@ -228,7 +261,7 @@ async def test_a_reign_is_bounded_and_old_ones_go(folder: Path) -> None:
 
 
 async def test_the_end_of_a_file_waits_for_no_disk(folder: Path) -> None:
-    """A reign ends on the event loop: there a disk that hangs must hold up nobody."""
+    """A leader term ends on the event loop: there a disk that hangs must hold up nobody."""
     disk = Slow(folder / "lines")
     file = LineFile(disk.path)
     for number in range(3000):
@@ -257,7 +290,7 @@ class Slow:
         return lines
 
 
-async def test_a_term_of_another_etcd_is_another_reign(folder: Path) -> None:
+async def test_a_term_of_another_etcd_is_another_recording(folder: Path) -> None:
     await trained(folder).end()
     path = await Reign(folder).end()
     assert [line.get("kind", line.get("type")) for line in lines_of(path)] == ["reign", "Elected"]

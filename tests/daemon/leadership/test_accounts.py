@@ -50,7 +50,7 @@ async def test_the_next_leader_goes_on_with_the_account() -> None:
     first = Observer(Metrics("0"), lambda: clock[0], lambda: clock[0])
     account = trained(first, clock)
     assert (account.total.productive_s, account.total.lost_s) == (300.0, {"waiting": 100.0})
-    keeper = accounts.AccountSaver(disk, KEYS.account, 1, first)
+    keeper = accounts.saver(disk, KEYS, 1, first)
     await keeper.keep()
     await keeper.keep()
     assert disk.commits == 1, "what has not changed is not written again"

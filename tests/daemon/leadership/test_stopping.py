@@ -1,4 +1,4 @@
-"""The end of a server, of a reign, and what those hear who ask at that moment."""
+"""The end of a server and of a leader term, and what callers at that moment get."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ async def test_a_server_whose_stop_hangs_does_not_hold_up_the_end() -> None:
     assert await stop_within(stop, 0.1)
 
 
-async def _reign(disk: Disk) -> tuple[LeaderTerm, asyncio.Task[None]]:
-    reign = LeaderTerm(
+async def _leader_term(disk: Disk) -> tuple[LeaderTerm, asyncio.Task[None]]:
+    leader_term = LeaderTerm(
         "c", CoreSettings(), events.Elected(1), store=disk, records=RecordMapping(Keyspace("c")),
         journal=Journal(), metrics=Metrics("0"), held=lambda: True,
     )  # fmt: skip
-    return reign, asyncio.create_task(reign.run())
+    return leader_term, asyncio.create_task(leader_term.run())
 
 
 async def _end(running: asyncio.Task[None]) -> None:
@@ -75,21 +75,21 @@ async def _end(running: asyncio.Task[None]) -> None:
 
 async def test_nobody_is_told_that_a_fenced_leader_took_the_job() -> None:
     disk = Disk()
-    reign, running = await _reign(disk)
-    reign.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
+    leader_term, running = await _leader_term(disk)
+    leader_term.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
     await until(lambda: disk.commits)
-    reign.post(events.StoreFailed(99, "another leads", fenced=True))
-    assert "no longer leads" in await reign.settle(events.JobSubmitted(SPEC))
+    leader_term.post(events.StoreFailed(99, "another leads", fenced=True))
+    assert "no longer leads" in await leader_term.settle(events.JobSubmitted(SPEC))
     await _end(running)
 
 
 async def test_a_job_submitted_again_is_acknowledged_only_once_etcd_holds_it() -> None:
     disk = Disk()
     disk.gate.clear()
-    reign, running = await _reign(disk)
-    first = asyncio.create_task(reign.settle(events.JobSubmitted(SPEC)))
+    leader_term, running = await _leader_term(disk)
+    first = asyncio.create_task(leader_term.settle(events.JobSubmitted(SPEC)))
     await asyncio.sleep(0)
-    second = asyncio.create_task(reign.settle(events.JobSubmitted(SPEC)))
+    second = asyncio.create_task(leader_term.settle(events.JobSubmitted(SPEC)))
     done, _ = await asyncio.wait([first, second], timeout=0.3)
     assert not done
     disk.gate.set()
@@ -100,11 +100,11 @@ async def test_a_job_submitted_again_is_acknowledged_only_once_etcd_holds_it() -
 async def test_an_etcd_that_is_away_is_told_at_once_although_more_waits_behind() -> None:
     disk = Disk()
     disk.trouble = EtcdUnavailable("etcd is away")
-    reign, running = await _reign(disk)
-    reign.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
+    leader_term, running = await _leader_term(disk)
+    leader_term.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
     async with asyncio.timeout(20):
-        assert await reign.settle(events.JobSubmitted(SPEC)) == "etcd is away"
-    assert len(reign.core.unstored("job")) == 2
+        assert await leader_term.settle(events.JobSubmitted(SPEC)) == "etcd is away"
+    assert len(leader_term.core.unstored("job")) == 2
     await _end(running)
 
 

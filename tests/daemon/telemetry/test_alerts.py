@@ -77,13 +77,13 @@ async def running(url: str) -> Any:
 
 async def test_told_once_resolved_once(receiver: Receiver) -> None:
     async with running(f"{receiver.url}/hook") as (alerts, counts):
-        alerts.tell(LOST)
-        alerts.tell(LOST)
+        alerts.take(LOST)
+        alerts.take(LOST)
         await until(lambda: len(receiver.bodies) == 1)
-        alerts.tell(LOST)
-        alerts.tell(Alert(LOST.kind, LOST.severity, "", LOST.reason, resolved=True))
+        alerts.take(LOST)
+        alerts.take(Alert(LOST.kind, LOST.severity, "", LOST.reason, resolved=True))
         await until(lambda: len(counts) == 2)
-        alerts.tell(Alert("other", "critical", "x", "never stood", resolved=True))
+        alerts.take(Alert("other", "critical", "x", "never stood", resolved=True))
         assert counts == ["sent", "sent"]
     fired, resolved = receiver.bodies
     assert (fired["version"], fired["status"], resolved["status"]) == ("4", "firing", "resolved")
@@ -97,7 +97,7 @@ async def test_told_once_resolved_once(receiver: Receiver) -> None:
 async def test_a_webhook_that_fails_is_tried_again(receiver: Receiver) -> None:
     receiver.broken = True
     async with running(f"{receiver.url}/hook") as (alerts, counts):
-        alerts.tell(LOST)
+        alerts.take(LOST)
         await until(lambda: receiver.refused >= 2)
         receiver.broken = False
         await until(lambda: len(receiver.bodies) == 1)
@@ -117,7 +117,7 @@ async def test_a_webhook_that_speaks_no_http_is_tried_again_and_its_token_is_in_
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     door = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, running(f"http://me:planted@{door}/planted?token=planted") as (alerts, counts):
-        alerts.tell(LOST)
+        alerts.take(LOST)
         await until(lambda: len(counts) >= 2)
     assert set(counts) == {"failed"}
     assert f"Basic {base64.b64encode(b'me:planted').decode()}" in heads[0]
@@ -136,7 +136,7 @@ def test_a_url_that_is_none_is_refused_and_not_repeated(url: str) -> None:
 
 async def test_alertmanagers_own_door_gets_its_list(receiver: Receiver) -> None:
     async with running(f"{receiver.url}/api/v2/alerts") as (alerts, _):
-        alerts.tell(LOST)
+        alerts.take(LOST)
         await until(lambda: len(receiver.bodies) == 1)
     ((alert,),) = receiver.bodies
     assert set(alert) == {"labels", "annotations", "startsAt", "generatorURL"}
@@ -144,7 +144,7 @@ async def test_alertmanagers_own_door_gets_its_list(receiver: Receiver) -> None:
 
 async def test_without_a_url_nobody_is_told() -> None:
     async with running("") as (alerts, counts):
-        alerts.tell(LOST)
+        alerts.take(LOST)
         await asyncio.sleep(0)
         assert not counts
 

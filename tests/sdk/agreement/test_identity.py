@@ -80,8 +80,10 @@ def test_copies_that_have_drifted_apart_are_not_given_on(zygote: Zygote) -> None
         survivors = [node.members["job.0"], node.members["job.2"]]
         node.run(lambda: all(zygote.poll(member.pid) is not None for member in survivors))
         lines = [member.log.read_text().strip().splitlines()[-1] for member in survivors]
-        told = "in the state of step 7: model.state.2.weight (rank 0 and rank 2 differ)"
-        assert all(told in line for line in lines), lines
+        # The survivors may be at the end of step 6, or in step 7; both at the same.
+        what = "model.state.2.weight (rank 0 and rank 2 differ)"
+        told = [f"in the state of step {step}: {what}" for step in (6, 7)]
+        assert any(all(each in line for line in lines) for each in told), lines
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -186,9 +188,10 @@ def test_random_numbers_of_a_lost_rank_are_given_where_all_go_back(zygote: Zygot
         assert inexact == ("donor" in tiers), (
             "rank 0 may be broken in step 7 before it can be killed at its end"
         )
-        for rank in (0, 1) if tiers == {"memory"} else ():
-            assert all(len(numbers) == 1 for numbers in drawn(node, rank).values()), "drawn again as before"
-        assert len(drawn(node, 0)[9] | drawn(node, 1)[9]) >= 2, "each rank has its own"
+        if tiers == {"memory"}:
+            for rank in (0, 1):
+                assert all(len(numbers) == 1 for numbers in drawn(node, rank).values()), "drawn again"
+            assert len(drawn(node, 0)[9] | drawn(node, 1)[9]) == 2, "each rank has its own"
 
 
 def test_random_numbers_that_are_lost_are_told(zygote: Zygote) -> None:

@@ -39,7 +39,7 @@ def commit(node: Node, url: str, step: int) -> str:
         assert slot is not None
         with member.arena.pinned(slot):
             parts.append(save.persist_part(slot, rank=rank, shard=member.shard, member=member.name, **what))
-    done = save.seal(parts=parts, **what)
+    done = save.finalize(parts=parts, **what)
     save.publish(store, "job", f"{step}-1", done.digest)
     return f"{step}-1"
 
@@ -166,7 +166,7 @@ def saved(tracked: TrackedState, url: str, arena: Path) -> str:
         what: dict[str, Any] = {"job": "job", "checkpoint": "5-1", "step": 5, "generation": 1}
         what |= {"kind": "full", "base": "5-1", "versions": ((0, 5),)}
         part = save.persist_part(slot, store=store, **what)
-        done = save.seal(store, parts=(part,), **what)
+        done = save.finalize(store, parts=(part,), **what)
     save.publish(store, "job", "5-1", done.digest)
     return done.digest
 

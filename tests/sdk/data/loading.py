@@ -54,7 +54,16 @@ def maybe_die(phase: str, rank: int, step: int) -> None:
         marker = OUT / f"killed.{number}"
         if (kill["phase"], kill["rank"], kill["step"]) == (phase, rank, step) and not marker.exists():
             marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            die_together(phase, step)
+
+
+def die_together(phase: str, step: int) -> None:
+    """Die when all have come here that are to die here: else one might hear of the other's death before."""
+    at = [number for number, kill in enumerate(KILLS) if (kill["phase"], kill["step"]) == (phase, step)]
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not all((OUT / f"killed.{number}").exists() for number in at):
+        time.sleep(0.002)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def parts_of(session: Session, loader: Any) -> Iterator[list[list[Any]]]:

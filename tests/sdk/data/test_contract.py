@@ -159,7 +159,7 @@ def test_who_made_a_state_is_known_until_a_step_is_complete() -> None:
     session = Session()
     streams, made = session.runtime.streams, list[tuple[int, str]]()
     told = {"script": "another", "streams": [], "iterables": []}
-    entry = contract.tell(SampleStream([SampleOrder.new(97, 10, 3)], 4), 5, 5)
+    entry = contract.stream_entry(SampleStream([SampleOrder.new(97, 10, 3)], 4), 5, 5)
 
     @session.elastic
     def train() -> None:

@@ -45,13 +45,18 @@ def read(folder: Path, book: str = "book") -> Told:
             known = lines.get((line["step"], line["rank"]))
             if known is None or known["generation"] <= line["generation"]:
                 lines[line["step"], line["rank"]] = line
+    newest: dict[int, int] = {}
+    for (step, _), line in lines.items():
+        newest[step] = max(newest.get(step, 0), line["generation"])
     told = Told({}, {}, {}, {}, {})
     for (step, _), line in sorted(lines.items()):
+        if line["generation"] < newest[step]:
+            continue  # of a rank that the newer, smaller world does not have
         told.samples.setdefault(step, []).extend(line["samples"])
         told.noise.setdefault(step, []).extend(line["noise"])
         told.weights.setdefault(step, []).append(line["weights"])
         told.workers.setdefault(step, set()).update(line["workers"])
-        told.generations[step] = max(told.generations.get(step, 0), line["generation"])
+        told.generations[step] = line["generation"]
     return told
 
 

@@ -127,7 +127,7 @@ def sharded_by_agents(url: str, tmp_path: Path, rows: torch.Tensor, columns: tor
         order = states.Order.of(slot)
         told.append(states.save_part(store, slot, order, shard=word, rank=rank))
         slots.append(slot)
-    sealed = save.seal(store, parts=told, **order.words)
+    sealed = save.finalize(store, parts=told, **order.words)
     save.publish(store, JOB, order.checkpoint, sealed.digest)
     del slot, writer
     for slot in slots:

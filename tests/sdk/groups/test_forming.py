@@ -38,11 +38,13 @@ def wait_for(zygote: Zygote, path: Path, pid: int, log: Path) -> str:
 
 
 @contextlib.contextmanager
-def lone(zygote: Zygote, folder: Path, store: str, rank: int, deed: str) -> Iterator[tuple[int, Path]]:
+def lone(
+    zygote: Zygote, folder: Path, store: str, rank: int, *deed: str, script: str = "lone.py"
+) -> Iterator[tuple[int, Path]]:
     log = folder / f"log.{rank}"
     log.touch()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    pid = zygote.spawn(SCRIPT, env, log, store, str(rank), deed, str(folder))
+    pid = zygote.spawn(SCRIPT.with_name(script), env, log, store, str(rank), *deed, str(folder))
     try:
         yield pid, log
     finally:

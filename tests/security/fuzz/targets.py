@@ -143,9 +143,9 @@ def manifests(rng: Random) -> bool:
     if sealed:  # the digest is right, the content is not
         document = json.loads(whole)[manifest.KIND]
         document[rng.choice(sorted(document))] = rng.choice((*WORDS, None, -1, [], {}, [[1]]))
-        data, _ = envelope.seal(manifest.KIND, document)
+        data, _ = envelope.encode(manifest.KIND, document)
     try:
-        manifest.unseal(data, "j", "10-1")
+        manifest.decode_manifest(data, "j", "10-1")
     except CheckpointError:
         return False
     assert sealed or data == whole
@@ -153,7 +153,7 @@ def manifests(rng: Random) -> bool:
 
 
 _SHARD = manifest_records.ManifestShard("all", (0,), 0, (), (), {})
-_MANIFEST = manifest.seal(
+_MANIFEST = manifest.encode_manifest(
     manifest_records.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), (_SHARD,))
 )
 

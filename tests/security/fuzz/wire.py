@@ -31,13 +31,13 @@ async def run(messages: int, seed: int) -> dict[str, Any]:
     """Send this many requests to each method of Admin, and as many messages on streams of Link. Returns
     counts by outcome."""
     begun = time.perf_counter()
-    async with serving(reigns=True) as served:
+    async with serving(leads=True) as served:
         found: Counter[str] = Counter()
         for method in _METHODS:
             await _unary(served, method, messages, seed, found)
         await _streams(served, messages, seed, found)
         code, _ = await asked(served.address, "Status", pb.StatusRequest())
-        alive = code is grpc.StatusCode.OK and served.front.reign is not None
+        alive = code is grpc.StatusCode.OK and served.front.leader_term is not None
     return {"alive": alive, "seconds": round(time.perf_counter() - begun, 1), "outcomes": dict(found)}
 
 

@@ -3,6 +3,7 @@
 import { el, say } from "./dom.js";
 import { post, state } from "./feed.js";
 
+const DAY_S = 86400;
 const ACTS = {
   node: [
     { act: "drain", name: "Drain", ask: (node) => `Move all ranks off ${node} at a step boundary? It takes no new ranks until it is uncordoned.`,
@@ -21,15 +22,21 @@ const ACTS = {
   ],
 };
 ACTS.checkpoint = [ACTS.job[2]];
+ACTS.finding = [
+  { act: "mute", name: "Mute for a day", when: (row) => !row.muted, body: ({ job, id }, reason) => ({ job, id, for_s: DAY_S, reason }),
+    ask: ({ job, id }) => `Alert nobody to ${id} of ${job} for a day? It is still shown.` },
+  { act: "mute", name: "Alert again", when: (row) => row.muted, body: ({ job, id }, reason) => ({ job, id, for_s: 0, reason }),
+    ask: ({ job, id }) => `Alert people to ${id} of ${job} again?` },
+];
 
 function lives(row) {
   return !["finished", "failed", "stopped"].includes(row.phase);
 }
 
-/** The buttons for a node or a job; kind `checkpoint` has only a job's checkpoint button. `draw(row)` shows those that the viewer may press now. */
-export function acts(kind, name) {
+/** The buttons for a node, a job, or a finding, whose name is {job, id}; kind `checkpoint` has only a job's checkpoint button. `draw(row)` shows those that the viewer may press now. `after` is called when an act was carried out. */
+export function acts(kind, name, after = () => {}) {
   const answer = el("p", { role: "status" });
-  const buttons = ACTS[kind].map((each) => [each, el("button", { type: "button", onclick: () => question(each, name, answer) }, each.name)]);
+  const buttons = ACTS[kind].map((each) => [each, el("button", { type: "button", onclick: () => question(each, name, answer, after) }, each.name)]);
   const element = el("div", {}, el("div", { class: "row" }, buttons.map(([, button]) => button)), answer);
   return {
     element,
@@ -42,7 +49,7 @@ export function acts(kind, name) {
   };
 }
 
-function question(each, name, answer) {
+function question(each, name, answer, after) {
   const reason = el("input", { id: "reason", maxlength: 200, placeholder: "by hand" });
   const force = el("input", { id: "force", type: "checkbox" });
   const dialog = el("dialog", { "aria-label": each.name },
@@ -59,6 +66,7 @@ function question(each, name, answer) {
     try {
       const reply = await post(`/api/act/${each.act}`, each.body(name, reason.value, force.checked));
       say(answer, [reply.outcome, reply.reason].filter(Boolean).join(": ") || "done");
+      after();
     } catch (error) {
       say(answer, error.message);
     }

@@ -1,9 +1,9 @@
 // The map of nodes and ranks on a canvas: a cell per node, a square in it per rank. Only cells that changed are drawn again.
 
-const GAP = 2;
+import { GAP, Grid, shade } from "./grid.js";
+
 const RANK_MAX = 14;
 const RANK_MIN = 3;
-const SIDE_MAX = 16000;
 const DEAD = new Set(["raised", "exited"]);
 const COMING = new Set(["starting", "ready", "forming"]);
 
@@ -13,97 +13,41 @@ export const MEANINGS = [
   ["dead", "--c3"], ["finished", "--c7"],
 ];
 
-export class HeatMap {
-  /** `pick(name)` is called when a node is clicked or opened by Enter, `point(name)` when it is pointed at or selected. */
-  constructor(canvas, pick, point) {
-    this.canvas = canvas;
-    this.context = canvas.getContext("2d");
-    this.names = [];
-    this.places = new Map();
-    this.at = -1;
-    this.point = point;
-    canvas.addEventListener("click", (event) => this.#over(event, pick));
-    canvas.addEventListener("pointermove", (event) => this.#over(event, point));
-    canvas.addEventListener("keydown", (event) => this.#key(event, pick));
-    canvas.addEventListener("focus", () => this.select(Math.max(0, this.at)));
-    canvas.addEventListener("blur", () => this.#ring(false));
-  }
-
+export class HeatMap extends Grid {
   /** Lay out these nodes again and draw all of them. `rows`: from name to row; `phases`: names of ranks' phases, by index. */
   show(names, rows, phases) {
     this.rows = rows;
     this.phases = phases;
-    const chosen = this.names[this.at];
-    this.names = names;
-    this.places = new Map(names.map((name, index) => [name, index]));
-    if (chosen !== undefined) this.at = this.places.get(chosen) ?? Math.min(this.at, names.length - 1);
-    this.#lay();
     this.#colours();
-    for (let index = 0; index < names.length; index += 1) this.#cell(index);
-    if (document.activeElement === this.canvas) this.#ring(true);
+    this.fill(names);
   }
 
-  /** Draw these nodes again. */
-  again(names) {
-    for (const name of names) {
-      const index = this.places.get(name);
-      if (index !== undefined) this.#cell(index);
-    }
-    if (document.activeElement === this.canvas) this.#ring(true);
-  }
-
-  /** Select a node, for the arrow keys and Enter. */
-  select(index) {
-    if (!this.names.length) return;
-    this.#ring(false);
-    this.at = Math.max(0, Math.min(this.names.length - 1, index));
-    this.#ring(true);
-    this.point(this.names[this.at]);
-  }
-
-  #lay() {
-    const width = Math.max(120, this.canvas.parentElement.clientWidth);
+  measure(width, room) {
     const most = Math.max(1, ...this.names.map((name) => Math.max(this.rows.get(name).slots, held(this.rows.get(name)))));
     const across = Math.ceil(Math.sqrt(most));
     const down = Math.ceil(most / across);
-    const room = Math.max(320, innerHeight - 220);
     let rank = RANK_MAX;
-    const tall = (size) => Math.ceil(this.names.length / this.#columns(width, across * size)) * (down * size + GAP + 2);
+    const tall = (size) => Math.ceil(this.names.length / this.fitting(width, across * size)) * (down * size + GAP + 2);
     while (rank > RANK_MIN && tall(rank) > room) rank -= 1;
     this.rank = rank;
     this.across = across;
     this.wide = across * rank + 2;
     this.high = down * rank + 2;
-    this.columns = this.#columns(width, across * rank);
-    const rows = Math.ceil(this.names.length / this.columns);
-    const height = Math.max(this.high, rows * (this.high + GAP));
-    const scale = Math.min(2, devicePixelRatio || 1, SIDE_MAX / height);
-    this.canvas.width = Math.round(width * scale);
-    this.canvas.height = Math.round(height * scale);
-    this.canvas.style.height = `${height}px`;
-    this.context.setTransform(this.canvas.width / width, 0, 0, this.canvas.height / height, 0, 0);
-  }
-
-  #columns(width, inner) {
-    return Math.max(1, Math.floor((width + GAP) / (inner + 2 + GAP)));
+    this.columns = this.fitting(width, across * rank);
   }
 
   #colours() {
-    const style = getComputedStyle(document.documentElement);
-    const read = (name) => style.getPropertyValue(name).trim();
     this.colours = {
-      ground: read("--ground"), up: read("--raised"), line: read("--line"), mark: read("--mark"), text: read("--text"),
-      running: read("--c0"), coming: read("--c1"), waiting: read("--c5"), stalled: read("--c2"), dead: read("--c3"), finished: read("--c7"),
+      ground: shade("--ground"), up: shade("--raised"), line: shade("--line"), text: shade("--text"),
+      running: shade("--c0"), coming: shade("--c1"), waiting: shade("--c5"), stalled: shade("--c2"), dead: shade("--c3"), finished: shade("--c7"),
     };
     this.states = { up: this.colours.up, expected: this.colours.line, left: this.colours.line, suspect: this.colours.stalled, lost: this.colours.dead };
   }
 
-  #cell(index) {
+  paint(index, left, top) {
     const { context: draw, rank, colours } = this;
     const row = this.rows.get(this.names[index]);
     if (!row) return;
-    const left = (index % this.columns) * (this.wide + GAP);
-    const top = Math.floor(index / this.columns) * (this.high + GAP);
     const gone = ["lost", "left", "expected"].includes(row.state);
     draw.fillStyle = this.states[row.state] ?? colours.line;
     draw.fillRect(left, top, this.wide, this.high);
@@ -157,40 +101,6 @@ export class HeatMap {
     draw.lineTo(left + this.wide - 5, top);
     draw.lineTo(left + this.wide, top + 5);
     draw.fill();
-  }
-
-  #ring(on) {
-    if (this.at < 0 || this.at >= this.names.length) return;
-    const left = (this.at % this.columns) * (this.wide + GAP);
-    const top = Math.floor(this.at / this.columns) * (this.high + GAP);
-    if (!on) {
-      this.context.fillStyle = this.colours.ground;
-      this.context.fillRect(left - GAP, top - GAP, this.wide + 2 * GAP, this.high + 2 * GAP);
-      for (const off of [-this.columns - 1, -this.columns, -this.columns + 1, -1, 0, 1, this.columns - 1, this.columns, this.columns + 1]) {
-        if (this.at + off >= 0 && this.at + off < this.names.length) this.#cell(this.at + off);
-      }
-      return;
-    }
-    this.context.strokeStyle = this.colours.mark;
-    this.context.lineWidth = 2;
-    this.context.strokeRect(left, top, this.wide, this.high);
-  }
-
-  #over(event, what) {
-    const x = Math.floor(event.offsetX / (this.wide + GAP));
-    const y = Math.floor(event.offsetY / (this.high + GAP));
-    const name = x < this.columns ? this.names[y * this.columns + x] : undefined;
-    if (name !== undefined) what(name);
-  }
-
-  #key(event, pick) {
-    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns, Home: -Infinity, End: Infinity };
-    if (event.key in steps) {
-      event.preventDefault();
-      this.select(this.at + steps[event.key]);
-    } else if (event.key === "Enter" && this.at >= 0) {
-      pick(this.names[this.at]);
-    }
   }
 }
 

@@ -117,6 +117,27 @@ function one(job, number) {
   };
 }
 
+function outlook(found) {
+  if (found.restart) return "It may help to start it again";
+  return found.advice_confidence >= 0.95 ? "Do not restart, this will fail again" : "It will probably fail again";
+}
+
+function cause(found) {
+  if (!found) return [];
+  const place = found.file ? ` at ${found.file}:${found.line}` : "";
+  const who = found.rank >= 0 ? `rank ${found.rank}` : `one of the ranks ${found.candidates.join(", ")}`;
+  return [
+    el("h2", {}, "First cause"),
+    el("p", {}, `${who}: ${found.means}${found.exception ? ` (${found.exception})` : ""}${place}`),
+    found.text ? el("pre", {}, found.text) : "",
+    el("p", {}, `Why: ${found.reason} (confidence ${found.confidence.toFixed(2)}); ${found.clocks}.`),
+    ...found.cascade.map((text) => el("p", {}, `Cascade: ${text}.`)),
+    el("p", { class: found.restart ? "" : "notice" },
+      `${outlook(found)}: ${found.advice}.`),
+    el("p", {}, found.recommendation),
+  ];
+}
+
 function tell(body, story) {
   const parts = bar();
   parts.show(pieces(story.phases_s), phrase(story.phases_s));
@@ -125,6 +146,7 @@ function tell(body, story) {
   body.replaceChildren(
     el("p", {}, `${moment(story.begun_s)}: ${ended}`),
     el("h2", {}, "What happened"), el("p", {}, `${story.happened}.`),
+    ...cause(story.cause),
     el("h2", {}, "Evidence"),
     ...(story.evidence.length ? story.evidence.map((text) => el("pre", {}, text)) : [el("p", {}, "No evidence was kept.")]),
     el("h2", {}, "What was done"), el("p", {}, `${story.done}.`),

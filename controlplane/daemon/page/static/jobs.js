@@ -2,6 +2,7 @@
 
 import { acts } from "./acts.js";
 import { column, el, facts, linked, say, table } from "./dom.js";
+import { view as diagnosis } from "./diagnosis.js";
 import { ask, nothing, tables } from "./feed.js";
 import { list as incidentList } from "./incidents.js";
 import { account } from "./time.js";
@@ -10,8 +11,9 @@ import { tierText } from "./checkpoints.js";
 
 const EVERY_MS = 2000;
 
-/** The view at /jobs and /jobs/NAME. */
+/** The view at /jobs, /jobs/NAME and /jobs/NAME/diagnosis. */
 export function view(words) {
+  if (words[1] === "diagnosis") return diagnosis(words[0]);
   return words.length ? one(words[0]) : all();
 }
 
@@ -77,7 +79,8 @@ function one(name) {
     title: name,
     elements: [
       el("h1", {}, name), trouble, told, buttons.element,
-      el("p", {}, el("a", { href: `/time/${encodeURIComponent(name)}` }, "Where its time went"), " · ",
+      el("p", {}, el("a", { href: `/jobs/${encodeURIComponent(name)}/diagnosis` }, "What slows it"), " · ",
+        el("a", { href: `/time/${encodeURIComponent(name)}` }, "Where its time went"), " · ",
         el("a", { href: `/checkpoints/${encodeURIComponent(name)}` }, "Its checkpoints")),
       el("h2", {}, "Incidents"), mine.element, el("h2", {}, "Ranks"), more, ranks,
     ],

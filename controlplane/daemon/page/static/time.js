@@ -16,9 +16,10 @@ export function view(words) {
 export function account(row) {
   const told = row.account;
   const lost = Object.entries(told?.lost_s ?? {}).sort((a, b) => b[1] - a[1]);
-  const whole = (told?.productive_s ?? 0) + lost.reduce((sum, [, value]) => sum + value, 0);
-  const share = whole > 0 ? told.productive_s / whole : null;
-  return { goodput: share === null ? "–" : percent(share), productive: told?.productive_s ?? 0, lost, whole, since: told?.since_s };
+  if (told?.unknown_s > 0) lost.push(["unknown", told.unknown_s]);
+  const share = told?.goodput ?? null;
+  return { goodput: share === null ? "–" : percent(share), productive: told?.productive_s ?? 0, lost,
+    whole: told?.total_s ?? 0, since: told?.since_s, lives: told?.lives ?? [], badput: Object.entries(told?.badput_s ?? {}) };
 }
 
 function shade(cause) {
@@ -61,7 +62,8 @@ function all() {
     elements: [
       el("h1", {}, "Where the time went"),
       el("p", { class: "soft" }, "Goodput is the part of a job's time in which it trained and nothing of it was lost later, "
-        + "since this coordinator became the leader. Prometheus keeps it for longer."),
+        + "over all of its lives. Unknown is time of which nobody saw whether steps were made: "
+        + "a script without the SDK, or no leader."),
       cards,
     ],
     draw() {
@@ -75,6 +77,8 @@ function one(name) {
   const chart = svg("svg", { class: "minutes", preserveAspectRatio: "none", role: "img" });
   const ends = el("p", { class: "soft" });
   const told = facts();
+  const lives = facts();
+  const named = facts();
   let closed = false;
   async function load() {
     try {
@@ -89,7 +93,8 @@ function one(name) {
   return {
     title: `Time of ${name}`,
     elements: [el("h1", {}, `Where the time of ${name} went`), cards, el("h2", {}, "By the minute"), chart, ends,
-      el("h2", {}, "By cause"), told],
+      el("h2", {}, "By cause"), told, el("h2", {}, "By life"), lives,
+      el("h2", {}, "By the names of Google's goodput library"), named],
     draw() {
       const row = tables.jobs.get(name);
       if (!row) return;
@@ -97,6 +102,9 @@ function one(name) {
       const found = account(row);
       told.show([["training", `${span(found.productive)}, ${found.goodput}`],
         ...found.lost.map(([cause, value]) => [plain(cause), `${span(value)}, ${percent(value / (found.whole || 1))}`])]);
+      lives.show(found.lives.map((life) => [`since ${moment(life.since_s)}`,
+        `${life.goodput === null ? "–" : percent(life.goodput)} of ${span(life.total_s)}`]));
+      named.show(found.badput.map(([name, value]) => [name, span(value)]));
     },
     close() {
       closed = true;
@@ -113,7 +121,7 @@ function minutes(chart, ends, rows) {
   chart.setAttribute("aria-label", `Training and lost time in ${number} minutes`);
   chart.replaceChildren(...rows.flatMap((row) => {
     let top = 60;
-    const stack = [["training", row.productive_s, "s0"], ...Object.entries(row.lost_s).map(([cause, value]) => [cause, value, shade(cause)])];
+    const stack = [["training", row.productive_s, "s0"], ["unknown", row.unknown_s ?? 0, shade("unknown")], ...Object.entries(row.lost_s).map(([cause, value]) => [cause, value, shade(cause)])];
     return stack.filter(([, value]) => value > 0).map(([cause, value, kind]) => {
       top -= value;
       const column = svg("rect", { x: (row.at_s - first) / 60, y: Math.max(0, top), width: 0.9, height: Math.min(60, value), class: kind });

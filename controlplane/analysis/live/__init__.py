@@ -1,0 +1,1 @@
+"""Judge a job while it runs, from how its ranks report to have spent their steps."""

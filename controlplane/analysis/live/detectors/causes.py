@@ -1,0 +1,248 @@
+"""Say why somebody's own work takes longer: a slow device or host, too little CPU, or more work.
+
+CPU time is that of the main thread. Where it makes up most of the work, it tells the three apart: the CPU
+time of more work grows with it; that of a process which is kept from running does not. Where devices compute,
+CPU time tells nothing. Tokens or samples, where the script declares them, come first.
+
+Where the kernel's counts are known, waits for a CPU are no part of the work (`cpu_waits.py`;
+`detectors/crowding.py` reports them). Who is slow and off the CPU then was not waiting for one: it was
+stopped, or waited for something else."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.live import policy
+from controlplane.analysis.live.table import OWN
+from controlplane.core.state.findings import Effort, Recommendation
+
+if TYPE_CHECKING:
+    from controlplane.analysis.live.places import Place, Suspect
+    from controlplane.analysis.live.situation import LiveSituation
+
+ON_CPU = ("forward", "backward", "optimizer")
+"""The phases whose CPU time is measured."""
+
+_MORE, _OFF, _SLOW = "more work", "off CPU", "slow"
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCause:
+    """What is the matter with a suspect, in the words of a finding. `actions`: with their effort."""
+
+    kind: str
+    subject: str
+    subject_work: str
+    place: Place
+    explanation: str
+    actions: tuple[tuple[str, Effort], ...]
+    evidence: tuple[tuple[str, float | str], ...] = ()
+    confidence: float = 1.0
+
+    def recommendations(self, gain_ratio: float) -> tuple[Recommendation, ...]:
+        """The actions, the best first; each would save this share of a step."""
+        return tuple(Recommendation(text, gain_ratio, effort) for text, effort in self.actions)
+
+    @staticmethod
+    def even_out(gain_ratio: float) -> tuple[Recommendation, ...]:
+        """What to do where it is not known who is odd."""
+        swap = "Swap the two places (drain one node and let it return): see whether the time goes with it."
+        return (Recommendation(swap, gain_ratio, Effort.LOW),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How a suspect's work has grown against its peers' (logarithms; NaN: not known)."""
+
+    own: float
+    cpu: float
+    tokens: float
+    peers_on_cpu: float  # share of peers' forward, backward and optimizer that is CPU time
+    phase: str  # in which most of the excess lies
+    phase_share: float
+    counted: bool = False  # waits for a CPU are known, and left out
+
+    @property
+    def nature(self) -> str:
+        """What is the matter, by this alone."""
+        return _MORE if self.more_work else _OFF if self.off_cpu and not self.counted else _SLOW
+
+    @property
+    def more_work(self) -> bool:
+        """Whether it has more to compute."""
+        if not math.isnan(self.tokens):
+            return self.tokens >= policy.ON_CPU_RATIO * self.own
+        return self.peers_on_cpu >= policy.CPU_SHARE and self.cpu >= policy.ON_CPU_RATIO * self.own
+
+    @property
+    def off_cpu(self) -> bool:
+        """Whether it is kept from running, in all phases alike."""
+        on_cpu = self.peers_on_cpu >= policy.CPU_SHARE
+        return (
+            on_cpu
+            and self.cpu <= policy.OFF_CPU_RATIO * self.own
+            and self.phase_share < policy.ONE_PHASE_RATIO
+        )
+
+
+def cause(s: LiveSituation, suspect: Suspect) -> SlowCause:
+    """Why this suspect is slow."""
+    growth = _growth(s, suspect)
+    places = dict(suspect.place)
+    evidence: tuple[tuple[str, float | str], ...] = (
+        ("main_phase", growth.phase),
+        ("main_phase_share_ratio", growth.phase_share),
+    )
+    if not math.isnan(growth.cpu):
+        evidence += (("cpu_time_ratio", math.exp(growth.cpu)),)
+    if not math.isnan(growth.tokens):
+        evidence += (("tokens_ratio", math.exp(growth.tokens)),)
+    measured = growth.own >= policy.half(math.exp(suspect.level))  # else CPU time and tokens say nothing
+    nature = _voted(s, suspect, growth.nature if measured else _SLOW)
+    if (
+        nature == _MORE
+        and math.isnan(growth.tokens)
+        and (places.get("node") or places.get("domain"))
+        and len(suspect.ranks) > 1
+    ):
+        nature = _SLOW  # work is not heavier by chance on just the ranks of one node: its clock is low
+    if nature == _MORE:
+        return _heavy(suspect, growth, evidence)
+    if nature == _OFF:
+        return SlowCause(
+            "throttled",
+            suspect.text,
+            "its own work",
+            suspect.place,
+            f"its CPU time per step is {math.exp(growth.cpu):.2f} times that of its peers, so it waits for "
+            "the CPU",
+            (
+                (f"Raise the CPU limit of {_where(suspect)}, or move what runs beside it.", Effort.LOW),
+                ("Start fewer loader workers and threads per rank than it has cores.", Effort.LOW),
+            ),
+            evidence,
+        )
+    kind = "slow_rank" if places.get("rank") is not None else "slow_node"
+    kind = "slow_domain" if places.get("domain") else kind
+    kind = "slow_replica" if places.get("dp_rank") is not None and kind == "slow_node" else kind
+    main = f"{growth.phase_share:.0%} of the excess lies in its {growth.phase} time"
+    if growth.counted and growth.off_cpu:
+        main = "in that time it neither ran nor waited for a CPU: it was stopped, or waits for something else"
+    return SlowCause(
+        kind, suspect.text, "its own work", suspect.place, main, _actions(suspect, growth), evidence
+    )
+
+
+def _voted(s: LiveSituation, suspect: Suspect, present: str) -> str:
+    """What was the matter with this suspect most often, where the first answer counts double: near a limit,
+    the present answer may change each time."""
+    votes = s.memory.votes
+    if suspect.text not in votes and len(votes) >= policy.VOTES_MAX:
+        votes.clear()
+    counter = votes.setdefault(suspect.text, Counter())
+    counter[present] += 1
+    first = next(iter(counter))
+    return max(counter, key=lambda each: counter[each] * (2 if each == first else 1))
+
+
+def _heavy(suspect: Suspect, growth: _Growth, evidence: tuple[tuple[str, float | str], ...]) -> SlowCause:
+    """More work: the subject is the work, and no device or node is accused."""
+    declared = not math.isnan(growth.tokens)
+    measure = (
+        f"it gets {math.exp(growth.tokens):.2f} times as many tokens or samples"
+        if declared
+        else f"its CPU time grows with it ({math.exp(growth.cpu):.2f} times), so it has more to compute, or "
+        "its processor is slower"
+    )
+    place = tuple((name, value) for name, value in suspect.place if name not in ("node", "device", "member"))
+    return SlowCause(
+        "heavy_work",
+        f"work of {suspect.text}",
+        f"the work of {suspect.text}",
+        place,
+        measure,
+        (
+            ("Give all ranks the same tokens per step: sort or pack sequences by length.", Effort.MEDIUM),
+            (
+                "Compare what this rank computes with the others: experts, layers, its share of the batch.",
+                Effort.LOW,
+            ),
+        ),
+        evidence,
+        1.0 if declared else 0.7,
+    )
+
+
+def _where(suspect: Suspect) -> str:
+    node = dict(suspect.place).get("node")
+    return f"node {node}" if node else suspect.text
+
+
+def _actions(suspect: Suspect, growth: _Growth) -> tuple[tuple[str, Effort], ...]:
+    if growth.phase == "other" and growth.phase_share >= policy.ONE_PHASE_RATIO:
+        return (
+            (
+                "Look at what only this rank does between its phases (logging, evaluation, writing files), "
+                "and do it less often or beside the training.",
+                Effort.MEDIUM,
+            ),
+        )
+    where = _where(suspect)
+    if dict(suspect.place).get("domain"):
+        return (
+            (
+                f"Look at what the nodes of {where} share: power, cooling, switch, and their latest change. "
+                "Several nodes do not become slow by chance at once.",
+                Effort.MEDIUM,
+            ),
+            (
+                "`holdfast drain` its nodes one by one, so that others take over, if it stays slow.",
+                Effort.LOW,
+            ),
+        )
+    whole = len(suspect.ranks) > 1
+    look = (
+        "its CPUs, memory, cooling and power"
+        if whole
+        else "its clocks, temperature, ECC errors and PCIe link"
+    )
+    return (
+        (
+            f"`holdfast drain` {where}, so that a spare takes over, and exchange it if it stays slow.",
+            Effort.LOW,
+        ),
+        (f"Look at {look}, and at other processes on {where}.", Effort.MEDIUM),
+    )
+
+
+def _growth(s: LiveSituation, suspect: Suspect) -> _Growth:
+    ranks = suspect.ranks
+
+    def log_ratio(mine: np.ndarray, usual: np.ndarray) -> float:
+        known = (mine[ranks] > 0) & (usual[ranks] > 0)
+        if not known.all():
+            return math.nan
+        return float(np.mean(np.log(mine[ranks] / usual[ranks])))
+
+    core = s.work_s(*ON_CPU)
+    core_usual = s.usual(core)
+    excess = {name: float(np.sum(s.spent[name][ranks] - s.usual_spent[name][ranks])) for name in OWN}
+    grown = {name: max(0.0, each) for name, each in excess.items()}
+    phase = max(grown, key=lambda name: grown[name])
+    total = sum(grown.values())
+    counted = [log_ratio(s.spent[name], s.usual_spent[name]) for name in ("tokens", "samples")]
+    on_cpu = s.usual_spent["cpu"][ranks] / np.maximum(core_usual[ranks], 1e-9)
+    return _Growth(
+        log_ratio(core, core_usual),
+        log_ratio(s.spent["cpu"], s.usual_spent["cpu"]),
+        next((each for each in counted if not math.isnan(each)), math.nan),
+        float(np.mean(on_cpu)),
+        phase,
+        grown[phase] / total if total > 0 else 1.0,
+        bool(s.counted[ranks].all()),
+    )

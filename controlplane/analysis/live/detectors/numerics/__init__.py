@@ -1,0 +1,1 @@
+"""Detectors of gradients and losses that are wrong."""

@@ -1,0 +1,52 @@
+"""List the detectors, in the order in which they look: later ones see what earlier ones have found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.analysis.live.detectors import bottlenecks
+from controlplane.analysis.live.detectors.checkpoint_times import checkpoint_time_grows
+from controlplane.analysis.live.detectors.crowding import crowding
+from controlplane.analysis.live.detectors.job_pace import job_slowed
+from controlplane.analysis.live.detectors.leaks import memory_leak
+from controlplane.analysis.live.detectors.nodes_at_risk import nodes_at_risk
+from controlplane.analysis.live.detectors.numerics.gradients import exploding_gradients, vanishing_gradients
+from controlplane.analysis.live.detectors.numerics.losses import loss_plateau, loss_spike
+from controlplane.analysis.live.detectors.numerics.non_finite import non_finite
+from controlplane.analysis.live.detectors.slow_links import slow_links
+from controlplane.analysis.live.detectors.slow_storage import slow_storage
+from controlplane.analysis.live.detectors.slow_work import slow_work
+from controlplane.analysis.live.detectors.stages import overfull_stages
+from controlplane.analysis.live.detectors.uneven import uneven_work
+from controlplane.analysis.live.detectors.waits import slow_data, slow_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from controlplane.analysis.live.situation import LiveSituation
+    from controlplane.core.state.findings import Finding
+
+DETECTORS: dict[str, Callable[[LiveSituation], Iterable[Finding]]] = {
+    "slow_work": slow_work,
+    "crowding": crowding,
+    "overfull_stages": overfull_stages,
+    "slow_data": slow_data,
+    "slow_snapshot": slow_snapshot,
+    "slow_storage": slow_storage,
+    "uneven_work": uneven_work,
+    "slow_links": slow_links,
+    "job_slowed": job_slowed,
+    "communication": bottlenecks.communication,
+    "idle_devices": bottlenecks.idle_devices,
+    "little_memory": bottlenecks.little_memory,
+    "long_tails": bottlenecks.long_tails,
+    "memory_leak": memory_leak,
+    "checkpoint_time_grows": checkpoint_time_grows,
+    "nodes_at_risk": nodes_at_risk,
+    "non_finite": non_finite,
+    "exploding_gradients": exploding_gradients,
+    "vanishing_gradients": vanishing_gradients,
+    "loss_spike": loss_spike,
+    "loss_plateau": loss_plateau,
+}
+"""Everything that is looked for in a running job."""

@@ -1,0 +1,143 @@
+"""Find whose own work takes longer than that of peers with the same work, and why.
+
+Own work is what a rank neither waits for nor copies: waiting is not slowness. Peers are the ranks of the same
+pipeline stage. Somebody is named only where most peers are alike. Without such a majority (two ranks, two
+nodes, one replica) ranks are compared with their own past, and a change names somebody with less confidence;
+without a change nobody is named."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.iterations.levels import pieces
+from controlplane.analysis.live import policy
+from controlplane.analysis.live.detectors.causes import SlowCause, cause
+from controlplane.analysis.live.places import suspects
+from controlplane.analysis.live.standing import mixed
+from controlplane.analysis.live.table import OWN
+from controlplane.analysis.robust import often
+from controlplane.core.state.findings import Finding, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controlplane.analysis.live.places import Suspect
+    from controlplane.analysis.live.situation import LiveSituation
+    from controlplane.analysis.live.table import Bools
+
+
+def slow_work(s: LiveSituation) -> Iterator[Finding]:
+    """Ranks, nodes and replicas whose own work takes longer than others'."""
+    alone = _without_majority(s)
+    standing = mixed(s.against_peers, s.against_itself, alone)
+    named = np.zeros(len(alone), dtype=bool)
+    for _, ranks in s.seats.stages:
+        peers = ranks[~alone[ranks]]
+        named[s.against_peers.out(peers)] = True
+    changed = s.against_itself.out(s.judged)
+    named[changed[alone[changed]]] = True
+    found = suspects(s.seats, standing, np.flatnonzero(named))
+    findings = [finding for each in found[: 4 * policy.NAMED_MAX] if (finding := _finding(s, each, alone))]
+    yield from findings[: policy.NAMED_MAX]
+    if not findings:
+        yield from _nobody(s, alone)
+
+
+def _without_majority(s: LiveSituation) -> Bools:
+    """Ranks of stages where fewer than most are alike: with fewer than three, with half of them slow, or
+    where most have become slow, as when a node has most of a stage."""
+    alone = np.zeros(len(s.seats.stage), dtype=bool)
+    for _, ranks in s.seats.stages:
+        known = ranks[~np.isnan(s.against_peers.level[ranks])]
+        slow = s.against_peers.lasting[known].sum()
+        changed = s.against_itself.lasting[known].sum()
+        alone[ranks] = len(known) < 3 or 2 * slow >= len(known) or 2 * changed >= len(known)
+    return alone
+
+
+def _finding(s: LiveSituation, suspect: Suspect, alone: Bools) -> Finding | None:
+    """The finding against a suspect; None when it costs too little."""
+    own_s = s.work_s(*OWN)[suspect.ranks]
+    excess_s = float(np.max(own_s * (1.0 - math.exp(-suspect.level))))
+    cost = s.step_s / max(s.step_s - excess_s, 0.1 * s.step_s)
+    if cost < policy.COST_RATIO:
+        return None
+    ratio, lonely = math.exp(suspect.level), bool(alone[suspect.ranks].any())
+    why = cause(s, suspect)
+    began, slow, rows = _onset(s, suspect, lonely)
+    peers = (
+        "its own usual time (there is no majority of peers)" if lonely else "the typical rank of its stage"
+    )
+    since = "" if began is None else f" since step {began}"
+    reason = (
+        f"{why.subject_work} takes {ratio:.2f} times as long as {peers}{since}: {why.explanation}; "
+        f"this alone makes a step {cost:.2f} times as long"
+    )
+    return Finding(
+        why.kind,
+        policy.level(ratio, cost, s.thresholds),
+        why.subject,
+        reason,
+        place=why.place,
+        confidence=often(slow, rows) * (policy.UNCERTAIN if lonely else 1.0) * why.confidence,
+        evidence=(
+            ("own_ratio", ratio),
+            ("excess_s_per_step", excess_s),
+            ("slowdown_alone_ratio", cost),
+            ("slow_windows_count", float(slow)),
+            ("windows_count", float(rows)),
+            *why.evidence,
+        ),
+        recommendations=why.recommendations(1.0 - 1.0 / cost),
+        first_step=began,
+    )
+
+
+def _onset(s: LiveSituation, suspect: Suspect, lonely: bool) -> tuple[int | None, int, int]:
+    """The step in which it became slow (None: longer ago than is remembered), in how many of the newest rows
+    it was slow, and how many there are."""
+    ring = s.memory.change if lonely else s.memory.ratio
+    rows = ring.newest(policy.REMEMBERED)[:, suspect.ranks].astype(np.float64)
+    known = ~np.isnan(rows).any(axis=1)
+    series = rows[known].mean(axis=1)
+    limit = 0.5 * suspect.level
+    recent = series[-policy.RECENT :]
+    slow = int((recent > limit).sum())
+    begin = len(series)
+    for piece in reversed(pieces(series)):
+        if piece.level <= limit:
+            break
+        begin = piece.begin
+    if begin == len(series) or (begin == 0 and ring.count > policy.REMEMBERED):
+        return None, slow, len(recent)
+    jobs = list(s.memory.jobs)[-len(rows) :]
+    return jobs[int(np.flatnonzero(known)[begin])].first_step, slow, len(recent)
+
+
+def _nobody(s: LiveSituation, alone: Bools) -> Iterator[Finding]:
+    """Work that lasts longer on some ranks, where no majority says which of them are odd."""
+    if len(s.memory.jobs) < policy.RECENT or not alone.any():
+        return
+    level, limit = s.against_peers.level, s.against_peers.limit
+    unsure = policy.NOISE_SPREADS * s.against_peers.unsure
+    with np.errstate(invalid="ignore"):
+        slow = np.flatnonzero(alone & s.against_peers.lasting & (level >= np.maximum(limit, unsure)))
+    if not len(slow):
+        return
+    worst = int(slow[np.argmax(level[slow])])
+    stage = s.seats.stage == s.seats.stage[worst]
+    ratio, count = math.exp(float(level[worst])), int((stage & ~np.isnan(level)).sum())
+    words = "two ranks" if count == 2 else f"{count} ranks, {len(slow)} of them slower"
+    yield Finding(
+        "uneven_work",
+        Level.DEGRADED,
+        "",
+        f"the work of rank {worst} takes {ratio:.2f} times as long as that of its peers: "
+        f"{words}, no majority, so nobody can say which is odd",
+        confidence=policy.UNCERTAIN,
+        evidence=(("own_ratio", ratio), ("peers_count", float(count))),
+        recommendations=SlowCause.even_out(1.0 - 1.0 / ratio),
+    )

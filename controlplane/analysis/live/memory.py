@@ -1,0 +1,214 @@
+"""Remember what the newest windows of one generation have shown, per rank and of the whole job."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.live import policy
+from controlplane.analysis.live.cpu_waits import cpu_waits
+from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, median_of_rows
+from controlplane.analysis.live.storage import StorageMemory
+from controlplane.analysis.live.table import OWN, PHASES
+from controlplane.analysis.trends.watching import MetricWatch
+
+if TYPE_CHECKING:
+    from controlplane.analysis.live.readings import JobWindow, NodeSigns
+    from controlplane.analysis.live.table import RankTable
+    from controlplane.analysis.robust import Floats
+
+SPENT = (*PHASES, "cpu", "tokens", "samples", "queued")
+"""What is kept per step: s of each phase and of CPU time, tokens, samples, s of own work in which a CPU was
+waited for (NaN: not known)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalRow:
+    """The job's typical rank in one row, per step."""
+
+    first_step: int
+    last_step: int
+    began_s: float
+    ended_s: float
+    step_s: float
+    own_s: float
+    spent: dict[str, float]
+    excess_s: float  # the busiest rank is busy so much longer than a typical one of its stage
+    transfer_s: float  # communication of the rank that waits least
+    stages_s: tuple[float, ...]  # own work of each stage's typical rank; NaN: not judged
+
+
+class Usual:
+    """What is usual, of one number or of many: the first judged rows say, and later ones move it slowly."""
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        self.value: Floats = np.full(shape, np.nan)
+
+    def add(self, level: Floats) -> None:
+        """Take in the present level. Down it follows ten times as fast: a first time may have been slow."""
+        moved = self.value + np.clip(level - self.value, -10.0 * policy.DRIFT, policy.DRIFT)
+        known = ~np.isnan(self.value)
+        self.value = np.where(known, np.where(np.isnan(level), self.value, moved), level)
+
+
+class CheckpointTimes:
+    """How long checkpoints take, and the time from one to the next (s; 0: not known)."""
+
+    def __init__(self) -> None:
+        self.watch = MetricWatch(policy.CHECKPOINTS_LEARNT)
+        self.every_s = 0.0
+        self._seen = 0
+
+    def take(self, window: JobWindow) -> None:
+        """Take in the newest checkpoint, if it is a new one."""
+        self.every_s = window.checkpoint_every_s
+        if window.checkpoints and window.checkpoints != self._seen:
+            self._seen = window.checkpoints
+            self.watch.observe(window.ended_s, window.checkpoint_took_s)
+
+
+class Memory:
+    """Everything remembered of a generation. Its size does not grow with time."""
+
+    def __init__(self, ranks: int) -> None:
+        kept = policy.REMEMBERED
+        self.ratio = Rows(kept, ranks)  # own work (waits for a CPU left out) to peers, a logarithm
+        self.own = Rows(policy.RECENT, ranks)  # own work, a logarithm of s per step
+        self.aligned = Rows(policy.RECENT, ranks)  # as `ratio`, of ranks that report just the same steps
+        self.change = Rows(kept, ranks)  # own work to the rank's own usual, less that of the job
+        self.data = Rows(kept, ranks)  # waits longer than the others, as a share of a step
+        self.snapshot = Rows(kept, ranks)
+        self.queued = Rows(policy.RECENT, ranks)  # waits for a CPU in own work, as a share of a step
+        self.throttled = Rows(policy.RECENT, ranks)  # of that, because of a quota
+        self.spent = Rows(policy.RECENT, len(SPENT), ranks)
+        self.usual_own = Usual((ranks,))
+        self.usual_step = Usual()
+        self.usual_transfer = Usual()  # a logarithm of s
+        self.memory = SpacedSamples(policy.LEAK_SAMPLES, ranks)
+        self.storage = StorageMemory()
+        self.checkpoints = CheckpointTimes()
+        self.nodes: tuple[NodeSigns, ...] = ()  # as of the newest window
+        self.jobs: deque[TypicalRow] = deque(maxlen=policy.JOB_ROWS)
+        self.votes: dict[str, Counter[str]] = {}  # who -> how often which cause was seen
+        self.rows = 0  # those of the warm-up included
+
+    def add(self, table: RankTable, began_s: float, ended_s: float) -> None:
+        """Take in one row: the table of one or several windows in which most ranks completed a step."""
+        self.rows += 1
+        if self.rows <= policy.WARM_UP:
+            return
+        values, seats = table.values, table.seats
+        with np.errstate(all="ignore"):
+            per_step = {name: values[f"{name}_s"] / values["steps"] for name in (*PHASES, "cpu", "wall")}
+            own_s = np.sum([per_step[name] for name in OWN], axis=0)
+            waits = cpu_waits(table, per_step, own_s)
+            log_own = np.log(np.maximum(waits.fair(own_s), LEAST_S))
+            tokens = np.where(values["tokens"] > 0, values["tokens"], np.nan) / values["steps"]
+            samples = np.where(values["samples"] > 0, values["samples"], np.nan) / values["steps"]
+        spent = np.array([*(per_step[name] for name in (*PHASES, "cpu")), tokens, samples, waits.queued_s])
+        self.spent.add(spent)
+        ratio = np.full(len(log_own), np.nan)
+        busy_s = own_s + per_step["data"] + per_step["snapshot"]
+        stages, excess_s = [], 0.0
+        for _, ranks in seats.stages:
+            excess_s = max(excess_s, _most(busy_s[ranks]) - low_median(busy_s[ranks]))
+            ratio[ranks], usual_s = _against(own_s[ranks], waits.queued_s[ranks])
+            stages.append(usual_s)
+        self.ratio.add(ratio)
+        self.aligned.add(_aligned(table, log_own))
+        self.own.add(log_own)
+        self._changed()
+        step_s = low_median(per_step["wall"])
+        for name, rows in (("data", self.data), ("snapshot", self.snapshot)):
+            rows.add((per_step[name] - low_median(per_step[name])) / step_s)
+        self.queued.add(waits.queued_s / step_s)
+        self.throttled.add(waits.throttled_s / step_s)
+        last = int(np.nanmedian(values["last_step"])) if np.isfinite(values["last_step"]).any() else -1
+        first = self.jobs[-1].last_step + 1 if self.jobs else last - _steps(values["steps"]) + 1
+        typical = {name: low_median(column) for name, column in zip(SPENT, spent, strict=True)}
+        self.jobs.append(
+            TypicalRow(
+                first,
+                last,
+                began_s,
+                ended_s,
+                step_s,
+                low_median(own_s),
+                typical,
+                excess_s,
+                _least(per_step["communication"]),
+                tuple(stages),
+            )
+        )
+        self._usual()
+        memory = values["memory_bytes"]
+        self.memory.add(ended_s, last, np.where(memory > 0, memory, np.nan))
+
+    def _changed(self) -> None:
+        """Compare the newest own work with the usual one, before that moves.
+
+        Whoever stays as it was while the job becomes faster has not become slow."""
+        change = self.own.newest(1)[0] - self.usual_own.value
+        self.change.add(np.minimum(change, change - low_median(change)))
+
+    def _usual(self) -> None:
+        if len(self.jobs) < policy.RECENT:
+            return
+        level, _ = median_of_rows(self.own.newest(policy.RECENT))
+        self.usual_own.add(level)
+        steps_s = np.array([row.step_s for row in list(self.jobs)[-policy.RECENT :]])
+        if np.isfinite(steps_s).any():
+            self.usual_step.add(np.log(np.nanmedian(steps_s)))
+        transfers_s = np.array([row.transfer_s for row in list(self.jobs)[-policy.RECENT :]])
+        self.usual_transfer.add(np.log(np.maximum(np.median(transfers_s), LEAST_S)))
+
+
+LEAST_S = 1e-6
+"""Own work that seems shorter counts as this long (s), so that it has a logarithm."""
+
+
+def _against(own_s: Floats, queued_s: Floats) -> tuple[Floats, float]:
+    """The logarithm of each rank's own work to that of a typical one, and the latter (s), without the waits
+    for a CPU. Ranks whose waits are not known are compared with all, waits included: like with like."""
+    counted = ~np.isnan(queued_s)
+    log_raw = np.log(np.maximum(own_s, LEAST_S))
+    if not counted.any():
+        usual = low_median(log_raw)
+        return log_raw - usual, float(np.exp(usual))
+    fair = np.log(np.maximum(own_s - np.nan_to_num(queued_s), LEAST_S))
+    usual = low_median(fair[counted])
+    return np.where(counted, fair - usual, log_raw - low_median(log_raw)), float(np.exp(usual))
+
+
+def _aligned(table: RankTable, log_own: Floats) -> Floats:
+    """The logarithm of own work to that of a typical rank of the stage, among ranks that report the same
+    steps as most do; NaN for others: sums over other steps differ although nobody's work is uneven."""
+    values = table.values
+    same = np.ones(len(log_own), dtype=bool)
+    for name in ("last_step", "steps"):
+        known = values[name][same & ~np.isnan(values[name])]
+        if known.size:
+            found, counts = np.unique(known, return_counts=True)
+            same &= values[name] == found[np.argmax(counts)]
+    kept = np.where(same, log_own, np.nan)
+    for _, ranks in table.seats.stages:
+        kept[ranks] -= low_median(kept[ranks])
+    return kept
+
+
+def _most(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if known.size else 0.0
+
+
+def _least(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.min()) if known.size else 0.0
+
+
+def _steps(steps: Floats) -> int:
+    known = steps[~np.isnan(steps)]
+    return int(np.median(known)) if known.size else 0

@@ -1,0 +1,234 @@
+"""Watch one job: take in a window after the other, and say what is wrong.
+
+`JobWatch` is the memory, the detectors are functions over it (`situation.py` is what they see). Rows of a
+window that cannot be believed are left out (`table.py`). Windows are added up until most ranks have completed
+a step, so steps may last longer than windows; only then anything is judged. A new generation begins with an
+empty memory: other ranks, other work.
+
+There is no clock: times are in the windows. What a diagnosis reports holds for the newest minute; when a
+finding opens and when it is resolved is up to `analysis.findings_ledger`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controlplane.analysis.links.judging import judge
+from controlplane.analysis.live import policy
+from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss
+from controlplane.analysis.live.costs import lost_s
+from controlplane.analysis.live.detectors.registry import DETECTORS
+from controlplane.analysis.live.efficiency import Efficiency, of_window
+from controlplane.analysis.live.memory import Memory
+from controlplane.analysis.live.numbers import NumberMemory
+from controlplane.analysis.live.situation import LiveSituation
+from controlplane.analysis.live.table import NUMBERS, SUMS, RankTable, tabulate
+from controlplane.core.records.diagnosis import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from controlplane.analysis.live.numbers import NumberSummary
+    from controlplane.analysis.live.readings import JobWindow, Unjudged
+    from controlplane.analysis.live.table import Bools
+    from controlplane.analysis.robust import Floats
+    from controlplane.core.state.findings import Finding
+
+    Detector = Callable[[LiveSituation], Iterable["Finding"]]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDetector:
+    """A detector that raised an error, and so has judged nothing. It is a bug; the others have judged."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDiagnosis:
+    """What a window shows. `judged`: whether detectors looked; while it is False nothing can be said, neither
+    that something is wrong nor that it is well."""
+
+    job: str
+    generation: int
+    began_s: float
+    ended_s: float
+    judged: bool
+    findings: tuple[Finding, ...]  # the most expensive first; with `job`
+    failed_detectors: tuple[FailedDetector, ...]
+    unjudged: tuple[Unjudged, ...]  # the first of them
+    left_out: Mapping[str, int]  # why rows were left out -> how many
+    out: Bools  # by rank: all that were left out
+    nodes_seen: frozenset[str]  # nodes of which some rank was judged
+    ranks_judged: int
+    anatomy: Anatomy
+    loss: Loss  # of this window
+    lost_s: Mapping[str, float]  # of this window's steps, by cause (`costs`)
+    efficiency: Efficiency  # in this window
+    suspicion: str = ""  # why the links of the job are suspected, and should be probed; "": they are not
+    links_unknown: str = ""  # why probes of suspected links name nobody; "": they do, or there are none
+    numbers: NumberSummary | None = None  # losses and gradients; None: the script has none measured
+
+    @property
+    def slowdown(self) -> float:
+        """The mean step over the ideal one."""
+        return self.loss.slowdown
+
+    @property
+    def loss_s(self) -> float:
+        """What the steps of this window took more than the ideal, in s."""
+        return self.loss.loss_s
+
+
+class JobWatch:
+    """The diagnosis of one job. Windows come in order of time, from one leader."""
+
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        detectors: Mapping[str, Detector] | None = None,
+    ) -> None:
+        self._thresholds = thresholds or Thresholds()
+        self._detectors = DETECTORS if detectors is None else detectors
+        self._generation: int | None = None
+        self._ranks = 0
+        self._ended_s = float("-inf")
+        self._memory = Memory(1)
+        self._numbers = NumberMemory()  # over all generations: steps go on
+        self._before: RankTable | None = None
+        self._pending = _Pending()
+
+    def observe(self, window: JobWindow) -> LiveDiagnosis:
+        """Take in a window. Raises ValueError for one that cannot be: of an older generation or time than the
+        one before, not forward in time, or with a number of ranks that no job has."""
+        self._check(window)
+        self._numbers.take(window.gradients)
+        new = (self._generation, self._ranks) != (window.generation, window.ranks_expected)
+        table = tabulate(window, None if new else self._before)
+        if new:
+            self._begin(window)
+        self._ended_s = window.ended_s
+        self._before = _seen(table, self._before)
+        self._pending.add(table, window)
+        self._memory.storage.add(window.ended_s, window.storage)
+        self._memory.checkpoints.take(window)
+        self._memory.nodes = window.nodes
+        situation: LiveSituation | None = None
+        failed: tuple[FailedDetector, ...] = ()
+        if self._pending.ready:
+            merged, began_s = self._pending.take(table)
+            self._memory.add(merged, began_s, window.ended_s)
+            if len(self._memory.jobs) >= policy.LEAST:
+                situation = LiveSituation(self._memory, merged, self._thresholds, window.links, self._numbers)
+                failed = self._judge(situation)
+        findings = () if situation is None else _sorted(situation.found, window.job)
+        known = int((~np.isnan(table.values["steps"])).sum())
+        return LiveDiagnosis(
+            window.job, window.generation, window.began_s, window.ended_s, situation is not None, findings,
+            failed, table.unjudged, table.left_out, table.out, _nodes_seen(table), known, Anatomy(table),
+            loss(table) if known else NOTHING_LOST, lost_s(table), of_window(window), *_of_links(situation),
+            numbers=self._numbers.summary(window.ranks_expected) if window.gradients else None,
+        )  # fmt: skip
+
+    def _check(self, window: JobWindow) -> None:
+        if not window.ended_s > window.began_s:
+            raise ValueError(
+                f"a window of job {window.job} ends at {window.ended_s}, and began at {window.began_s}"
+            )
+        if self._generation is not None and window.generation < self._generation:
+            raise ValueError(
+                f"a window of job {window.job} is of generation {window.generation}, and "
+                f"{self._generation} has begun"
+            )
+        if window.ended_s <= self._ended_s:
+            raise ValueError(
+                f"a window of job {window.job} ends at {window.ended_s}, not after the one before "
+                f"({self._ended_s})"
+            )
+
+    def _begin(self, window: JobWindow) -> None:
+        checkpoints = self._memory.checkpoints if self._ranks == window.ranks_expected else None
+        self._generation, self._ranks = window.generation, window.ranks_expected
+        self._memory = Memory(window.ranks_expected)
+        if checkpoints is not None:
+            self._memory.checkpoints = checkpoints  # as many ranks write as much
+        self._before = None
+        self._pending = _Pending()
+
+    def _judge(self, situation: LiveSituation) -> tuple[FailedDetector, ...]:
+        """Run all detectors, which add to `situation.found`. Return those that failed."""
+        failed: list[FailedDetector] = []
+        for name, detector in self._detectors.items():
+            try:
+                found = list(detector(situation))
+            except Exception as error:
+                failed.append(FailedDetector(name, f"{type(error).__name__}: {error}"))
+                continue
+            situation.found += found
+        return tuple(failed)
+
+
+def _sorted(found: Iterable[Finding], job: str) -> tuple[Finding, ...]:
+    """The findings, about this job, the most expensive first."""
+    return tuple(sorted((replace(each, job=job) for each in found), key=_cost))
+
+
+def _of_links(situation: LiveSituation | None) -> tuple[str, str]:
+    """Why links are suspected, and why probes of them name nobody; "" each where that is not so."""
+    if situation is None or not situation.transfer.suspicion:
+        return "", ""
+    unknown = "not probed yet" if situation.links is None else judge(situation.links).unknown
+    return situation.transfer.suspicion, unknown
+
+
+def _nodes_seen(table: RankTable) -> frozenset[str]:
+    places = table.seats.node[~table.out & (table.seats.node >= 0)]
+    return frozenset(table.seats.nodes[place] for place in np.unique(places))
+
+
+def _cost(finding: Finding) -> tuple[float, str, str]:
+    """The most expensive finding first."""
+    gains = [each.gain_ratio for each in finding.recommendations if each.gain_ratio is not None]
+    return -max(gains, default=0.0), finding.kind, finding.subject
+
+
+def _seen(table: RankTable, before: RankTable | None) -> RankTable:
+    """The table, with the newest step of ranks that were left out from before."""
+    if before is None:
+        return table
+    last, seen = table.values["last_step"], before.values["last_step"]
+    return replace(table, values={**table.values, "last_step": np.where(np.isnan(last), seen, last)})
+
+
+class _Pending:
+    """Windows added up until most ranks have completed a step."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Floats] = {}
+        self._windows = 0
+        self._began_s = 0.0
+
+    def add(self, table: RankTable, window: JobWindow) -> None:
+        if not self._sums:
+            self._began_s = window.began_s
+            self._sums = {name: table.values[name].copy() for name in NUMBERS}
+        else:
+            for name, values in table.values.items():
+                both = self._sums[name]
+                known = ~np.isnan(values)
+                total = np.where(np.isnan(both), 0.0, both) + values if name in SUMS else values
+                self._sums[name] = np.where(known, total, both)
+        self._windows += 1
+        stepped = ~np.isnan(self._sums["steps"])
+        done, reporting = int(stepped.sum()), int((stepped | table.waiting).sum())
+        enough = done > 0 and done >= policy.READY_RATIO * reporting
+        self.ready = bool(enough or (done > 0 and self._windows >= policy.MERGED_MAX))
+
+    def take(self, table: RankTable) -> tuple[RankTable, float]:
+        """The sum of the windows, and when it began (s). Then it is empty."""
+        found = replace(table, values=self._sums), self._began_s
+        self._sums, self._windows = {}, 0
+        return found

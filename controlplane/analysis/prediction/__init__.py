@@ -1,0 +1,1 @@
+"""Predict which nodes fail next, from the history of their faults. Pure."""

@@ -1,0 +1,1 @@
+"""Propose settings of a running job, from what was measured of it."""

@@ -1,0 +1,1 @@
+"""`holdfast check`: measure a node before ranks are given to it."""

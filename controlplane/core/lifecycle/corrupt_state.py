@@ -1,0 +1,90 @@
+"""Act on replicas of the state that differ: report it, or go back before it, by the job's policy.
+
+The ranks compared what had been equal (`holdfast.agreement.replica_check`). Since the last comparison in
+which all agreed, damage has reached everybody through the gradients. So nothing that was computed since is
+trusted on any rank: not the living state, no snapshot, no checkpoint. The state of that comparison is. The
+job goes back to it or to an older one, like after a numeric anomaly, and the ranks that differ from the
+majority are replaced, on another device if there is one. Buffers are never acted on: a script may change
+them on one rank alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import deaths
+from controlplane.core.failures.blame import CORRUPT_STATE
+from controlplane.core.lifecycle import numeric_faults
+from controlplane.core.placement import device_deaths
+from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
+from controlplane.core.records.model import Cause, Failure, Fault
+from controlplane.core.records.notes import NoteKind
+from controlplane.core.state.concerns import ReplicaDispute
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
+    from controlplane.core.state.job import Job
+
+
+def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
+    """Take a report of ranks that have compared their replicas, and act on it by the job's policy."""
+    job = state.jobs.get(event.job)
+    if job is None or job.ended or job.ending is not None or job.generation is None:
+        state.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
+        return
+    before = job.numbers.dispute
+    if event.ranks and before is not None and _when(before.report) == _when(event):
+        return  # another rank's report of the same
+    if event.generation != job.generation.number or job.phase not in numeric_faults.RUNS:
+        state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
+        return
+    if not event.ranks:
+        newest, job.numbers.agreed = job.numbers.agreed, event
+        if event.uncovered and (newest is None or newest.uncovered != event.uncovered):
+            state.note(NoteKind.STATE_UNCOVERED, job.name, f"no replica of {', '.join(event.uncovered)}")
+        return
+    if any(not 0 <= rank < len(job.seats) for rank in (*event.ranks, *event.odd_ranks)):
+        state.drop(NoteKind.STRAY_FAULT, event.member, f"the job has the ranks 0 to {len(job.seats) - 1}")
+        return
+    seats = tuple(seat for seat in job.seats if seat.rank in event.odd_ranks)
+    job.numbers.dispute = ReplicaDispute(event, seats)
+    state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
+    if job.spec.on_corrupt_state == "act" and not event.buffers:
+        _act(state, job, event)
+
+
+def _when(event: ev.ReplicasReported) -> tuple[int, int]:
+    return event.generation, event.step
+
+
+def described(event: ev.ReplicasReported) -> str:
+    """What differs, between whom, and since when."""
+    what = ", ".join(event.tensors) or "their state"
+    more = f" and {event.more} more" if event.more else ""
+    since = f"with {event.step} steps completed; all held the same with {event.agreed_step}"
+    if event.odd_ranks:
+        plural = "s" if len(event.odd_ranks) > 1 else ""
+        odd = ", ".join(map(str, event.odd_ranks))
+        return f"rank{plural} {odd} of {len(event.ranks)} replicas differ in {what}{more}, {since}"
+    return f"ranks {', '.join(map(str, event.ranks))} differ in {what}{more}, and have no majority, {since}"
+
+
+def _act(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
+    """Go back, once in a generation; later reports only extend what is distrusted."""
+    first = all(fault.generation != event.generation for fault in job.numbers.faults)
+    words = described(event)
+    numeric_faults.distrust(state, job, Fault(event.agreed_step + 1, event.generation, corrupt=True), words)
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    if not first:
+        return
+    job.numbers.on_fault = "rollback"
+    failure = Failure(Cause.FAULT, f"{CORRUPT_STATE}: {words}", step=event.step, exception=CORRUPT_STATE)
+    odd = [member for member in job.seated() if member.rank in event.odd_ranks and not member.dead]
+    for member in odd:
+        device_deaths.exclude(state, job, member.node, job.seats[member.rank].local_rank, words)
+        deaths.mark_dead(state, job, member, failure)
+        deaths.kill(state, job, member, failure.message)
+    if not odd:
+        job.recovery.unjudged.append(Evidence(state.now, failure))
+    state.touch(job)

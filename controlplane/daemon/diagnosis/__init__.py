@@ -1,0 +1,1 @@
+"""Diagnose running jobs in the leader: collect reports, run the detectors, keep what they find."""

@@ -1,0 +1,288 @@
+"""Judge the running jobs every few seconds, and keep what is found over changes of leader.
+
+`feed` collects what agents report; the detectors (`controlplane.analysis.live`) judge it in a thread, so that
+the loop of the leader does not wait for them; the ledger (`controlplane.analysis.findings_ledger`) opens and
+resolves what they find. The core hears only which findings are open, and only when that changes: recordings
+stay small, and health, alerts, page and commands have one source."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from controlplane.analysis import replicas
+from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
+from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
+from controlplane.core.elasticity import slow_policy
+from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
+from controlplane.core.records.model import JobPhase
+from controlplane.daemon.diagnosis import report
+from controlplane.daemon.diagnosis.feed import StepFeed, signs
+from controlplane.daemon.etcd.errors import Fenced
+from controlplane.diagnosis_settings import thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from controlplane.analysis.findings_ledger.entries import LedgerEntry
+    from controlplane.analysis.findings_ledger.ledger import FindingChange
+    from controlplane.analysis.live.efficiency import Efficiency
+    from controlplane.analysis.live.numbers import NumberSummary
+    from controlplane.analysis.live.readings import JobWindow
+    from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
+    from controlplane.core.cluster import Cluster
+    from controlplane.core.records.diagnosis import GradientReport, LinksProbed, ReplicasReported
+    from controlplane.core.records.events import Event
+    from controlplane.core.state.findings import Finding
+    from controlplane.core.state.job import Job
+    from controlplane.daemon.diagnosis.link_probes import LinkProbes
+    from controlplane.daemon.telemetry.job_time import Account
+    from controlplane.diagnosis_settings import DiagnosisSettings
+
+log = logging.getLogger(__name__)
+
+WATCHED = (JobPhase.RUNNING, JobPhase.FORMING)
+"""Phases in which a job's steps are judged."""
+
+
+def _steady() -> Callable[[], float]:
+    """A clock that shows Unix time and never goes back, as the machine's may when it is set."""
+    ahead_s = time.time() - time.monotonic()
+    return lambda: ahead_s + time.monotonic()
+
+
+class Diagnosis:
+    """Diagnoses the jobs of one leader term.
+
+    `ledger`: as the last leader kept it. `post` gives the core an event. `write(type, body)` writes a line
+    of the journal. `show(job, shares, slowdown_ratio)`, `show_numbers(job, numbers)` and `achieve(job,
+    efficiency)` set metrics; `lose(job, lost_s)` enters into its account what its steps lost, by cause;
+    `account` returns that account. `keep` writes the ledger to etcd. `probes`: who has links probed; None:
+    nobody."""
+
+    def __init__(
+        self,
+        core: Cluster,
+        ledger: FindingLedger,
+        settings: DiagnosisSettings,
+        *,
+        post: Callable[[Event], None],
+        write: Callable[[str, dict[str, Any]], None],
+        show: Callable[[str, Mapping[str, float], float], None],
+        probes: LinkProbes | None = None,
+        lose: Callable[[str, Mapping[str, float]], None] = lambda _job, _lost_s: None,
+        achieve: Callable[[str, Efficiency], None] = lambda _job, _efficiency: None,
+        account: Callable[[str], Account | None] = lambda _job: None,
+        show_numbers: Callable[[str, NumberSummary], None] = lambda job, numbers: None,
+        keep: Callable[[], Awaitable[None]] | None = None,
+        wall: Callable[[], float] | None = None,
+    ) -> None:
+        self.ledger, self.every_s = ledger, settings.diagnose_every_s
+        self._thresholds = thresholds(settings)
+        self._core, self._post, self._write, self._wall = core, post, write, wall or _steady()
+        self._show, self._show_numbers, self._keep = show, show_numbers, keep
+        self._probes = probes if settings.link_probes else None
+        self._lose, self._achieve, self._account = lose, achieve, account
+        self._feed = StepFeed()
+        self._watches: dict[str, JobWatch] = {}
+        self._newest: dict[str, LiveDiagnosis] = {}
+        self._reported: dict[str, tuple[OpenFinding, ...]] = {}
+        self._began: dict[str, float] = {}
+        self._disputes: dict[str, ReplicasReported] = {}  # the newest of each job that was shown
+
+    def take(self, found: StepTimes | GradientReport) -> None:
+        """Take a report of an agent."""
+        if not self.every_s:
+            return
+        if isinstance(found, StepTimes):
+            self._feed.take(found)
+        else:
+            self._feed.take_gradients(found)
+
+    def take_probes(self, answer: LinksProbed) -> None:
+        """Take what an agent measured on its links."""
+        if self._probes is not None:
+            self._probes.take(answer, self._wall())
+
+    async def run(self) -> None:
+        """Judge all jobs again and again, until cancelled."""
+        while self.every_s:
+            await asyncio.sleep(self.every_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Judge each running job once. A job whose detectors fail is logged; the others are judged."""
+        if not self._core.term:
+            return  # the core has not read yet which jobs there are
+        jobs = self._core.state.jobs
+        self._forget({name for name, job in jobs.items() if not job.ended})
+        for job in [job for job in jobs.values() if job.phase in WATCHED]:
+            try:
+                await self._look_at(job)
+            except Fenced:
+                raise
+            except Exception:
+                log.exception("diagnosis of job %s failed: it is not judged now", job.name)
+        for name in self.ledger.jobs():
+            self._report_open(name)  # also what the last leader had found, and mutes that are over
+
+    async def _look_at(self, job: Job) -> None:
+        now_s = self._wall()
+        corrupt = self._corrupt(job)
+        window = self._window(job, now_s)
+        if window is not None:
+            found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
+            self._show_window(job.name, found)
+        if window is not None and found.judged:
+            changes = self._observe(job, found, now_s, corrupt)
+        else:  # replicas were compared whether or not steps can be judged
+            changes = self.ledger.observe(now_s, job.name, corrupt, only=(replicas.KIND,))
+        await self._tell(changes)
+
+    def _show_window(self, job: str, found: LiveDiagnosis) -> None:
+        """Set the metrics of a job, and enter what its steps lost into its account."""
+        self._show(job, found.anatomy.shares(), found.slowdown)
+        self._lose(job, found.lost_s)
+        self._achieve(job, found.efficiency)
+        if found.numbers is not None:
+            self._show_numbers(job, found.numbers)
+
+    def _observe(
+        self, job: Job, found: LiveDiagnosis, now_s: float, corrupt: list[Finding]
+    ) -> tuple[FindingChange, ...]:
+        """Take in what a window that could be judged shows, and have links probed where it asks for that."""
+        if self._probes is not None:
+            asked = self._probes.look(job, now_s, suspicious=bool(found.suspicion))
+            if asked:
+                self._write("LinksAsked", {"job": job.name, "nodes": asked, "reason": found.suspicion})
+        unjudged = set(found.out.nonzero()[0].tolist())
+        blind = [name for name in job.seat_nodes() if name not in found.nodes_seen]
+        wanted = (*self._wanted(found.findings), *corrupt)
+        return self.ledger.observe(now_s, job.name, wanted, unjudged, blind)
+
+    def _corrupt(self, job: Job) -> list[Finding]:
+        """The findings about replicas that differ, or of whom it was not shown yet that they did."""
+        dispute = job.numbers.dispute
+        if dispute is None:
+            return []
+        new = self._disputes.get(job.name) is not dispute.report
+        self._disputes[job.name] = dispute.report
+        return replicas.findings(dispute) if new or replicas.stands(dispute, job.numbers.agreed) else []
+
+    async def _tell(self, changes: Sequence[FindingChange]) -> None:
+        if changes and self._keep is not None:
+            await self._keep()  # before anybody hears of it: else the next leader would announce it again
+        for change in changes:
+            self._announce(change)
+
+    def _wanted(self, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings that are reported: all, or those that are not about stragglers."""
+        quiet = self._core.settings.slow_rank_policy == slow_policy.OFF
+        return [each for each in findings if not (quiet and slow_policy.response(each.kind).straggler)]
+
+    async def report_now(self, job: str, findings: Sequence[Finding]) -> None:
+        """Open findings that rest on a single event, such as a hang: they need no further window. Where
+        diagnosis is off, there are none."""
+        if not findings or not self.every_s:
+            return
+        await self._tell(self.ledger.report(self._wall(), job, findings))
+        self._report_open(job)
+
+    def _window(self, job: Job, now_s: float) -> JobWindow | None:
+        nodes = self._core.state.nodes
+        domains = {name: nodes[name].domain for name in job.by_node if name in nodes}
+        began_s = self._began.get(job.name, now_s - self.every_s)
+        window = self._feed.window(job, domains, began_s, now_s)
+        if window is None:
+            return None
+        self._began[job.name] = now_s
+        links = None if self._probes is None else self._probes.matrix(job, now_s)
+        state = self._core.state
+        known = (signs(nodes[name], state.settings, state.now, state.wall) for name in domains)
+        signs_known = tuple(each for each in known if each is not None)
+        return dataclasses.replace(window, links=links, nodes=signs_known)
+
+    def _judge(self, window: JobWindow) -> LiveDiagnosis:
+        """Run the detectors; in a thread. They are imported when there is something to judge: a standby that
+        takes over need not wait for them."""
+        from controlplane.analysis.live.watch import JobWatch
+
+        watch = self._watches.get(window.job)
+        if watch is None:
+            watch = self._watches[window.job] = JobWatch(self._thresholds)
+        return watch.observe(window)
+
+    def _announce(self, change: FindingChange) -> None:
+        finding, shown = change.entry.finding, report.row(change.entry, self._wall())
+        self._write("FindingChanged", {"job": finding.job, "outcome": change.kind.value, **shown})
+        quiet = change.kind is ChangeKind.RESOLVED or finding.kind in NOTICES
+        level = logging.INFO if quiet else logging.WARNING
+        log.log(level, "job %s: %s %s: %s", finding.job, finding.kind, change.kind.value, finding.reason)
+
+    async def hold(self, job: str, findings: tuple[Finding, ...]) -> None:
+        """Keep these findings about an incident open, and resolve others of their kinds. Where diagnosis is
+        off, there are none."""
+        if not self.every_s:
+            return
+        await self._tell(self.ledger.hold(self._wall(), job, findings))
+        self._report_open(job)
+
+    def _report_open(self, job: str) -> None:
+        """Tell the core which findings about a job are open, if that has changed.
+
+        Notices are shown, and are no ill health; nor is who failed first: the incident was resolved, or the
+        job has ended."""
+        shown = {FIRST_FAILURE, *NOTICES}
+        known = [each for each in self.ledger.open(job) if each.finding.kind not in shown]
+        found = tuple(self._open(each) for each in known)
+        if self._reported.get(job, ()) != found:
+            self._reported[job] = found
+            self._post(Diagnosed(job, found))
+
+    def _open(self, entry: LedgerEntry) -> OpenFinding:
+        finding = entry.finding
+        node = dict(finding.place).get("node")
+        return OpenFinding(
+            kind=finding.kind,
+            level=finding.level.value,
+            subject=finding.subject,
+            reason=finding.reason,
+            node=str(node or ""),
+            muted=entry.muted(self._wall()),
+            lasting=self.ledger.lasting(finding.job, entry.identity),
+        )
+
+    def _forget(self, jobs: set[str]) -> None:
+        """Forget all jobs but these. What was found about them stays in the journal."""
+        self._feed.forget(jobs)
+        if self._probes is not None:
+            self._probes.forget(jobs)
+        for job in [name for name in (*self._watches, *self.ledger.jobs()) if name not in jobs]:
+            for memory in (self._watches, self._newest, self._reported, self._began, self._disputes):
+                memory.pop(job, None)
+            self.ledger.forget(job)
+
+    # ------------------------------------------------------------------ for people
+
+    def report(self, job: str, level: str, rows_most: int) -> dict[str, Any]:
+        """All that is known about a job, for programs and people. `level`: its health; `rows_most`: as in
+        `report.of_job`."""
+        newest, now_s = self._newest.get(job), self._wall()
+        every_s = self.every_s
+        return report.of_job(
+            job, level, self.ledger, newest, now_s=now_s, every_s=every_s, rows_most=rows_most
+        ) | {"time": report.time_of(self._account(job)), "efficiency": report.efficiency(newest, every_s)}
+
+    def mute(self, job: str, finding: str, for_s: float, reason: str) -> str:
+        """Alert nobody to an open finding (its id) for so long; 0: alert again. Return until when, in words.
+
+        Raises KeyError, with a text for people, when no such finding is open."""
+        kind, _, subject = finding.partition(":")
+        until_s = self._wall() + for_s
+        self.ledger.mute(job, kind, subject, until_s=until_s, by=reason)
+        self._report_open(job)
+        self._write("FindingMuted", {"job": job, "id": finding, "for_s": for_s, "reason": reason})
+        return f"nobody is alerted for {for_s:g} s: {reason}" if for_s else f"alerted again: {reason}"

@@ -1,0 +1,55 @@
+"""Measure one part of this node: `python -m holdfast.node_check PART SECONDS FOLDER`.
+
+PART is `devices` (prints their number), `cpu`, `cuda:K` or `disk`. Prints one line of JSON for each reading,
+as soon as it is known: `holdfast check node` runs each part in a process of its own, so that a device that
+hangs or kills its process costs the other readings nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.node_check import cpu_share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.node_check.reading import NodeReading
+
+
+def _readings(part: str, seconds: float, folder: Path) -> Iterator[NodeReading]:
+    if part == "disk":
+        from holdfast.node_check import disk
+
+        yield from disk.readings(folder, seconds)
+        return
+    import torch
+
+    from holdfast.node_check import copies, matrices
+
+    device = torch.device(part)
+    yield from matrices.readings(device, seconds)
+    yield from copies.readings(device, seconds)
+
+
+def main(words: list[str]) -> None:
+    """Write the readings of one part."""
+    part, seconds, folder = words
+    if part == "devices":
+        import torch
+
+        sys.stdout.write(json.dumps({"devices": torch.cuda.device_count()}) + "\n")
+        return
+    before = cpu_share.now()
+    for each in _readings(part, float(seconds), Path(folder)):
+        after = cpu_share.now()
+        sys.stdout.write(dataclasses.replace(each, crowded=round(after.crowded(before), 3)).line() + "\n")
+        sys.stdout.flush()
+        before = after
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,30 @@
+"""Define one reading of a node check, and how it is written as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """One measured number, or why there is none.
+
+    - `name`: what was measured, such as `cpu.gemm.float32` or `disk.write`; nodes are compared by it.
+    - `value`, `unit`: the number; None: it was not measured.
+    - `higher`: whether more is better.
+    - `broken`: why the part does not work; "": it does, or could not be asked.
+    - `reason`: why there is no number.
+    - `crowded`: the share of the CPU time wanted meanwhile that other processes had."""
+
+    name: str
+    value: float | None
+    unit: str
+    higher: bool = True
+    broken: str = ""
+    reason: str = ""
+    crowded: float = 0.0
+
+    def line(self) -> str:
+        """The reading as one line of JSON."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})

@@ -1,0 +1,63 @@
+"""Compose what a rank reports about itself to its agent: hello, beats, numbers.
+
+All of it runs in the agent client's thread."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.ipc.messages.rank import VERSION, Beat, Hello, Report
+
+if TYPE_CHECKING:
+    from holdfast.ipc.messages.rank import RankMessage
+    from holdfast.rank_state import RankState
+    from holdfast.telemetry.gradient_watch import GradientWatch
+    from holdfast.telemetry.numeric_anomalies import NumericAnomalies
+    from holdfast.telemetry.reporting import Reports
+
+
+def hello(state: RankState) -> Hello:
+    """The hello: which member this is, its phase and generation, and its clean step (-1: none)."""
+    held = state.clean.step if state.phase in ("ready", "finished") else -1
+    return Hello(
+        version=VERSION,
+        member=state.environment.member,
+        pid=os.getpid(),
+        store=state.store_address,
+        phase=state.phase,
+        generation=state.generation,
+        step=state.completed,
+        held_step=held,
+        held_generation=state.clean.generation,
+        ended_step=ended(state),
+    )
+
+
+def ended(state: RankState) -> int | None:
+    """The newest step at which a generation may begin without leaving out code that this rank has to run.
+
+    None: no limit, because the script lets the tails of steps be cut, or because this process has trained
+    nothing."""
+    return None if state.guard.skippable or not state.clean.generation else state.ended
+
+
+def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies, gradients: GradientWatch) -> Beat:
+    """The beat: this process lives, and its progress. Sends the script's reported numbers first, and what was
+    measured of its gradients."""
+    _send_report(state, reports, anomalies)
+    for measured in gradients.read():
+        send(state, measured)
+    return Beat(state.phase, state.generation, state.completed)
+
+
+def send(state: RankState, message: RankMessage) -> None:
+    """Send a message to the agent, if there is one."""
+    if state.agent is not None:
+        state.agent.send(message)
+
+
+def _send_report(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> None:
+    shown = reports.read(anomalies.reported)
+    if shown and state.agent is not None:
+        state.agent.send(Report(state.completed, shown))

@@ -1,0 +1,28 @@
+"""Which of several tracebacks is shown at the end of a job."""
+
+from __future__ import annotations
+
+from controlplane.cli.orders.follow import ended_by
+from controlplane.core.state.job import REASON_MAX, shortened
+
+RANKS = 'Traceback (most recent call last):\n  File "a.py", line 1, in train\nSessionError: no group'
+SPARES = RANKS.replace("train", "<module>")
+LONG = "Traceback (most recent call last):\n" + "  deep\n" * REASON_MAX + "RecursionError: deep"
+
+
+def test_it_is_the_one_that_ended_the_job_whoever_else_raised_at_that_moment() -> None:
+    assert ended_by(f"stop: no group\n{RANKS}", [RANKS, SPARES]) == RANKS
+    assert ended_by(f"stop: no group\n{RANKS}", [SPARES, RANKS]) == RANKS
+
+
+def test_of_a_reason_that_was_shortened_it_is_the_whole_one() -> None:
+    assert ended_by(shortened(f"stop\n{LONG}"), [RANKS, LONG, SPARES]) == LONG
+
+
+def test_a_reason_without_a_traceback_gets_the_newest_one() -> None:
+    assert ended_by("stopped by hand", [RANKS, SPARES]) == SPARES
+    assert ended_by("stopped by hand", []) == ""
+
+
+def test_a_reason_with_a_traceback_that_the_journal_lacks_gets_no_other() -> None:
+    assert ended_by(f"stop\n{RANKS}", [LONG]) == ""

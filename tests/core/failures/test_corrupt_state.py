@@ -1,0 +1,128 @@
+"""What follows from replicas that differ: a report, or a way back to what they held alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core.failures import numeric_anomalies
+from controlplane.core.placement.formation import impossible
+from controlplane.core.records.model import Fault, JobPhase, JobSpec, Tier
+from tests.core.make import spec
+from tests.core.test_cluster import running
+
+if TYPE_CHECKING:
+    from controlplane.core.records.model import Resume
+    from tests.transcripts.language import Play
+
+ACTS = "submit nodes=3 nproc=1 check=10 on_corrupt=act skip=1"
+DIFFERS = "replicas 40 30 ranks=0,1,2 odd=1"
+
+
+def trained(submit: str) -> Play:
+    """A job of three ranks with 45 steps, and snapshots of 20 and 30 steps."""
+    stage = running(submit, "abc")
+    stage.do("all running gen=1 step=25 snap=20 snapgen=1")
+    stage.do("all running gen=1 step=45 snap=30 snapgen=1")
+    return stage
+
+
+def test_only_reported_nothing_stops() -> None:
+    stage = trained("submit nodes=3 nproc=1 check=10")
+    lines = stage.do(DIFFERS)
+    job = stage.cluster.state.jobs["j"]
+    assert (job.phase, job.numbers.faults) == (JobPhase.RUNNING, ())
+    assert any("state_corrupt" in line and "rank 1 of 3 replicas differ in" in line for line in lines)
+    assert job.numbers.dispute is not None
+    assert [seat.node for seat in job.numbers.dispute.odd_seats] == ["b"]
+    assert not any("state_corrupt" in line for line in stage.do(DIFFERS)), "the same report of another rank"
+
+
+def test_the_odd_rank_is_replaced_and_all_go_back_to_what_was_alike() -> None:
+    stage = trained(ACTS)
+    lines = stage.do(DIFFERS)
+    job = stage.cluster.state.jobs["j"]
+    assert job.numbers.faults == (Fault(31, 1, corrupt=True),)
+    kinds = [line.split()[0] for line in lines]
+    assert kinds.index("Store") < kinds.index("Judged"), "kept for the next leader before anybody hears of it"
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "ranks=(1,) rollback drop=j.1000001" in judged
+    assert any(line.startswith("Kill b j.1000001") for line in lines)
+    assert stage.do(f"{DIFFERS} on=j.1000002") == [], "the same, of another rank"
+    resume = restored(stage)
+    assert (resume.step, resume.tier) == (30, Tier.MEMORY) and resume.skip == (), "no data is to blame"
+
+
+def restored(stage: Play) -> Resume:
+    for line in (
+        "report j.1000001 exited cause=signaled signal=9",
+        "stored",
+        "report j.1000003 starting",
+        "report j.1000003 ready held=-1",
+        "report j.1000000 ready held=40 gen=1",
+        "report j.1000002 ready held=40 gen=1",
+        "stored",
+    ):
+        stage.do(line)
+    generation = stage.cluster.state.jobs["j"].generation
+    assert generation is not None and generation.number == 2
+    return generation.resume
+
+
+def test_without_a_majority_all_go_back_and_nobody_is_replaced() -> None:
+    stage = trained(ACTS)
+    lines = stage.do("replicas 40 30 ranks=0,1")
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "ranks=() rollback drop=- add=-" in judged
+    assert not any(line.startswith("Kill") for line in lines)
+
+
+def test_buffers_are_never_acted_on() -> None:
+    stage = trained(ACTS)
+    stage.do(f"{DIFFERS} buffers=yes")
+    job = stage.cluster.state.jobs["j"]
+    assert job.phase is JobPhase.RUNNING and not job.numbers.faults and job.numbers.dispute is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["replicas 40 30 ranks=0,1,3 odd=3", "replicas 40 30 ranks=0,1,2 odd=9", f"{DIFFERS} gen=2"],
+)
+def test_reports_that_cannot_be_true_change_nothing(line: str) -> None:
+    stage = trained(ACTS)
+    stage.do(line)
+    job = stage.cluster.state.jobs["j"]
+    assert (job.phase, job.numbers.faults, job.numbers.dispute) == (JobPhase.RUNNING, (), None)
+
+
+def test_states_since_the_last_agreement_are_not_trusted_nor_are_checkpoints() -> None:
+    stage = trained(ACTS)
+    stage.do(DIFFERS)
+    job = stage.cluster.state.jobs["j"]
+    assert not numeric_anomalies.speaks_against(job, 30, 1)
+    assert numeric_anomalies.speaks_against(job, 31, 1) and numeric_anomalies.speaks_against(job, 40, 1)
+    assert not numeric_anomalies.speaks_against(job, 40, 2), "computed again, from what was alike"
+
+
+def test_what_is_not_covered_is_noted_once() -> None:
+    stage = trained(ACTS)
+    assert stage.do("replicas 40 40") == []
+    (line,) = stage.do("replicas 50 50 uncovered=model")
+    assert line == "Note state_uncovered j: no replica of model"
+    assert stage.do("replicas 60 60 uncovered=model") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"check_replicas_every": -1}, "--check-replicas-every -1"),
+        ({"on_corrupt_state": "panic"}, "--on-corrupt-state panic"),
+        ({"on_corrupt_state": "act"}, "must follow a check"),
+        ({"on_corrupt_state": "act", "check_replicas_every": 4}, "must follow a check"),
+    ],
+)
+def test_jobs_that_no_cluster_could_run(changes: dict[str, object], words: str) -> None:
+    found: JobSpec = spec(**changes)
+    assert words in impossible(found)
+    assert not impossible(spec(check_replicas_every=5, on_corrupt_state="act"))

@@ -1,0 +1,55 @@
+"""The diagnosis of a running job, tried on real processes: who is named, wherever the fault is planted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+def diagnosed(*words: str) -> dict[str, Any]:
+    """What the demo says, its exit code checked."""
+    command = [sys.executable, "-P", "-m", "controlplane", "demo", "--doctor", "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert result["failed_detectors"] == [] and result["answers_judged"] > 0, done.stderr
+    return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_slowed_process_is_named_whichever_rank_it_is(rank: int) -> None:
+    result = diagnosed("--plant", f"slow=rank:{rank},at:30,factor:4,seed:1")
+    assert rank in {found["subject"].get("rank") for found in result["findings"]}, result
+
+
+@pytest.mark.slow
+def test_a_healthy_job_accuses_nobody() -> None:
+    result = diagnosed("--plant", "none")
+    assert result["accused_healthy"] == [], result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "kind", "rank"), [("skipped-collective", "other_order", 1), ("wrong-shape", "other_shape", 2)]
+)
+def test_who_calls_something_else_is_named_and_nobody_else(plant: str, kind: str, rank: int) -> None:
+    result = diagnosed("--plant", f"{plant}=rank:{rank},at:30", "--watch-s", "30")
+    named = {(found["kind"], found["subject"].get("rank")) for found in result["findings"]}
+    assert (kind, rank) in named, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [2])
+def test_a_flipped_bit_is_found_at_the_next_check(rank: int) -> None:
+    result = diagnosed("--plant", f"bitflip=rank:{rank},at:35,seed:{rank}", "--watch-s", "30")
+    (found,) = [each for each in result["findings"] if each["kind"] == "corrupt_state"]
+    assert found["subject"]["rank"] == rank and found["severity"] == "critical"
+    (incident,) = result["incidents"]
+    assert incident["rank"] == rank and incident["step"] % 10 == 0 and incident["lost_steps"] <= 10
+    # Other tests on the same CPUs may slow a rank down for real; none may be said to hold corrupt state.
+    assert "corrupt_state" not in {each["kind"] for each in result["accused_healthy"]}, result
