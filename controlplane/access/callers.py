@@ -88,18 +88,18 @@ def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subje
 
 
 def _from_uri(cluster: str, uri: str) -> Caller:
-    mend = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(CallerRole)}"
+    remedy = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(CallerRole)}"
     bare, asks, query = uri.partition("?")
     try:
         of, path = _parts(bare)
     except ValueError as error:
-        raise Unauthenticated(f"the certificate's URI {uri!r:.200} is invalid ({error}): {mend}") from error
+        raise Unauthenticated(f"the certificate's URI {uri!r:.200} is invalid ({error}): {remedy}") from error
     words = path.split("/")
     if of != cluster:
-        raise Unauthenticated(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
+        raise Unauthenticated(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {remedy}")
     jobs = _jobs(uri, query) if asks else []
     if len(words) != 3:
-        raise Unauthenticated(f"the certificate's URI {uri!r:.200} does not name a role and a name: {mend}")
+        raise Unauthenticated(f"the certificate's URI {uri!r:.200} does not name a role and a name: {remedy}")
     return caller(words[1], words[2], jobs, f"certificate {words[2]}")
 
 

@@ -116,7 +116,7 @@ def _unkept(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for row in facts.unread:
         left = f"job {row.job} is left alone" if row.whole else "it is left out"
-        reason = f"it lies in etcd and cannot be read, so {left}: {row.reason}; mend the row, or delete it"
+        reason = f"it lies in etcd and cannot be read, so {left}: {row.reason}; repair the row, or delete it"
         yield Finding("row_unreadable", Level.DEGRADED, row.key, reason, row.job)
 
 

@@ -89,8 +89,8 @@ def _unknown(rows: list[Any]) -> tuple[str, ...]:
 
 def _missing(where: str, name: str, row: dict[str, Any]) -> FailureInputError:
     near = difflib.get_close_matches(name, [str(each) for each in row if each not in KNOWN], n=1)
-    mend = f"is {near[0]!r} meant for it?" if near else "add it, or leave the entry out"
-    return FailureInputError(f"{where} has no {name}: {mend}")
+    remedy = f"is {near[0]!r} meant for it?" if near else "add it, or leave the entry out"
+    return FailureInputError(f"{where} has no {name}: {remedy}")
 
 
 def _entry(index: int, where: str, row: Any) -> TraceEvent:

@@ -32,10 +32,10 @@ def refusal(theirs: int, holdfast_version: str = "") -> str:
     if OLDEST_TAKEN <= theirs <= PROTOCOL_VERSION:
         return ""
     taken = f"{OLDEST_TAKEN} to {PROTOCOL_VERSION}" if OLDEST_TAKEN < PROTOCOL_VERSION else PROTOCOL_VERSION
-    mend = (
+    remedy = (
         f"upgrade the coordinators: {ORDER}"
         if theirs > PROTOCOL_VERSION
         else f"upgrade the agent; go up one version at a time, {ORDER}"
     )
     agent = f"the agent (holdfast {holdfast_version or '?'})"
-    return f"{agent} speaks protocol {theirs}, this coordinator {taken}: {mend}"
+    return f"{agent} speaks protocol {theirs}, this coordinator {taken}: {remedy}"

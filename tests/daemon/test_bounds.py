@@ -153,7 +153,7 @@ def test_what_a_leader_cannot_read_it_names_and_goes_on_with_the_rest() -> None:
     assert health.level == "degraded"
     for key, row in unread.items():
         (told,) = [reason for reason in health.reasons if reason.startswith(f"{key}: ")]
-        assert row.reason in told and "mend the row, or delete it" in told
+        assert row.reason in told and "repair the row, or delete it" in told
     (refused,) = [line for line in _submitted(stage, "other") if "submission_refused" in line]
     assert "cannot be read" in refused
     assert not [line for line in _submitted(stage, "third") if "submission_refused" in line]

@@ -118,13 +118,13 @@ def reopened(dumps: Sequence[FlightDump], groups: JobGroups) -> list[FlightDump]
             newest[group][dump.rank] = sequence
     least = {group: min(counts.values()) for group, counts in newest.items()}
 
-    def mended(dump: FlightDump, each: FlightEntry) -> FlightEntry:
+    def corrected(dump: FlightDump, each: FlightEntry) -> FlightEntry:
         if each.sure_end or each.open or each.transfer is not None or each.operation in policy.ONE_SIDED:
             return each
         failed = each.sequence > least[groups.index[dump.rank, each.group]]
         return replace(each, progress=Progress.SCHEDULED) if failed else each
 
-    return [replace(dump, entries=tuple(mended(dump, each) for each in dump.entries)) for dump in dumps]
+    return [replace(dump, entries=tuple(corrected(dump, each) for each in dump.entries)) for dump in dumps]
 
 
 def histories(dumps: Sequence[FlightDump], groups: JobGroups) -> dict[int, RankRecords]:

@@ -95,10 +95,10 @@ class _Straggler:
         When one of few workers changes, the others seem to change too, but by half as much or less."""
         return max(self.above(each) for each in self.episodes)
 
-    def mended(self, worker: Iterations) -> Iterations:
+    def corrected(self, worker: Iterations) -> Iterations:
         """The worker as if it had never been slow."""
         for each in self.episodes:
-            worker = worker.mended(self.pace.rows[each.begin : each.end], self.above(each))
+            worker = worker.corrected(self.pace.rows[each.begin : each.end], self.above(each))
         return worker
 
 
@@ -108,9 +108,9 @@ def diagnose(workers: Sequence[Iterations]) -> IterationsDiagnosis:
     The worst straggler is taken first, and the others are judged as if it had never been slow: where workers
     are few, one that becomes slow makes all others look faster than before."""
     distinct = [each.distinct() for each in workers]
-    mended, found_stragglers = list(distinct), dict[int, _Straggler]()
+    corrected, found_stragglers = list(distinct), dict[int, _Straggler]()
     for _ in range(policy.STRAGGLERS_MAX):
-        found = paces(mended)
+        found = paces(corrected)
         slow = {
             at: each
             for at, pace in enumerate(found)
@@ -120,12 +120,12 @@ def diagnose(workers: Sequence[Iterations]) -> IterationsDiagnosis:
             break
         worst = max(slow, key=lambda at: slow[at].change)
         found_stragglers[worst] = slow[worst]
-        mended[worst] = slow[worst].mended(mended[worst])
+        corrected[worst] = slow[worst].corrected(corrected[worst])
     judged = [
         _straggling(each.worker, found_stragglers[at])
         if at in found_stragglers
         else _judge(each.worker, pace)
-        for at, (each, pace) in enumerate(zip(distinct, paces(mended), strict=True))
+        for at, (each, pace) in enumerate(zip(distinct, paces(corrected), strict=True))
     ]
     findings = sorted(
         (finding for _, finding in judged if finding is not None),

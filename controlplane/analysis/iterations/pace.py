@@ -38,7 +38,7 @@ class Iterations:
         rows = np.unique(np.stack([self.time, self.duration]), axis=1)
         return Iterations(self.worker, rows[0], rows[1])
 
-    def mended(self, rows: Ints, log_ratio: float) -> Iterations:
+    def corrected(self, rows: Ints, log_ratio: float) -> Iterations:
         """Return the worker as if these iterations had taken less time, by the factor exp(`log_ratio`)."""
         duration = self.duration.copy()
         duration[rows] /= np.exp(log_ratio)

@@ -184,8 +184,8 @@ def loss(table: RankTable) -> Loss:
     if most_s < LEAST_RATIO * step_s:
         return Loss(step_s, step_s - most_s, steps)
 
-    def share(mended: Bools) -> float:
-        return 1.0 - min(most_s, float(np.where(mended, 0.0, excess_s).max())) / most_s
+    def share(corrected: Bools) -> float:
+        return 1.0 - min(most_s, float(np.where(corrected, 0.0, excess_s).max())) / most_s
 
     ranks = np.arange(len(excess_s))
     last = seats.stage == seats.stages[-1][0] if len(seats.stages) > 1 else np.zeros(len(ranks), dtype=bool)

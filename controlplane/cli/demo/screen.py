@@ -97,11 +97,11 @@ class Screen:
         for name in ("rank", "node", "process", "generation", "step", "doing"):
             ranks.add_column(name, justify="left")
         for rank, seat in sorted(training.seats.items()):
-            board = training.board(seat)
+            page = training.page(seat)
             words = (
                 ("-", "-", "-")
-                if board is None
-                else (str(board.generation), str(board.step), _doing(board.phase))
+                if page is None
+                else (str(page.generation), str(page.step), _doing(page.phase))
             )
             ranks.add_row(str(rank), seat.node, str(seat.pid), *words)
         return Group(head, ranks)

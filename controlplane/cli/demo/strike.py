@@ -72,17 +72,17 @@ def _step_s(training: DemoTraining, seats: dict[int, DemoRank]) -> float:
     """About how long the last step took, in s, 1 at most: from its start to its completion."""
     spans = []
     for seat in seats.values():
-        board = training.board(seat)
-        if board is not None and board.step_started_ns > 0:
-            spans.append((time.monotonic_ns() - board.step_started_ns) / 1e9)
-            if board.completed_ns > board.step_started_ns:
-                spans.append((board.completed_ns - board.step_started_ns) / 1e9)
+        page = training.page(seat)
+        if page is not None and page.step_started_ns > 0:
+            spans.append((time.monotonic_ns() - page.step_started_ns) / 1e9)
+            if page.completed_ns > page.step_started_ns:
+                spans.append((page.completed_ns - page.step_started_ns) / 1e9)
     return min(max(spans, default=0.1), 1.0)
 
 
 def _generation(training: DemoTraining, seat: DemoRank) -> int:
-    board = training.board(seat)
-    return 0 if board is None else board.generation
+    page = training.page(seat)
+    return 0 if page is None else page.generation
 
 
 def _kill_rank(training: DemoTraining, blow: KillResult) -> None:
@@ -160,11 +160,11 @@ async def wait_for_return(training: DemoTraining, blow: KillResult) -> None:
     training.reviving = False
     deadline = time.monotonic() + RECOVERY_TIMEOUT_S
     while time.monotonic() < deadline and training.ended() is None:
-        boards = [training.board(seat) for seat in training.seats.values()]
-        alive = [board for board in boards if board is not None and board.resumed_ns > blow.at_ns]
+        pages = [training.page(seat) for seat in training.seats.values()]
+        alive = [page for page in pages if page is not None and page.resumed_ns > blow.at_ns]
         if len(alive) == len(blow.before):
-            blow.full_world_s = (max(board.resumed_ns for board in alive) - blow.at_ns) / 1e9
-            blow.lost_steps = max(0, blow.step - (min(board.completed for board in alive) - 1))
+            blow.full_world_s = (max(page.resumed_ns for page in alive) - blow.at_ns) / 1e9
+            blow.lost_steps = max(0, blow.step - (min(page.completed for page in alive) - 1))
             return
         await asyncio.sleep(LOOK_S)
 
@@ -173,8 +173,8 @@ def _since(training: DemoTraining, blow: KillResult, seats: list[DemoRank]) -> f
     """The time from the kill to the last of these ranks' first steps in a newer generation; None: not yet."""
     times = []
     for seat in seats:
-        board = training.board(seat)
-        if board is None or board.resumed_generation <= blow.generation:
+        page = training.page(seat)
+        if page is None or page.resumed_generation <= blow.generation:
             return None
-        times.append(board.resumed_ns)
+        times.append(page.resumed_ns)
     return (max(times) - blow.at_ns) / 1e9 if times else None

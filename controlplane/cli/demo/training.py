@@ -53,7 +53,7 @@ class DemoTraining:
     reviving: bool = False  # everything was killed on purpose and is about to be started again
     seats: dict[int, DemoRank] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    _boards: dict[str, ProgressPage] = field(default_factory=dict)
+    _pages: dict[str, ProgressPage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.layout = layout_at(self.name, self.folder / "state")
@@ -110,9 +110,9 @@ class DemoTraining:
 
     def close(self) -> None:
         """Unmap the progress pages."""
-        for board in self._boards.values():
-            board.close()
-        self._boards.clear()
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
 
     async def watch(self) -> None:
         """Keep `seats` up to date until cancelled. The coordinator may come and go."""
@@ -132,24 +132,24 @@ class DemoTraining:
         except CliError:
             return  # the coordinator is away; the card will name the address of the next one
 
-    def board(self, seat: DemoRank) -> ProgressPage | None:
+    def page(self, seat: DemoRank) -> ProgressPage | None:
         """The progress page of a rank; None while there is none."""
-        if seat.member not in self._boards:
+        if seat.member not in self._pages:
             try:
-                self._boards[seat.member] = ProgressPage.open(
+                self._pages[seat.member] = ProgressPage.open(
                     self.layout.shm(seat.node) / f"{seat.member}.board"
                 )
             except (OSError, ValueError):
                 return None  # the agent has not created it yet, or has removed it
-        return self._boards[seat.member]
+        return self._pages[seat.member]
 
     def progress(self) -> dict[int, int]:
         """Completed steps, by rank."""
         found = {}
         for seat in self.seats.values():
-            board = self.board(seat)
-            if board is not None:
-                found[seat.rank] = board.completed
+            page = self.page(seat)
+            if page is not None:
+                found[seat.rank] = page.completed
         return found
 
     def card(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
 
 
 def _asks(state: ClusterState, job: Job, finding: OpenFinding) -> tuple[OpenFinding, Node] | None:
-    """The finding with its node, if a swap would mend it: of such a kind, critical for long enough, about a
+    """The finding with its node, if a swap would help: of such a kind, critical for long enough, about a
     node where the job still has ranks, and which stays."""
     node = state.nodes.get(finding.node)
     grave = finding.level == Level.CRITICAL.value and finding.lasting

@@ -123,8 +123,8 @@ class ProfileRequests:
         """The order for one rank. Raises ProfileRefused."""
         generation = job.generation
         if generation is None or job.phase is not JobPhase.RUNNING:
-            mend = f"`holdfast resume {job.name}`" if job.phase is JobPhase.PAUSED else "ask when it runs"
-            raise ProfileRefused(f"it is {job.phase.value}, and only a running job can be profiled: {mend}")
+            remedy = f"`holdfast resume {job.name}`" if job.phase is JobPhase.PAUSED else "ask when it runs"
+            raise ProfileRefused(f"it is {job.phase.value}, and only a running job can be profiled: {remedy}")
         seat = next((seat for seat in generation.seats if seat.rank == rank), None)
         if seat is None:
             raise ProfileRefused(

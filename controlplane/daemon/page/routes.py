@@ -164,8 +164,8 @@ class PageRouter:
             return session.caller.jobs
         if self._open:
             return ()
-        mend = "log in" if self._logs_in else "start the coordinator with --tokens, or with --page-public"
-        raise HttpRefused(HTTPStatus.UNAUTHORIZED, f"this page requires a login: {mend}")
+        remedy = "log in" if self._logs_in else "start the coordinator with --tokens, or with --page-public"
+        raise HttpRefused(HTTPStatus.UNAUTHORIZED, f"this page requires a login: {remedy}")
 
     async def _session(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
         """Answer who the browser is logged in as, and what that allows."""

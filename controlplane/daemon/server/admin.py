@@ -69,8 +69,8 @@ class Admin(AdminServicer):
         before = _phase(leader_term, spec.job)
         refused, trouble = await leader_term.submit(JobSubmitted(spec))
         if refused:
-            mend = f"end that with `holdfast stop {spec.job}`, or give this one another name"
-            told = f"job {spec.job} was not accepted: {refused}: {mend}"
+            remedy = f"end that with `holdfast stop {spec.job}`, or give this one another name"
+            told = f"job {spec.job} was not accepted: {refused}: {remedy}"
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, told)
         await _held(trouble, context)
         phase = _phase(leader_term, spec.job)

@@ -52,5 +52,5 @@ def _check_world(path: Path, sizes: dict[str, int]) -> None:
     if "world_size" in sizes and sizes["world_size"] != world:
         product = " x ".join(FACTORS)
         raise UsageError(
-            f"--layout {path}: world_size is {sizes['world_size']}, {product} is {world}: mend one of them"
+            f"--layout {path}: world_size is {sizes['world_size']}, {product} is {world}: correct one of them"
         )
