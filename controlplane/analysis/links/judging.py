@@ -216,23 +216,22 @@ def _verdict(kind: str, nodes: tuple[str, ...], slow: list[_Link], of: int, judg
 def _all_alike(matrix: LinkMatrix, busy: dict[str, float]) -> Iterator[LinkVerdict]:
     """All links against what they carried before the suspicion: the network, or the only link there is."""
     now = {way: found for way, found in _known(matrix, busy).items() if way in matrix.before}
-    if not now:
-        return
+    count, alone = len({_pair(way) for way in now}), len(matrix.nodes) == 2
+    if not now or (count < policy.LINKS_LEAST and not alone):
+        return  # a few links of many do not speak for the network
     levels = [math.log(matrix.before[way].bytes_per_s / now[way].bytes_per_s) for way in sorted(now)]
     limit = math.log(policy.REFERENCE_RATIO)
     lower = sorted(levels)[math.ceil((1.0 - policy.TYPICAL_QUANTILE) * (len(levels) - 1))]
-    worst = max(levels) if len(matrix.nodes) == 2 else lower
+    worst = max(levels) if alone else lower
     if worst < limit:
         return
     speed = float(np.median([each.bytes_per_s for each in now.values()]))
     rtt_s = float(np.median([each.rtt_s for each in now.values()]))
-    count = len({_pair(way) for way in now})
-    alone = len(matrix.nodes) == 2
     yield LinkVerdict(
         "slow_link" if alone else "slow_network",
         matrix.nodes if alone else (),
         math.exp(worst if alone else float(np.median(levels))),
-        policy.CONFIDENCE * (policy.UNCERTAIN if alone or count < policy.LINKS_LEAST else 1.0),
+        policy.CONFIDENCE * (policy.UNCERTAIN if alone else 1.0),
         speed,
         rtt_s,
         count,

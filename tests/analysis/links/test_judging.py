@@ -85,6 +85,13 @@ def test_a_network_that_is_slow_everywhere_is_told_by_what_it_was() -> None:
     assert not unknown.verdicts and "none carries much less than the others" in unknown.unknown
 
 
+def test_one_link_of_six_does_not_speak_for_the_network() -> None:
+    """The other nodes are busy and send slowly even to themselves, so only one link can be judged."""
+    slow = dict.fromkeys(permutations(NODES, 2), 5.0) | {("c", "c"): 9.0, ("d", "d"): 9.0}
+    found = judge(measured(slow, reference=True))
+    assert not found.verdicts and "too busy to judge their links" in found.unknown
+
+
 def test_two_nodes_have_one_link_which_is_judged_by_its_own_past_alone() -> None:
     pair = NODES[:2]
     both = dict.fromkeys(permutations(pair, 2), 5.0)
