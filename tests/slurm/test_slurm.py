@@ -109,6 +109,21 @@ def test_of_a_lost_node_the_spare_one_takes_the_ranks_and_the_job_stays(slurm: S
     assert slurm.left() == []
 
 
+def test_when_the_first_node_is_lost_another_one_has_the_job_requeued(slurm: SlurmCluster) -> None:
+    job = submitted(slurm, "--insecure", seconds=0.2)
+    saved = re.search(r"checkpoint (\d+)-1 committed", job.until(lambda output: "100-1 committed" in output))
+    assert saved is not None
+    slurm.lose("n0")
+    job.until(lambda output: "the first node, n0, is lost" in output)
+    slurm.revive("n0")
+    job.until(lambda output: "start 2" in output)
+    assert job.ended() == "COMPLETED", job.output
+    again = steps(job.output.partition("start 2")[2])
+    assert min(step for step, _, _ in again) >= int(saved[1]), "it went on from a checkpoint"
+    assert weights(job) == {plain()}
+    assert slurm.left() == []
+
+
 def test_at_the_time_limit_the_job_is_saved_requeued_and_goes_on(slurm: SlurmCluster) -> None:
     job = submitted(slurm, "--insecure", "--time", "4", "--save-s", "60", seconds=1.0)
     output = job.until(lambda output: "start 2" in output, 400)

@@ -2,8 +2,9 @@
 
 Theory of operation. The batch shell runs on the first node. It starts etcd and a coordinator there (unless
 they are outside), one agent per node through srun, and `holdfast submit --wait`, whose exit code becomes the
-job's. A second coordinator would gain nothing: when the first node is lost, Slurm ends the batch shell and
-with it the job, which is requeued and goes on from its newest checkpoint. What a requeued job must still know
+job's. A second coordinator would gain nothing: when the first node is lost, so is the batch shell, and what
+is left is a job without its end. Slurm keeps that until the time limit, so other nodes look after the first
+one, and have the job requeued; it goes on from its newest checkpoint. What a requeued job must still know
 (generations, checkpoints, which of them are bad) is in etcd, whose data are in the state folder.
 
 Slurm sends USR1 to the batch shell some time before the limit. The shell has the job saved and stopped, ends
@@ -133,14 +134,33 @@ done
 """
 
 _AGENTS = r"""
+# Slurm keeps the job when the first node is lost. But this shell is lost with it, and nobody would end or
+# requeue the job. So the next three nodes look whether Slurm still counts the first one among the job's.
+export first=$SLURMD_NODENAME
+watch_first() {
+    local nodes
+    while sleep 30 && ! over $$; do
+        nodes=$(squeue --noheader --job "$SLURM_JOB_ID" --format %N)
+        [ -z "$nodes" ] || nodes=$(scontrol show hostnames "$nodes")
+        [ -n "$nodes" ] || continue    # no answer from Slurm
+        grep -qxF "$first" <<< "$nodes" && continue
+        say "the first node, $first, is lost: $SLURMD_NODENAME {ends} the job"
+        {end} "$SLURM_JOB_ID"
+    done
+}
 # One agent on each node. It starts the ranks and watches them. Slurm's numbers of this task must not
 # reach them: libraries would take them for ranks.
 agent() {
+    local code watcher=
+    case $SLURM_NODEID in [123]) watch_first & watcher=$! ;; esac
     unset SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_NPROCS
     keep hf agent agent \
         {flags}
+    code=$?
+    [ -z "$watcher" ] || end "$watcher"
+    return "$code"
 }
-export -f say keep hf agent
+export -f say over end keep hf watch_first agent
 srun --no-kill --kill-on-bad-exit=0 --wait=0 --cpu-bind=none bash -c agent 9>&- &
 agents=$!
 """
@@ -210,7 +230,7 @@ def text(plan: SlurmPlan) -> str:
     """The batch script of a plan."""
     parts = ["\n".join(["#!/bin/bash", *_directives(plan), *_settings(plan)]) + "\n", _FUNCTIONS]
     parts += [_CALL_TLS if plan.tls else _CALL_PLAIN, _EXIT, *_lead(plan)]
-    parts.append(_AGENTS.replace("{flags}", _words(_agent(plan), 8)))
+    parts.append(_agents(plan))
     parts.append(_SUBMIT.replace("{flags}", _words(_submit(plan), 4)))
     parts.append(_WAIT)
     if plan.requeue != NEVER:
@@ -267,6 +287,12 @@ def _settings(plan: SlurmPlan) -> Iterator[str]:
     yield f"export HOLDFAST_TLS_CA={shlex.quote(plan.tls.folder)}/ca.crt"
     yield f"export HOLDFAST_TLS_NAME={shlex.quote(plan.tls.coordinator_name)}"
     yield f"export HOLDFAST_TLS_PEER_NAME={shlex.quote(plan.tls.agents_name)}"
+
+
+def _agents(plan: SlurmPlan) -> str:
+    ends, end = ("ends", "scancel") if plan.requeue == NEVER else ("requeues", "scontrol requeue")
+    found = _AGENTS.replace("{flags}", _words(_agent(plan), 8))
+    return found.replace("{ends}", ends).replace("{end}", end)
 
 
 def _lead(plan: SlurmPlan) -> Iterator[str]:
