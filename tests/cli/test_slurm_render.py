@@ -163,6 +163,7 @@ STORED = ("--insecure", "--storage", "s3://b/r")
         ((*STORED, "--sbatch=--signal=USR2", "train.py"), "the script has that flag"),
         ((*STORED, "--sbatch=-N3", "train.py"), "the script has that flag"),
         ((*STORED, "--sbatch=constraint=h100", "train.py"), "give one word, as --sbatch=--constraint"),
+        ((*STORED, "--partition", "gpu large", "train.py"), "give one word"),
         ((*STORED, "--state-dir", "/my folder", "train.py"), "give another"),
         ((*STORED, "train.py", "two\nlines"), "line break"),
     ],

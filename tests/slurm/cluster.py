@@ -96,7 +96,8 @@ class SlurmCluster:
         stepds = {_parent(pid) for pid in tasks} - set(tasks)
         stepds = {pid for pid in stepds if _command(pid).startswith(b"slurmstepd")}
         assert tasks and stepds, f"nothing runs on {node}"
-        everything = [self._daemons[node].pid, *stepds, *tasks]
+        # Children first: a stopped process that outlived its parent would get SIGHUP and SIGCONT.
+        everything = [*sorted(tasks, reverse=True), *stepds, self._daemons[node].pid]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in everything:
                 os.kill(pid, number)

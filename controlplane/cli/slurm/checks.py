@@ -122,7 +122,7 @@ def _parsed(name: str, command: CommandSpec, words: Sequence[str], flag: str) ->
 
 def _check_sbatch(flags: Sequence[str]) -> None:
     for flag in flags:
-        if not flag.startswith("-") or "\n" in flag:
+        if not flag.startswith("-") or re.search(r"[\s#]", flag):
             raise UsageError(f"--sbatch {flag!r} is not a flag: give one word, as --sbatch=--constraint=h100")
         name = flag.partition("=")[0].lstrip("-")
         if (name if flag.startswith("--") else _SHORT.get(name[:1])) in _OURS:

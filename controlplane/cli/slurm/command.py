@@ -58,8 +58,8 @@ def _flags(parser: Parser) -> None:
     job.add_argument("--mirror", **shown, help="a second storage for every checkpoint")
     job.add_argument("--flag", **many, help="one more flag of `holdfast submit`; repeatable")
     job.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE",
-        help="environment variable of the ranks; repeatable",
+        "--env", action="append", default=[], metavar="NAME[=VALUE]",
+        help="environment variable of the ranks (without VALUE: as sbatch passes it on); repeatable",
     )  # fmt: skip
     _add_end(parser)
     _add_lead(parser, shown, many)

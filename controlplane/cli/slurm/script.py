@@ -90,13 +90,16 @@ limit=
 trap 'limit=yes' USR1    # by Slurm, before the time limit
 
 [ -x "$python" ] || fail "no $python on $(hostname): give a Python that is there on every node with --python"
-say "job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1))"
+say "job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1)); coordinator" \
+    "$HOLDFAST_COORDINATOR"
 """
 
 _STATE = r"""
 # The state folder serves one job at a time.
 (mkdir -p "$state" && chmod 700 "$state") ||
     fail "cannot create $state: name a shared folder with --state-dir"
+[ ! -e "$state/lost" ] || say "$(cat "$state/lost")"
+rm -f "$state/lost"
 exec 9>> "$state/lock"
 flock --timeout 60 9 || fail "another job uses $state: wait for its end, or give another --state-dir"
 """
@@ -144,10 +147,12 @@ watch_first() {
         [ -z "$nodes" ] || nodes=$(scontrol show hostnames "$nodes")
         [ -n "$nodes" ] || continue    # no answer from Slurm
         grep -qxF "$first" <<< "$nodes" && continue
-        say "the first node, $first, is lost: $SLURMD_NODENAME {ends} the job"
+        # The output of this job went through the first node, so the next start says it.
+        echo "the first node, $first, was lost: $SLURMD_NODENAME {ends} the job" {tell}
         {end} "$SLURM_JOB_ID"
     done
 }
+
 # One agent on each node. It starts the ranks and watches them. Slurm's numbers of this task must not
 # reach them: libraries would take them for ranks.
 agent() {
@@ -273,7 +278,7 @@ def _settings(plan: SlurmPlan) -> Iterator[str]:
         yield f"save_s={plan.save_s - END_S}    # for the checkpoint at the end"
     yield f"export python={shlex.quote(plan.python)}"
     if plan.state:
-        yield f"state={shlex.quote(plan.state)}    # shared by all nodes; holds etcd's data, journal and logs"
+        yield f"export state={plan.state}    # shared by all nodes; holds etcd's data, journal and logs"
         yield "port=$((20000 + SLURM_JOB_ID % 5000 * 2))"
     if plan.state and not plan.etcd:
         yield f"etcd={shlex.quote(plan.etcd_binary)}"
@@ -290,9 +295,10 @@ def _settings(plan: SlurmPlan) -> Iterator[str]:
 
 
 def _agents(plan: SlurmPlan) -> str:
-    ends, end = ("ends", "scancel") if plan.requeue == NEVER else ("requeues", "scontrol requeue")
+    ends, end = ("ended", "scancel") if plan.requeue == NEVER else ("requeued", "scontrol requeue")
+    tell = '> "$state/lost"' if plan.state else ">&2"
     found = _AGENTS.replace("{flags}", _words(_agent(plan), 8))
-    return found.replace("{ends}", ends).replace("{end}", end)
+    return found.replace("{ends}", ends).replace("{end}", end).replace("{tell}", tell)
 
 
 def _lead(plan: SlurmPlan) -> Iterator[str]:
