@@ -104,6 +104,7 @@ class SlurmCluster:
 
     def revive(self, node: str) -> None:
         """Start a lost node again."""
+        self._daemons[node].wait(30)
         self._run("slurmd", "-D", "-N", node, name=node)
 
     def end(self) -> None:
