@@ -108,7 +108,7 @@ class SlurmCluster:
         self._run("slurmd", "-D", "-N", node, name=node)
 
     def end(self) -> None:
-        """End the daemons, and whatever jobs have left."""
+        """End the daemons, and remove what killed agents have left."""
         self.says("scancel", "--full", "--user=root")
         if self._daemons:
             until(lambda: not self.says("squeue", "-h"), lambda: self.says("squeue"), 60)
@@ -116,6 +116,12 @@ class SlurmCluster:
             process.terminate()
         for process in self._daemons.values():
             process.wait(30)
+        user, name = os.getuid(), self.folder.name  # jobs are named after the folder
+        for trace in (
+            Path(f"/tmp/holdfast-{user}/{name}"),
+            *Path("/dev/shm").glob(f"holdfast-{user}-{name}-*"),
+        ):
+            shutil.rmtree(trace, ignore_errors=True)
 
     def left(self) -> list[str]:
         """The commands of processes that belong to no daemon of Slurm's but to this cluster's jobs."""
