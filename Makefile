@@ -9,7 +9,7 @@ LOCK ?= requirements.lock
 # Tests run in so many processes: half of the suite waits for timeouts of real ones.
 WORKERS ?= 3
 
-.PHONY: demo test check lint alerts page helm proto proto-check sbom audit clean
+.PHONY: demo test check lint alerts page slurm helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -38,6 +38,11 @@ alerts: $(STAMP)
 page: $(STAMP)
 	npm install --prefix build/page --no-save --silent --no-audit --no-fund --no-package-lock axe-core@4 || echo "no npm: axe-core checks nothing"
 	$(BIN)/python -m pytest -q tests/page
+
+# The batch script on a real Slurm of three nodes (as root; apt-get install slurm-wlm munge): a rank is killed, a node is
+# lost, the time limit comes. Some minutes; `make test` skips these tests.
+slurm: $(STAMP)
+	HOLDFAST_SLURM=1 $(BIN)/python -m pytest -q tests/slurm
 
 # The chart: its README and schema are fresh, it is linted, rendered, and checked against Kubernetes' schemas.
 helm: $(STAMP)

@@ -69,6 +69,7 @@ SECTIONS = {
         "agent": CommandEntry("daemons", "run the agent of one node"),
         "exec": CommandEntry("exec", "run the launcher in a training container, beside its agent"),
         "kubernetes": CommandEntry("kubernetes.command", "print the Kubernetes manifests of a training job"),
+        "slurm": CommandEntry("slurm.command", "print the batch script of a training job on Slurm"),
         "completion": CommandEntry("completion", "print the completion script for bash or zsh"),
     },
 }

@@ -26,6 +26,23 @@ STOP_TIMEOUT_S = 5.0
 """An etcd that has not ended by then is killed, which does it no harm."""
 
 
+def member_flags(data_dir: str, client: str) -> list[str]:
+    """The flags of an etcd of one member, small and fast, that serves `client` (a URL).
+
+    Its peer address is a Unix socket in the current folder, which nobody uses."""
+    peer = "unix://peer:0"
+    return [
+        *("--name", "private", "--data-dir", data_dir),
+        *("--listen-client-urls", client, "--advertise-client-urls", client),
+        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+        *("--initial-cluster", f"private={peer}"),
+        *("--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr"),
+        *("--quota-backend-bytes", str(256 * 1024 * 1024), "--snapshot-count", "5000"),
+        *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "1000"),
+        *("--heartbeat-interval", "20", "--election-timeout", "200"),  # one member waits for no others
+    ]
+
+
 class PrivateEtcd:
     """A real etcd of our own. `async with PrivateEtcd(folder) as server:` or `start` and `stop`.
 
@@ -123,25 +140,7 @@ class PrivateEtcd:
             )
 
     def _argv(self, binary: Binary) -> list[str]:
-        """Return its command: small and fast. Its peer address is a Unix socket in the data folder
-        that nobody uses."""
-        client, peer = f"http://{self.endpoint}", "unix://peer:0"
-        argv = [
-            binary.path,
-            *("--name", "private", "--data-dir", str(self.data_dir / "member")),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"private={peer}"),
-            *("--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr"),
-            *("--quota-backend-bytes", str(256 * 1024 * 1024), "--snapshot-count", "5000"),
-            *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "1000"),
-            *(
-                "--heartbeat-interval",
-                "20",
-                "--election-timeout",
-                "200",
-            ),  # a single member waits for no others
-        ]
+        argv = [binary.path, *member_flags(str(self.data_dir / "member"), f"http://{self.endpoint}")]
         return [*argv, "--unsafe-no-fsync"] if binary.can_skip_fsync else argv
 
     async def _wait_ready(self) -> None:

@@ -1,0 +1,1 @@
+"""Render the batch script that runs a training job on Slurm."""
