@@ -155,6 +155,10 @@ class Place:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def check(self) -> None:
+        """Fail the test, by `pip check`, if something is missing here or has the wrong version."""
+        _pip("--python", self.python, "check")
+
     def refuse(self) -> Path:
         """Have launchers and ranks find no module of `refusing.REFUSED`; the file that tells of it."""
         copied = self.libraries / "refusing.py"

@@ -184,6 +184,7 @@ def demo(place: Place, *words: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_the_demo_runs_where_there_is_no_checkout(machine: Place) -> None:
     assert_hidden(machine)
+    machine.check()
     demo(machine)
     assert sorted(path.name for path in machine.home.glob("holdfast-demo-*")) == []
 
