@@ -9,7 +9,7 @@ LOCK ?= requirements.lock
 # Tests run in so many processes: half of the suite waits for timeouts of real ones.
 WORKERS ?= 3
 
-.PHONY: demo test check lint alerts page slurm helm proto proto-check sbom audit clean
+.PHONY: demo test check lint alerts page slurm site helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -43,6 +43,13 @@ page: $(STAMP)
 # lost, the time limit comes. Some minutes; `make test` skips these tests.
 slurm: $(STAMP)
 	HOLDFAST_SLURM=1 $(BIN)/python -m pytest -q tests/slurm
+
+# The docs as a site, in build/site: pages, API reference, commands; a link that leads nowhere fails it. No network
+# once the extra `docs` is installed (which `make test` does not need).
+site: $(STAMP)
+	$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo 'the site: build/site/index.html'
 
 # The chart: its README and schema are fresh, it is linted, rendered, and checked against Kubernetes' schemas.
 helm: $(STAMP)

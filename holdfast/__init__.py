@@ -6,6 +6,7 @@ without torch."""
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,7 +31,16 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    try:
+        return getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"holdfast.{name} needs PyTorch, which {sys.executable} lacks: pip install 'holdfast[torch]', "
+            "or your own build of torch",
+            name="torch",
+        ) from None
 
 
 def __dir__() -> list[str]:

@@ -81,6 +81,12 @@ CLUSTER_EXTRA = frozenset(
 )
 """What the extra `cluster` installs, as modules: a trainer's image has none of it."""
 
+ONE_MACHINE = frozenset({"run", "demo"})
+"""The commands that start a whole cluster on this machine: they need an etcd and torch too."""
+
+WHOLE = "local,torch"
+"""The extras that bring all that ONE_MACHINE needs."""
+
 EXIT_CODES = """exit codes:
   0    success; for `run` and `submit --wait`: the job finished
   1    the job failed, or what the command asked for does not exist
@@ -107,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if not _of_the_cluster_extra(error):
             raise
-        return _failed(words, f"{error.name} is not installed here: pip install 'holdfast[cluster]'", FAILED)
+        extras = WHOLE if ONE_MACHINE.intersection(words[:1]) else "cluster"
+        why = f"it needs more than the SDK ({error.name} is not installed): pip install 'holdfast[{extras}]'"
+        return _failed(words, why, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -19,7 +19,7 @@ from controlplane.cli.local.processes import descendants, is_running
 from tests.leashed import leashed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 DEADLINE_S = 240.0
 
@@ -123,17 +123,22 @@ class Run:
 
 @contextmanager
 def running(
-    *words: str, script: str = OBEDIENT, storage: bool = False, files: Mapping[str, str] | None = None
+    *words: str,
+    script: str = OBEDIENT,
+    storage: bool = False,
+    files: Mapping[str, str] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> Iterator[Run]:
     """Start a run in a folder of its own, with these files in it. Both are ended and removed afterwards,
-    whatever happened."""
+    whatever happened. `arguments`: of the script; None: the folder."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     if storage:
         (folder / "ledger").mkdir()
         words = ("--storage", str(folder / "storage"), "--ledger", str(folder / "ledger"), *words)
     for name, text in {"script.py": script, **(files or {})}.items():
         (folder / name).write_text(text)
-    run = Run(folder, *words, str(folder / "script.py"), str(folder))
+    given = [str(folder)] if arguments is None else arguments
+    run = Run(folder, *words, str(folder / "script.py"), *given)
     try:
         yield run.start()
     finally:

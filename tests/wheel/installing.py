@@ -140,9 +140,10 @@ class Place:
         """Its site-packages."""
         return self.prefix / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 
-    def run(self, *words: str, timeout_s: float = 500) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout_s: float = 500, **variables: str) -> subprocess.CompletedProcess[str]:
         """One of its programs, by name, to its end: from its home, and with nothing of our environment."""
-        env = {"HOME": str(self.home), "TMPDIR": str(self.home), "PATH": f"{self.prefix}/bin:{os.defpath}"}
+        path = f"{self.prefix}/bin:{os.defpath}"
+        env = {"HOME": str(self.home), "TMPDIR": str(self.home), "PATH": path, **variables}
         command = leashed([str(self.prefix / "bin" / words[0]), *words[1:]])
         return subprocess.run(
             command, cwd=self.home, env=env, capture_output=True, text=True, check=False, timeout=timeout_s
@@ -153,6 +154,10 @@ class Place:
         done = self.run("python", "-c", program)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def check(self) -> None:
+        """Fail the test, by `pip check`, if something is missing here or has the wrong version."""
+        _pip("--python", self.python, "check")
 
     def refuse(self) -> Path:
         """Have launchers and ranks find no module of `refusing.REFUSED`; the file that tells of it."""

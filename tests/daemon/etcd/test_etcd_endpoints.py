@@ -307,8 +307,9 @@ async def test_a_version_that_loses_writes_is_only_good_for_a_laptop(
 ) -> None:
     async with folder() as data, PrivateEtcd(data, binary=binary_at(wheel_path())) as server:
         async with Etcd(EtcdTarget((server.endpoint,))) as etcd:
-            with pytest.raises(EtcdVersion, match=f"{server.endpoint} is 3.5.1.*upgrade it to 3.5.3"):
+            with pytest.raises(EtcdVersion, match=f"{server.endpoint} is 3.5.1.*upgrade it to 3.5.3") as said:
                 await etcd.check()
+        assert "`pip install 'holdfast[local]'`" in str(said.value) and "--etcd-private" in str(said.value)
         with caplog.at_level(logging.WARNING):
             async with Etcd(server.target) as etcd:
                 assert await etcd.check() == "3.5.1"

