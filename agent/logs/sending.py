@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.logs.keeping import RankLogs
     from controlplane.access.client_credentials import ClientCredentials
 
-STREAMS_MAX = 16
+STREAMS_MAX = 64
 """Logs of one node that are read at the same time."""
 _LOOK_S = 0.2
 _OPTIONS = (

@@ -68,7 +68,7 @@ async def sent_log(address: str, access: ClientCredentials) -> tuple[grpc.Status
     async with access.channel(address, OPTIONS) as channel:
         call = ControlStub(channel).SendLog(metadata=access.metadata())  # type: ignore[no-untyped-call]
         head = pb.LogHead(node="n1", job="mine", request="1-1")
-        with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
             await call.write(pb.LogPart(head=head))
             await call
         return await call.code(), await call.details() or ""

@@ -102,9 +102,7 @@ async def _show(logs: Sequence[RankLog], *, follow: bool) -> None:
         for log in logs:
             await log.show()
         return
-    async with asyncio.TaskGroup() as group:
-        for log in logs:
-            group.create_task(log.follow())
+    await asyncio.gather(*(log.follow() for log in logs))
 
 
 def _chosen(values: argparse.Namespace, found: FoundLogs, rank: int) -> LogStint | None:

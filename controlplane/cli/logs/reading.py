@@ -101,16 +101,34 @@ class RankLog:
                 if not told:
                     note(f"rank {self._stint.rank}: {error}; trying again")
                 told = True
-                await asyncio.sleep(PAUSE_S)
-                continue
+                stint = await self._moved()
             if stint is None:
                 return
+            if stint.member == self._stint.member:
+                await asyncio.sleep(PAUSE_S)
+                continue
             told = False
             note(f"rank {stint.rank} is process {stint.member} on node {stint.node} now")
             self._stint, self._at, self._begun, self._lines = stint, stint.from_bytes, True, LogLines()
 
+    async def _moved(self) -> LogStint | None:
+        """Where the rank is, after its log broke off: where it was, if nothing else is known; None: the job
+        has ended, and its log cannot be read any more."""
+        try:
+            ended = await self._over()
+            found = await find(self._admin, self._view.job, [self._stint.rank], former=False)
+        except CliError:  # the coordinator is away, or the rank is between two processes
+            return self._stint
+        stint = choosing.current(found.stints, self._stint.rank)
+        if stint is not None and stint.member != self._stint.member:
+            return stint
+        if ended and self._stint.node in found.silent:
+            note(f"rank {self._stint.rank}: what it wrote last cannot be read{found.why()}")
+            return None
+        return self._stint
+
     async def _next(self) -> LogStint | None:
-        """The process that has this rank after the one that has ended; None: the job has ended."""
+        """The process that has this rank now, after its log has ended; None: the job has ended, too."""
         rank, job = self._stint.rank, self._view.job
         while True:
             ended = await self._over()
@@ -122,7 +140,7 @@ class RankLog:
                 note(f"rank {rank} is not followed any more: {error}")
                 return None
             stint = choosing.current(found.stints, rank)
-            if stint is not None and stint.member != self._stint.member:
+            if stint is not None and (stint.member != self._stint.member or stint.alive):
                 return stint
             if ended:
                 return None

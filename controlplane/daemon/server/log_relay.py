@@ -145,7 +145,8 @@ class LogRelays:
         if len(self._relays) >= RELAYS_MAX:
             raise LogRefused(f"{RELAYS_MAX} logs are being read already, try again", busy=True)
         if reason := self._links.obstacle(order.node, order):
-            raise LogRefused(f"{reason}{self._gone(order.node)}")
+            away = not self._links.connected(order.node)
+            raise LogRefused(f"{reason}{self._gone(order.node)}", busy=away)
         relay = LogRelay(order, asyncio.get_running_loop().create_future())
         self._relays[order.request] = relay
         self._links.send(order.node, order, self._term)

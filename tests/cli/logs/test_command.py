@@ -88,6 +88,26 @@ async def test_a_rank_is_followed_through_the_end_of_its_process(stage: LogStage
     await until(lambda: not stage.relays())
 
 
+async def test_a_log_that_breaks_off_goes_on_where_it_was(stage: LogStage, capsys: Captured) -> None:
+    stage.log(1, b"before\n")
+    hand = stage.holder(1)
+    following = asyncio.create_task(stage.logs(JOB, "--rank", "1", "-f"))
+    found = [capsys.readouterr(), capsys.readouterr()]
+
+    def says(words: str) -> bool:
+        found.append(capsys.readouterr())
+        return words in "".join(each.out + each.err for each in found)
+
+    await until(lambda: says("before"))
+    await hand.sender.close()  # as when the agent is killed
+    await until(lambda: says("broke off"))
+    stage.log(1, b"meanwhile\n")
+    await until(lambda: says("meanwhile"))
+    assert "".join(each.out for each in found) == "before\nmeanwhile\n", "each line once"
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_a_slow_reader_slows_the_agent_and_fills_no_memory(stage: LogStage) -> None:
     """8 MiB are asked for and not read: what waits is bounded. Then all of it comes, in order."""
     member, hand = stage.log(0, b""), stage.holder(0)
