@@ -85,7 +85,7 @@ class _Shell:
             ]
             works += [self._sense(sensor) for sensor in sensors]
             works += [self._node.stalls.run(), self._node.step_reports.run(), self._repair_folders()]
-            works += [self._node.ends.run()]
+            works += [self._node.ends.run(), self._node.logs.run()]
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
             await self._stop.wait()
         except LauncherError as error:
@@ -145,6 +145,7 @@ class _Shell:
         node = self._node
         if node.settings.metrics:
             self._metrics = AgentMetricsServer(node, node.settings.metrics)
+        node.logs.open()
         node.core.recall(node.memory.recall())
         if node.outputs is not None:
             node.outputs.start()
@@ -219,6 +220,7 @@ class _Shell:
         await node.stacks.close()
         await node.profiles.close()
         await node.ends.close()
+        await node.log_sender.close()
         await node.peers.stop()
         await node.snapshots.close()
         await node.arenas.close()

@@ -226,6 +226,13 @@ class AgentSettings(CallerSettings, PortSettings, StorageSettings):
     show_tracebacks: bool = setting(
         True, "also copy the traceback that ends a script; switch off where the end of the job shows it"
     )
+    rank_log_bytes: int = setting(
+        64 << 20,
+        "how much of what each rank has written is kept, through restarts; what is older is given back to "
+        "the disk; 0: all is kept",
+        unit="bytes",
+        minimum=0,
+    )
     ledger: str = setting("", "folder where ranks record the samples that each step consumed; empty: none")
     upload_bytes_per_s: int = setting(
         0,

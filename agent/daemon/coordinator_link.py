@@ -116,6 +116,8 @@ class CoordinatorLink:
         self._known_kinds: frozenset[str] = frozenset()
         self.step_times_every_s = 0.0  # how often the leader wants them; 0: never
         self.up = False
+        self.target = ""
+        """The coordinator that this stream, or the one before it, goes to; "": none yet."""
         self.beats = 0
         self.welcomes = 0
 
@@ -177,6 +179,7 @@ class CoordinatorLink:
             try:
                 async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                     await self._greet(call)
+                self.target = target
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._write(call))
                     tasks.create_task(self._beat())

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agent.host.outputs import Outputs
     from agent.host.paths import Paths
     from agent.host.ports import OfferedPort
+    from agent.logs.keeping import RankLogs
     from agent.ranks.arenas import Arenas
     from agent.ranks.environment import NodeFacts
     from agent.ranks.members import MemberMemory
@@ -62,6 +63,7 @@ class Components:
     arenas: Arenas
     stacks: Stacks
     ends: RankEnds
+    logs: RankLogs
     outputs: Outputs | None
     port: OfferedPort
     own_launcher: bool
@@ -82,7 +84,7 @@ class EffectDispatcher:
             fx.Spawn: self._spawn,
             fx.Run: self._run,
             fx.Command: lambda effect: of.launcher.send(effect.command),
-            fx.Keep: lambda effect: of.memory.keep(effect.status),
+            fx.Keep: self._keep,
             fx.SendEvent: lambda effect: of.send_event(effect.event),
             fx.Adopt: self._adopt,
             fx.Ended: self._ended,
@@ -125,6 +127,7 @@ class EffectDispatcher:
         of.memory.make(member)
         log.info("%s is launched as %s", effect.member, effect.order.role.value)
         path = of.paths.log(effect.member)
+        of.logs.note(member.status)  # before its process can write anything
         of.launcher.send(SpawnCommand(effect.member, str(path)))
         self._show(member)
 
@@ -138,6 +141,10 @@ class EffectDispatcher:
         )
         if order.generation is not None:
             of.port.used(int(order.generation.master.rpartition(":")[2] or 0))
+
+    def _keep(self, effect: fx.Keep) -> None:
+        self._of.memory.keep(effect.status)
+        self._of.logs.note(effect.status)
 
     def _push(self, effect: fx.Push | fx.Form) -> None:
         self._of.rank_server.push(effect.member, self.message(effect))

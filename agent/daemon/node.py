@@ -34,6 +34,8 @@ from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
 from agent.links.prober import LinkProber
+from agent.logs.keeping import RankLogs
+from agent.logs.sending import LogSender
 from agent.orders.context import Context, Storages
 from agent.orders.snapshot_queue import SnapshotQueue
 from agent.peers.dialling import PeerDialler
@@ -93,6 +95,7 @@ class NodeDaemon:
             looks=self.looks,
             profiles=self.profiles,
             links=self.links,
+            log_sender=self.log_sender,
             drained=self.drained.set,
             count=self.count,
         )
@@ -133,6 +136,9 @@ class NodeDaemon:
         channels = Channels(paths.stacks, self._push, self.launcher.send, self.send_event)
         self.stacks = Stacks(members, channels, settings.beat_interval_s)
         self.profiles = RankProfiles(members, paths.trace, self._push, self.send_event)
+        self.logs = RankLogs(paths, members, settings.rank_log_bytes)
+        access = ClientCredentials.of(settings)
+        self.log_sender = LogSender(self.name, paths, self.logs, lambda: self.link.target, access)
         self.ends = RankEnds(members, paths.log, self.send_event, pids_are_ours=settings.own_launcher)
         self.stalls = PageReader(members, self.core.progress.look_every_s, self.decide)
         admission = Admission(
@@ -191,6 +197,7 @@ class NodeDaemon:
             arenas=self.arenas,
             stacks=self.stacks,
             ends=self.ends,
+            logs=self.logs,
             outputs=self.outputs,
             port=self.port,
             own_launcher=settings.own_launcher,

@@ -10,6 +10,7 @@ from agent.deciding.orders import TABLE as DECIDED
 from agent.orders.snapshot_queue import SNAPSHOT_ORDERS
 from controlplane.core.records import effects
 from controlplane.core.records.diagnosis import ProbeLinks, ProfileRank
+from controlplane.core.records.logs import ReadLog
 from holdfast.logs import incident
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
     from agent.links.prober import LinkProber
+    from agent.logs.sending import LogSender
     from agent.orders.snapshot_queue import SnapshotQueue
     from agent.peers.dialling import PeerDialler
     from agent.peers.service import Peers
@@ -42,6 +44,7 @@ class OrderRouter:
         looks: PeerDialler,
         profiles: RankProfiles,
         links: LinkProber,
+        log_sender: LogSender,
         drained: Callable[[], None],
         count: Callable[[str], None],
     ) -> None:
@@ -58,6 +61,7 @@ class OrderRouter:
             effects.LookAtPeers: looks.order,
             ProfileRank: profiles.order,
             ProbeLinks: links.order,
+            ReadLog: log_sender.order,
             **dict.fromkeys(SNAPSHOT_ORDERS, snapshots.order),
         }
 

@@ -60,6 +60,11 @@ class Paths:
         """The log of a member's standard output and error."""
         return self.logs / f"{member}.log"
 
+    @property
+    def log_index(self) -> Path:
+        """Folder of the marks in the members' logs: which part was written when, and as which rank."""
+        return self.run / "log-marks"
+
     def trace(self, member: str, request: str) -> Path:
         """The trace of a profile of this member, beside its log."""
         return self.logs / f"{member}.profile-{request}.json.gz"
@@ -98,6 +103,7 @@ class Paths:
             raise SettingsError(
                 f"{self.logs} is a link to a missing folder: make {os.readlink(self.logs)}, or remove it"
             )
+        own_folder(self.log_index, "--run-dir")
         own_folder(self.memory, "--shm-dir")
         try:
             removal.claim(self.run, RUN_FILES)

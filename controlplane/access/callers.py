@@ -32,6 +32,7 @@ class CallerRole(StrEnum):
     OPERATOR = "operator"
     AGENT = "agent"
     VIEWER = "viewer"
+    READER = "reader"  # a viewer who may read the logs of ranks too
 
 
 class Unauthenticated(Exception):

@@ -71,14 +71,20 @@ def _rule(*roles: CallerRole, **more: Any) -> Rule:
 
 
 _OPERATOR = CallerRole.OPERATOR
-_SEES = (CallerRole.OPERATOR, CallerRole.VIEWER)
+_READS = (CallerRole.OPERATOR, CallerRole.READER)
+"""Who may read what ranks write: a log may hold data and secrets that the state of a job does not show."""
+_SEES = (*_READS, CallerRole.VIEWER)
 RULES: dict[str, Rule] = {
     f"/{CONTROL}/Link": _rule(CallerRole.AGENT, job=None),
+    f"/{CONTROL}/SendLog": _rule(CallerRole.AGENT, job=None),
+    f"/{ADMIN}/ListLogs": _rule(*_READS, job=_named),
+    f"/{ADMIN}/ReadLog": _rule(*_READS, job=_named),
     f"/{ADMIN}/Status": _rule(*_SEES, job=None, trim=_kept),
     f"/{ADMIN}/Events": _rule(*_SEES, job=_named),
     f"/{ADMIN}/Diagnose": _rule(*_SEES, job=_named),
     f"/{ADMIN}/Mute": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Profile": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Stacks": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Submit": _rule(_OPERATOR, job=_of_spec),
     f"/{ADMIN}/Stop": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Pause": _rule(_OPERATOR, job=_named),

@@ -141,9 +141,37 @@ class AdminClient:
 
         Raises UnreachableError, also when the answers break off; CliError with the reason of a refusal."""
         request = pb.ProfileRequest(job=job, ranks=ranks, steps=steps, timeout_s=timeout_s, reason=reason)
+        async for reply in self._stream("Profile", request):
+            yield reply
+
+    async def stacks(self, job: str, ranks: Sequence[int]) -> pb.StacksReply:
+        """Where ranks of a running job are now. Raises UnreachableError, CliError."""
+        reply: pb.StacksReply = await self._ask("Stacks", pb.StacksRequest(job=job, ranks=ranks))
+        return reply
+
+    async def list_logs(self, job: str, ranks: Sequence[int], *, former: bool) -> pb.ListLogsReply:
+        """Which logs of these ranks (none: of all) there are, by node; `former`: of former processes too.
+
+        Raises UnreachableError, CliError."""
+        request = pb.ListLogsRequest(job=job, ranks=ranks, former=former)
+        reply: pb.ListLogsReply = await self._ask("ListLogs", request)
+        return reply
+
+    async def read_log(
+        self, job: str, node: str, member: str, *, follow: bool, **part: Any
+    ) -> AsyncIterator[pb.LogBlock]:
+        """The log of one process, or the `part` of it that the fields of ReadLogRequest name.
+
+        Raises UnreachableError, also when it breaks off; CliError with the reason of a refusal."""
+        request = pb.ReadLogRequest(job=job, node=node, member=member, follow=follow, **part)
+        async for block in self._stream("ReadLog", request):
+            yield block
+
+    async def _stream(self, method: str, request: Any) -> AsyncIterator[Any]:
+        """The answers of the coordinator that leads. Raises UnreachableError, CliError."""
         problems, begun = [], False
         for address in self._addresses:
-            call = self._stub(address).Profile(request, metadata=self._access.metadata())
+            call = getattr(self._stub(address), method)(request, metadata=self._access.metadata())
             try:
                 async for reply in call:
                     begun = True

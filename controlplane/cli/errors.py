@@ -15,6 +15,8 @@ USAGE = 2
 """A wrong flag, value or setting."""
 UNREACHABLE = 3
 """No coordinator answers."""
+TIMED_OUT = 124
+"""What was waited for has not come in time, as with timeout(1)."""
 INTERRUPTED = 130
 """Ctrl-C."""
 TERMINATED = 143

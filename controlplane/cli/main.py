@@ -23,6 +23,7 @@ SECTIONS = {
         ),
         "run": CommandEntry("run", "run a training script on this machine, with torchrun's flags"),
         "submit": CommandEntry("orders.submit", "give a job to a running coordinator"),
+        "wait": CommandEntry("orders.wait", "return when a job is in a phase, for scripts"),
         "stop": CommandEntry("questions.queries", "end a job; its checkpoints stay"),
         "pause": CommandEntry(
             "orders.pause", "stop a job at the end of a step; its processes keep their state"
@@ -38,6 +39,8 @@ SECTIONS = {
         "events": CommandEntry(
             "questions.events", "show events and decisions with their reasons, line by line"
         ),
+        "logs": CommandEntry("logs.command", "show what the ranks of a job have written"),
+        "stacks": CommandEntry("questions.stacks", "show where the ranks of a running job are now"),
         "doctor": CommandEntry(
             "doctor.command", "find out what slows or stops a job, whose doing it is, and what will fail next"
         ),
@@ -92,6 +95,7 @@ EXIT_CODES = """exit codes:
   1    the job failed, or what the command asked for does not exist
   2    a wrong flag, value or setting
   3    no coordinator (or no etcd) answers
+  124  `wait`: its --timeout has passed
   130  interrupted with Ctrl-C (143: with SIGTERM)"""
 
 

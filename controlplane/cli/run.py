@@ -31,6 +31,11 @@ ABOUT = (
     "etcd, a coordinator, one agent for each node), replaces ranks that die, and removes everything at the "
     "end."
 )
+SHORT = (
+    *("--nnodes", "--nproc-per-node", "--rdzv-id", "--max-restarts", "--module", "--spares", "--on-nan"),
+    *("--snapshot-every", "--checkpoint-every", "--storage", "--keep-last"),
+    *("--fresh", "--log-dir", "--state-dir"),
+)
 EPILOG = "Run the same command again to continue a job that has --storage."
 
 
@@ -172,4 +177,4 @@ def _probe(url: str, mirror: str) -> None:
         print(f"holdfast: storage {url}: {limit}", file=sys.stderr)
 
 
-COMMANDS = {"run": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG)}
+COMMANDS = {"run": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG, short=SHORT)}

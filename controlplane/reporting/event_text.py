@@ -45,6 +45,16 @@ def stamped(line: dict[str, Any]) -> str:
     return f"{datetime.fromtimestamp(line['wall_s']):%H:%M:%S.%f}"[:-3] + f"  {sentence_of(line).text}"
 
 
+def dated(line: dict[str, Any]) -> str:
+    """Return a line's sentence after its local date and time, with the zone's distance from UTC."""
+    return f"{local_time(line['wall_s'])}  {sentence_of(line).text}"
+
+
+def local_time(wall_s: float) -> str:
+    """Return a moment (Unix time) as local date and time to the millisecond, with the distance from UTC."""
+    return datetime.fromtimestamp(wall_s).astimezone().isoformat(" ", "milliseconds")
+
+
 def headline(reason: str) -> str:
     """Return the first line of a reason, without the traceback that may follow it."""
     return reason.partition("\n")[0]

@@ -191,7 +191,7 @@ def as_json(story: IncidentReport) -> dict[str, Any]:
         "planned": story.planned,
         "begun_s": story.begun_s,
         "ended_s": story.ended_s or None,
-        "happened": _sentence(story),
+        "happened": happened(story),
         "cause": story.cause or None,
         "evidence": list(story.verdict.get("evidence", ())),
         "verdict": story.verdict,
@@ -212,12 +212,13 @@ def as_json(story: IncidentReport) -> dict[str, Any]:
 
 def _title(story: IncidentReport) -> str:
     ending = "it goes on" if story.outcome == "open" else story.outcome
-    begun = f"{datetime.fromtimestamp(story.begun_s):%Y-%m-%d %H:%M:%S}"
+    begun = f"{datetime.fromtimestamp(story.begun_s).astimezone():%Y-%m-%d %H:%M:%S %z}"
     what = "planned change" if story.planned else "incident"
     return f"{what} {story.id} of job {story.job}, {begun}: {ending}"
 
 
-def _sentence(story: IncidentReport) -> str:
+def happened(story: IncidentReport) -> str:
+    """Return in a sentence what failed, and how."""
     verdict = story.verdict
     cause = CAUSES.get(verdict["cause"], verdict["cause"].replace("_", " "))
     moment = repeating.moment(verdict["step"])
@@ -226,7 +227,7 @@ def _sentence(story: IncidentReport) -> str:
 
 
 def _happened(story: IncidentReport) -> str:
-    return f"What happened: {_sentence(story)}."
+    return f"What happened: {happened(story)}."
 
 
 def _evidence(story: IncidentReport) -> str:

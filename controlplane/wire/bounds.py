@@ -181,6 +181,9 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "read_s": SPAN,
     "bytes_read": BYTES,
     "burst_s": SPAN,
+    # logs of ranks
+    "gone_bytes": BYTES,
+    "from_bytes": BYTES,
     # what people ask for
     "nnodes_min": SOME,
     "nnodes_max": SOME,
@@ -206,9 +209,14 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "DrainRequest.deadline_s": Bound(0, 7 * 86_400),
     "EventsRequest.after": SEQUENCE,
     "MuteRequest.for_s": Bound(0, 366 * 86_400),
+    "ListLogsRequest.ranks": Bound(0, COUNT_MAX),
     "ProfileRequest.ranks": Bound(0, COUNT_MAX),
     "ProfileRequest.steps": Bound(1, PROFILE_STEPS_MAX),
     "ProfileRequest.timeout_s": Bound(1, PROFILE_TIMEOUT_MAX_S),
+    "ReadLogRequest.end_bytes": Bound(-1, _BYTES_MAX),
+    "ReadLogRequest.tail": Bound(-1, _TALLY_MAX),
+    "ReadLogRequest.since_s": UNIX,
+    "StacksRequest.ranks": Bound(0, COUNT_MAX),
     "Hello.protocol_version": TALLY,
     "Hello.term_seen": SEQUENCE,
 }

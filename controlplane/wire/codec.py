@@ -25,9 +25,10 @@ from controlplane.core.records.diagnosis import (
     RankProfiled,
     StepTimes,
 )
+from controlplane.core.records.logs import ReadLog
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
-from controlplane.wire.mapping import RECORDS, Mapping
+from controlplane.wire.mapping import PROFILED, RECORDS, Mapping
 from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - for agents to import from here
 from controlplane.wire.unreadable import leave_out
 from controlplane.wire.versions import PROTOCOL_VERSION as PROTOCOL_VERSION  # noqa: PLC0414 - the same
@@ -64,6 +65,7 @@ Order = (
     | effects.Load
     | ProfileRank
     | ProbeLinks
+    | ReadLog
 )
 """The orders to agents: effects of the core, and what people or diagnosis ask for without it."""
 
@@ -130,7 +132,7 @@ _EVENTS: dict[str, Mapping] = {
     "leaving": Mapping(events.NodeLeaving, pb.Leaving, 2),
     "peers_looked": Mapping(events.PeersLooked, pb.PeersLooked, 2),
     "step_times": Mapping(StepTimes, pb.StepTimes, 2, "job"),
-    "profiled": Mapping(RankProfiled, pb.Profiled, 2, "job member request"),
+    "profiled": PROFILED,
     "links_probed": Mapping(LinksProbed, pb.LinksProbed, 2, "job"),
     "rank_ended": Mapping(RankEnded, pb.RankEnded, 2, "job member"),
     "gradients": Mapping(GradientReport, pb.Gradients, 2, "job member"),
@@ -159,6 +161,7 @@ _ORDERS: dict[str, Mapping] = {
     "load": Mapping(effects.Load, pb.Load, 1, "member"),
     "profile": Mapping(ProfileRank, pb.Profile, 1, "job member request"),
     "probe_links": Mapping(ProbeLinks, pb.ProbeLinks, 1, "job"),
+    "read_log": Mapping(ReadLog, pb.ReadLog, 1, "job request"),
 }
 _ROWS: dict[type, Mapping] = {
     view.JobRow: Mapping(view.JobRow, pb.JobRow),
@@ -348,12 +351,6 @@ def found_from(message: pb.CheckpointRecord) -> model.CheckpointRecord:
         if reason := bounds.beyond("AdoptRequest", name, getattr(record, name)):
             raise WireError(reason)
     return record
-
-
-def profiled_message(answer: RankProfiled) -> pb.Profiled:
-    """Return the answer to a profile as a message, for Admin.Profile."""
-    message: pb.Profiled = _EVENTS["profiled"].write(answer)
-    return message
 
 
 def row_message(row: Any) -> Any:

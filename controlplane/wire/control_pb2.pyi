@@ -1369,8 +1369,28 @@ class ProbeLinks(_message.Message):
     burst_s: float
     def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerAddress, _Mapping]]] = ..., slot_s: _Optional[float] = ..., bytes_max: _Optional[int] = ..., burst_s: _Optional[float] = ...) -> None: ...
 
+class ReadLog(_message.Message):
+    __slots__ = ("job", "request", "member", "from_bytes", "end_bytes", "tail", "since_s", "follow")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    FROM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    END_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    request: str
+    member: str
+    from_bytes: int
+    end_bytes: int
+    tail: int
+    since_s: float
+    follow: bool
+    def __init__(self, job: _Optional[str] = ..., request: _Optional[str] = ..., member: _Optional[str] = ..., from_bytes: _Optional[int] = ..., end_bytes: _Optional[int] = ..., tail: _Optional[int] = ..., since_s: _Optional[float] = ..., follow: bool = ...) -> None: ...
+
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "profile", "probe_links", "incident")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "profile", "probe_links", "read_log", "incident")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -1397,6 +1417,7 @@ class CoordinatorMessage(_message.Message):
     DISCARD_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     PROBE_LINKS_FIELD_NUMBER: _ClassVar[int]
+    READ_LOG_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
@@ -1424,8 +1445,69 @@ class CoordinatorMessage(_message.Message):
     discard: Discard
     profile: Profile
     probe_links: ProbeLinks
+    read_log: ReadLog
     incident: str
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., probe_links: _Optional[_Union[ProbeLinks, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., probe_links: _Optional[_Union[ProbeLinks, _Mapping]] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+
+class LogMark(_message.Message):
+    __slots__ = ("from_bytes", "at_s", "rank", "generation")
+    FROM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    from_bytes: int
+    at_s: float
+    rank: int
+    generation: int
+    def __init__(self, from_bytes: _Optional[int] = ..., at_s: _Optional[float] = ..., rank: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class LogFile(_message.Message):
+    __slots__ = ("member", "bytes", "gone_bytes", "alive", "marks")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    GONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    bytes: int
+    gone_bytes: int
+    alive: bool
+    marks: _containers.RepeatedCompositeFieldContainer[LogMark]
+    def __init__(self, member: _Optional[str] = ..., bytes: _Optional[int] = ..., gone_bytes: _Optional[int] = ..., alive: bool = ..., marks: _Optional[_Iterable[_Union[LogMark, _Mapping]]] = ...) -> None: ...
+
+class LogHead(_message.Message):
+    __slots__ = ("node", "job", "request", "reason", "files")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    job: str
+    request: str
+    reason: str
+    files: _containers.RepeatedCompositeFieldContainer[LogFile]
+    def __init__(self, node: _Optional[str] = ..., job: _Optional[str] = ..., request: _Optional[str] = ..., reason: _Optional[str] = ..., files: _Optional[_Iterable[_Union[LogFile, _Mapping]]] = ...) -> None: ...
+
+class LogBlock(_message.Message):
+    __slots__ = ("from_bytes", "data")
+    FROM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    from_bytes: int
+    data: bytes
+    def __init__(self, from_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class LogPart(_message.Message):
+    __slots__ = ("head", "block")
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    head: LogHead
+    block: LogBlock
+    def __init__(self, head: _Optional[_Union[LogHead, _Mapping]] = ..., block: _Optional[_Union[LogBlock, _Mapping]] = ...) -> None: ...
+
+class LogTaken(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)
@@ -1712,3 +1794,75 @@ class ProfileReply(_message.Message):
     rank: int
     profiled: Profiled
     def __init__(self, node: _Optional[str] = ..., rank: _Optional[int] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ...) -> None: ...
+
+class ListLogsRequest(_message.Message):
+    __slots__ = ("job", "ranks", "former")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    former: bool
+    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., former: bool = ...) -> None: ...
+
+class NodeLogs(_message.Message):
+    __slots__ = ("node", "reason", "files")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    reason: str
+    files: _containers.RepeatedCompositeFieldContainer[LogFile]
+    def __init__(self, node: _Optional[str] = ..., reason: _Optional[str] = ..., files: _Optional[_Iterable[_Union[LogFile, _Mapping]]] = ...) -> None: ...
+
+class ListLogsReply(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeLogs]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeLogs, _Mapping]]] = ...) -> None: ...
+
+class ReadLogRequest(_message.Message):
+    __slots__ = ("job", "node", "member", "from_bytes", "end_bytes", "tail", "since_s", "follow")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    FROM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    END_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    node: str
+    member: str
+    from_bytes: int
+    end_bytes: int
+    tail: int
+    since_s: float
+    follow: bool
+    def __init__(self, job: _Optional[str] = ..., node: _Optional[str] = ..., member: _Optional[str] = ..., from_bytes: _Optional[int] = ..., end_bytes: _Optional[int] = ..., tail: _Optional[int] = ..., since_s: _Optional[float] = ..., follow: bool = ...) -> None: ...
+
+class StacksRequest(_message.Message):
+    __slots__ = ("job", "ranks")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RankStacks(_message.Message):
+    __slots__ = ("node", "rank", "reason", "report")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    rank: int
+    reason: str
+    report: Standing
+    def __init__(self, node: _Optional[str] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., report: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
+
+class StacksReply(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedCompositeFieldContainer[RankStacks]
+    def __init__(self, ranks: _Optional[_Iterable[_Union[RankStacks, _Mapping]]] = ...) -> None: ...

@@ -39,12 +39,23 @@ class ControlStub(object):
                 request_serializer=controlplane_dot_wire_dot_control__pb2.AgentMessage.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_control__pb2.CoordinatorMessage.FromString,
                 _registered_method=True)
+        self.SendLog = channel.stream_unary(
+                '/holdfast.control.v1.Control/SendLog',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.LogPart.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.LogTaken.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Link(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendLog(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -57,6 +68,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Link,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.AgentMessage.FromString,
                     response_serializer=controlplane_dot_wire_dot_control__pb2.CoordinatorMessage.SerializeToString,
+            ),
+            'SendLog': grpc.stream_unary_rpc_method_handler(
+                    servicer.SendLog,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.LogPart.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.LogTaken.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -96,6 +112,33 @@ class Control(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def SendLog(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/holdfast.control.v1.Control/SendLog',
+            controlplane_dot_wire_dot_control__pb2.LogPart.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.LogTaken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class AdminStub(object):
     """Missing associated documentation comment in .proto file."""
@@ -106,6 +149,21 @@ class AdminStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Stacks = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Stacks',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.StacksRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.StacksReply.FromString,
+                _registered_method=True)
+        self.ListLogs = channel.unary_unary(
+                '/holdfast.control.v1.Admin/ListLogs',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.ListLogsRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.ListLogsReply.FromString,
+                _registered_method=True)
+        self.ReadLog = channel.unary_stream(
+                '/holdfast.control.v1.Admin/ReadLog',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.ReadLogRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.LogBlock.FromString,
+                _registered_method=True)
         self.Profile = channel.unary_stream(
                 '/holdfast.control.v1.Admin/Profile',
                 request_serializer=controlplane_dot_wire_dot_control__pb2.ProfileRequest.SerializeToString,
@@ -175,6 +233,24 @@ class AdminStub(object):
 
 class AdminServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def Stacks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLogs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadLog(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Profile(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -257,6 +333,21 @@ class AdminServicer(object):
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Stacks': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stacks,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.StacksRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.StacksReply.SerializeToString,
+            ),
+            'ListLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLogs,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.ListLogsRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.ListLogsReply.SerializeToString,
+            ),
+            'ReadLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadLog,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.ReadLogRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.LogBlock.SerializeToString,
+            ),
             'Profile': grpc.unary_stream_rpc_method_handler(
                     servicer.Profile,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.ProfileRequest.FromString,
@@ -332,6 +423,87 @@ def add_AdminServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Stacks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Stacks',
+            controlplane_dot_wire_dot_control__pb2.StacksRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.StacksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/ListLogs',
+            controlplane_dot_wire_dot_control__pb2.ListLogsRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.ListLogsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/ReadLog',
+            controlplane_dot_wire_dot_control__pb2.ReadLogRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.LogBlock.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Profile(request,

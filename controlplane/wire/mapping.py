@@ -7,7 +7,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import model
-from controlplane.core.records.diagnosis import LinkProbe, OperatorTime, ParameterGradient, StorageTraffic
+from controlplane.core.records.diagnosis import (
+    LinkProbe,
+    OperatorTime,
+    ParameterGradient,
+    RankProfiled,
+    StorageTraffic,
+)
+from controlplane.core.records.logs import LogFile, LogMark
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import Shape, WireError, shapes_of
 
@@ -192,5 +199,10 @@ for _record, _type, _never_empty in (
     (LinkProbe, pb.LinkProbe, "node"),
     (StorageTraffic, pb.StorageTraffic, ""),
     (ParameterGradient, pb.ParameterGradient, ""),
+    (LogMark, pb.LogMark, ""),
+    (LogFile, pb.LogFile, "member"),
 ):
     RECORDS[_record] = (_Failures if _record is model.Failure else Mapping)(_record, _type, 0, _never_empty)
+
+PROFILED = Mapping(RankProfiled, pb.Profiled, 2, "job member request")
+"""The answer to a profile: the agent gives it to the leader, and the leader to people."""

@@ -19,7 +19,7 @@ NEW_WORDS = frozenset({
 """Bodies of AgentMessage that the version before does not understand: an agent sends them only to a
 coordinator whose welcome names them. Emptied when tests/skew/before.txt moves on."""
 
-NEW_ORDERS = frozenset({"profile", "probe_links"})
+NEW_ORDERS = frozenset({"profile", "probe_links", "read_log"})
 """Bodies of CoordinatorMessage that the version before does not understand: a leader sends them only to an
 agent whose hello names them. Emptied when tests/skew/before.txt moves on."""
 

@@ -61,7 +61,8 @@ async def _spot(stage: Stage, name: str, method: Any, body: str, spot: Spot) -> 
             continue
         beyond = is_beyond(name, spot, value, row)
         try:
-            outcome = await SENDS[name.partition(".")[0]](stage, method, request, body, beyond)
+            send = SENDS.get(name) or SENDS[name.partition(".")[0]]
+            outcome = await send(stage, method, request, body, beyond)
         except AssertionError as error:
             outcome = f"no answer: {error}"
             row["wrong"].append(f"{told}: {outcome}")
@@ -101,7 +102,7 @@ def _request(stage: Stage, method: Any, body: str) -> Any:
     truth = {"job": JOB, "member": stage.member, "step": KEPT_STEP, **hello("n4", CLUSTER)}
     if body == GREETING:
         truth |= {"node": NODE, "jobs": JOB}
-    if method.name == "Drain":
+    if method.name in ("Drain", "ReadLog"):
         truth["node"] = "nobody"
     if method.name == "Events":
         truth["follow"] = False
@@ -167,4 +168,13 @@ async def _greeted(stage: Stage, method: Any, request: Any) -> str:
         return f"{(await call.code()).name}: {await call.details()}"
 
 
-SENDS = {"Admin": _admin, "Peer": _peer, "Control": _agent}
+async def _log(stage: Stage, method: Any, request: Any, _body: str, _beyond: bool) -> str:
+    """A stream on which an agent sends a log that nobody has asked for."""
+    access = stage.authority.of("agent", "n4").access()
+    async with access.channel(stage.coordinator.listen, OPTIONS) as channel:
+        answer = await ended(channel, method, request)
+    return "taken" if answer.code is CODES.OK else f"{answer.code.name}: {answer.said}"
+
+
+SENDS = {"Admin": _admin, "Peer": _peer, "Control": _agent, "Control.SendLog": _log}
+"""By service, or by method where one differs."""

@@ -18,7 +18,7 @@ from controlplane.cli.kubernetes.yaml_text import document
 from controlplane.cli.questions import tables
 from controlplane.core.records.model import Cause, Strategy
 from controlplane.reporting import story
-from controlplane.reporting.event_text import sentence_of
+from controlplane.reporting.event_text import local_time, sentence_of
 from controlplane.reporting.lines import REASON_MAX, brief
 from controlplane.reporting.story import CAUSES, STRATEGIES
 from tests.e2e.cli_running import Run, running, until
@@ -68,7 +68,13 @@ def _why(run: Run, where: tuple[str, ...]) -> None:
     assert plain["outcome"] == "recovered" and plain["verdict"]["cause"] == "signaled"
     assert plain["evidence"] and plain["total_s"] == pytest.approx(sum(plain["phases_s"].values()))
     assert plain["ended_s"] >= plain["begun_s"] > 0
-    assert f"incident 1 of job {run.job}" in holdfast("why", "--list", *where)
+    head, listed = holdfast("why", "--list", "--since", "1h", *where).splitlines()
+    assert head.split() == ["INCIDENT", "BEGAN", "OUTCOME", "TOOK", "LOST", "CAUSE"]
+    assert listed.startswith(f"{run.job}/1 ") and listed.endswith("rank 1 on n0 was killed by a signal")
+    assert holdfast("why", "--list", "--until", "1h", *where) == "no incidents\n"
+    assert "was no incident at that time" in holdfast("why", "--at", "1h", *where, code=1)
+    began = local_time(plain["begun_s"] + 0.001)
+    assert holdfast("why", "--at", began, *where).splitlines()[0] == told.splitlines()[0]
     journal = str(run.layout.state / "journal.jsonl")
     assert holdfast("why", "1", "--journal", journal).splitlines()[0] == told.splitlines()[0]
     assert "the journal has no incident 7" in holdfast("why", "7", *where, code=1)

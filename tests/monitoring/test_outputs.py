@@ -28,12 +28,13 @@ NOT_ASKED = {"replay", "simulate", "checkpoint", "doctor", "check"}
 """These show something without a coordinator: see below."""
 QUIET = {
     *("run", "submit", "stop", "pause", "resume", "drain", "cordon", "uncordon", "demo"),
-    *("coordinator", "agent", "exec", "completion"),
+    *("coordinator", "agent", "exec", "completion", "wait"),
 }
 """These do something, and say in a sentence that it is done."""
-OWN = {"plan", "kubernetes", "profile"}
+OWN = {"plan", "kubernetes", "profile", "stacks", "logs"}
 """`plan -o FILE` writes the layout (`--json` shows it); `kubernetes render` prints manifests, or values;
-`profile` needs ranks that train (tests/e2e/test_profile.py)."""
+`profile` and `stacks` need ranks that train (tests/e2e/test_profile.py, tests/cli/questions/test_asking.py);
+`logs` prints what ranks have written."""
 
 
 def test_no_command_is_left_out() -> None:

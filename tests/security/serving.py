@@ -127,7 +127,7 @@ async def asked(
             reply = call(request, timeout=10, metadata=metadata)
             if method == "Events":
                 return grpc.StatusCode.OK, "".join([line.json async for line in reply])
-            if method == "Profile":
+            if method in ("Profile", "ReadLog"):
                 return grpc.StatusCode.OK, "".join([str(row) async for row in reply])
             return grpc.StatusCode.OK, str(await reply)
         except grpc.aio.AioRpcError as error:

@@ -30,9 +30,8 @@ def test_every_flag_that_is_named_exists() -> None:
 
 
 def test_every_method_of_admin_is_told_of() -> None:
-    told = "\n".join(
-        line for line in TEXT.splitlines() if line.startswith(("| viewer", "| operator", "| agent"))
-    )
+    rows = tuple(f"| {role}" for role in CallerRole)
+    told = "\n".join(line for line in TEXT.splitlines() if line.startswith(rows))
     for method, rule in RULES.items():
         if ".control." in method:
             assert method.rpartition("/")[2] in told

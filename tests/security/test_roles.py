@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,10 @@ from controlplane.core.view import HealthRow
 from controlplane.settings import SettingsError
 from controlplane.wire import codec, control_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import ControlStub
 from tests.daemon.rig import until
 from tests.security.authority import CLUSTER, token_line
-from tests.security.serving import asked, greeted, serving
+from tests.security.serving import OPTIONS, asked, greeted, serving
 
 if TYPE_CHECKING:
     from tests.security.authority import Authority
@@ -60,6 +63,17 @@ def hello(node: str, *jobs: str) -> pb.AgentMessage:
     return message
 
 
+async def sent_log(address: str, access: ClientCredentials) -> tuple[grpc.StatusCode, str]:
+    """Send a log that nobody has asked for. Returns how that ended."""
+    async with access.channel(address, OPTIONS) as channel:
+        call = ControlStub(channel).SendLog(metadata=access.metadata())  # type: ignore[no-untyped-call]
+        head = pb.LogHead(node="n1", job="mine", request="1-1")
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            await call.write(pb.LogPart(head=head))
+            await call
+        return await call.code(), await call.details() or ""
+
+
 def test_every_method_stands_in_the_table() -> None:
     health = {f"/{HEALTH}/Check", f"/{HEALTH}/Watch"}
     assert set(RULES) == set(methods()) | health
@@ -78,6 +92,8 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(authority: 
                 assert allowed or (code is DENIED and "operator" in said and name in said)
             kind, said = await greeted(served.address, hello("n1"), access)
             assert kind == "refused" if role is CallerRole.AGENT else kind is DENIED, said
+            code, said = await sent_log(served.address, access)
+            assert code is (CODES.NOT_FOUND if role is CallerRole.AGENT else DENIED), said
         here = [rule for method, rule in RULES.items() if ".control." in method]
         assert served.dropped("denied") == sum(role not in rule.roles for role in CallerRole for rule in here)
 

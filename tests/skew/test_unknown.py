@@ -13,8 +13,9 @@ import pytest
 
 from agent.peers.wire import PeerCalls, channel, parser
 from controlplane.core.records import effects, events
+from controlplane.core.records.logs import LogHead
 from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
-from controlplane.wire import codec, health_pb2, peer_pb2
+from controlplane.wire import answers, codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
 from tests.agent.daemon.test_coordinator_link import Node, running
 from tests.agent.peering import JOB, Side, read, values
@@ -47,6 +48,11 @@ def _ordered() -> list[pb.CoordinatorMessage]:
     return [codec.to_agent(dataclasses.replace(sample(kind), node="n0"), 1) for kind in ORDERS]
 
 
+def _log_head() -> pb.LogPart:
+    """How an agent begins to send a log."""
+    return answers.head_message(sample(LogHead))
+
+
 def _hello() -> pb.AgentMessage:
     return codec.hello(dataclasses.replace(sample(events.NodeJoined), node="n1", incarnation=1), "c", 0)
 
@@ -64,12 +70,18 @@ def test_a_field_that_is_unknown_is_passed_over_in_every_message_of_the_link() -
             said = pb.CoordinatorMessage.FromString(swollen(order, name))
             assert codec.order_from(said, "n0") == codec.order_from(order, "n0"), name
             seen[name] = None
+    head = _log_head()
+    for name in types_in(head):
+        assert answers.head_from(pb.LogPart.FromString(swollen(head, name))) == answers.head_from(head), name
+        seen[name] = None
     seen |= dict.fromkeys(("Welcome", "Refused"))  # below, and of Admin in the test of the command line
     unseen = {name for name in pb.DESCRIPTOR.message_types_by_name if name not in seen}
     assert unseen == OF_TOOLS
 
 
 OF_TOOLS = {
+    *("ListLogsRequest", "ListLogsReply", "NodeLogs", "ReadLogRequest", "LogBlock", "LogTaken"),
+    *("StacksRequest", "StacksReply", "RankStacks"),
     *("SubmitRequest", "SubmitReply", "StopRequest", "StopReply", "StatusRequest", "StatusReply"),
     *("JobRow", "NodeRow", "RankRow", "HealthRow", "DrainRequest", "CordonRequest", "MarkReply"),
     *("PauseRequest", "CheckpointRequest", "ReleaseRequest", "ReleaseReply", "EventsRequest", "EventLine"),

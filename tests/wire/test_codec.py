@@ -24,6 +24,7 @@ from controlplane.core.records.diagnosis import (
     ReplicasReported,
     StepTimes,
 )
+from controlplane.core.records.logs import ReadLog
 from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS
@@ -115,7 +116,7 @@ def test_no_event_and_no_order_is_forgotten() -> None:
     assert set(get_args(events.Event)) == set(FROM_AGENTS) | OF_THE_SHELL
     assert set(get_args(codec.AgentEvent)) == set(get_args(events.Event)) | set(FOR_DIAGNOSIS)
     with_a_node = {kind for kind in get_args(effects.Effect) if shapes_of(kind)[0].name == "node"}
-    of_people = {ProfileRank, ProbeLinks}
+    of_people = {ProfileRank, ProbeLinks, ReadLog}
     assert set(ORDERS) == (with_a_node - {effects.Admit, effects.Refuse, *effects.STORES}) | of_people
 
 

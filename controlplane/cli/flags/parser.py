@@ -20,6 +20,7 @@ from controlplane.cli.errors import UsageError, nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+HELP_ALL = "--help-all"
 _MOST = 1_000_000_000
 """The largest whole number where a flag sets no smaller limit: every message can hold it."""
 
@@ -36,7 +37,8 @@ class CommandEntry:
 class CommandSpec:
     """What a command or verb does; a module's `COMMANDS` has one for each.
 
-    With `verbs` it has commands of its own, and `run` is called when none of them is given."""
+    With `verbs` it has commands of its own, and `run` is called when none of them is given. With `short`,
+    `--help` shows these flags only, and `--help-all` shows all of them."""
 
     about: str
     run: Callable[[argparse.Namespace], int]
@@ -44,6 +46,7 @@ class CommandSpec:
     usage: str | None = None
     epilog: str | None = None
     verbs: Mapping[str, CommandEntry] | None = None
+    short: tuple[str, ...] = ()
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,6 +61,7 @@ class Parser(argparse.ArgumentParser):
         self.about = ""
         """One line about this command."""
         self.verbs: dict[str, Parser] = {}
+        self._short: frozenset[str] = frozenset()
 
     def load(self) -> None:
         """Add the flags or verbs of the command, once."""
@@ -70,6 +74,9 @@ class Parser(argparse.ArgumentParser):
         self.description, self.usage, self.epilog = command.about, command.usage, command.epilog
         self.set_defaults(run=command.run, prog=self.prog)
         command.add_flags(self)
+        if command.short:
+            self._short = frozenset((*command.short, "--help", HELP_ALL))
+            self.add_argument(HELP_ALL, action=_HelpAll, nargs=0, help="show every flag and exit")
         if command.verbs:
             self._add_verbs(command.verbs)
 
@@ -83,6 +90,26 @@ class Parser(argparse.ArgumentParser):
         """End the flags at the first word that is not a flag; it and the rest go to `command` unchanged."""
         self._takes_script = True
         self.add_argument("command", nargs="*", metavar=metavar, help=about)
+
+    def format_help(self) -> str:
+        """Return the help: of the most important flags, if the command has named some."""
+        hidden = {action: action.help for action in self._actions if self._hides(action)}
+        for action in hidden:
+            action.help = argparse.SUPPRESS
+        try:
+            text = super().format_help()
+        finally:
+            for action, about in hidden.items():
+                action.help = about
+        return text + (f"\n{len(hidden)} more flags: {self.prog} {HELP_ALL}\n" if hidden else "")
+
+    def format_all_help(self) -> str:
+        """Return the help of all flags."""
+        return super().format_help()
+
+    def _hides(self, action: argparse.Action) -> bool:
+        flags = action.option_strings
+        return bool(self._short and flags) and self._short.isdisjoint(flags)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of ending the process."""
@@ -115,21 +142,22 @@ class Parser(argparse.ArgumentParser):
 
     def _split(self, argv: Sequence[str], stop_at_positional: bool) -> tuple[list[str], list[str]]:
         flags: list[str] = []
+        others: list[str] = []  # behind the flags: argparse takes words that may be missing in one place only
         index = 0
         while index < len(argv):
             argument = argv[index]
             if argument == "--":
-                return flags, list(argv[index + (1 if stop_at_positional else 0) :])
+                return flags, [*others, *argv[index + (1 if stop_at_positional else 0) :]]
             if not argument.startswith("-") or argument == "-":
                 if stop_at_positional:
                     return flags, list(argv[index:])
-                flags.append(argument)
+                others.append(argument)
                 index += 1
                 continue
             width = self._width(argument)
             flags += [_hyphened(argument), *argv[index + 1 : index + width]]
             index += width
-        return flags, []
+        return flags, others
 
     def _width(self, argument: str) -> int:
         """How many words of the command line this flag takes, with its value. Raises UsageError for an
@@ -141,6 +169,15 @@ class Parser(argparse.ArgumentParser):
             advice = "flags of a command come after its name" if self.verbs else f"see `{self.prog} --help`"
             raise UsageError(f"unknown flag {argument.partition('=')[0]}{nearest(name, known)} ({advice})")
         return 1 if equals or action.nargs == 0 else 2
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help of all flags, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_words: Any) -> NoReturn:
+        assert isinstance(parser, Parser)
+        print(parser.format_all_help(), end="")
+        raise SystemExit(0)
 
 
 def _command(entry: CommandEntry, name: str) -> CommandSpec:

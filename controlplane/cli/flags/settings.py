@@ -116,10 +116,27 @@ def _help(spec: dataclasses.Field[Any]) -> str:
     return f"{about} (default: {default}{unit})"
 
 
+_METAVARS = (
+    ("PEM file", "FILE"),
+    ("file ", "FILE"),
+    ("folder ", "FOLDER"),
+    ("host:port ", "HOST:PORT"),
+    ("addresses ", "HOST:PORT"),
+    ("URL ", "URL"),
+    ("name ", "NAME"),
+)
+"""What the value of a setting is, by how its description begins."""
+
+
 def _metavar(spec: dataclasses.Field[Any], kind: type) -> str:
     if spec.metadata["unit"]:
         return "SECONDS" if spec.metadata["unit"] == "s" else str(spec.metadata["unit"]).upper()
-    return {str: "TEXT", int: "N", float: "X"}[kind]
+    if kind is str:
+        if spec.metadata.get("words"):
+            return "|".join(spec.metadata["words"])
+        about = str(spec.metadata["about"])
+        return next((word for begin, word in _METAVARS if about.startswith(begin)), "TEXT")
+    return {int: "N", float: "X"}[kind]
 
 
 def _reader(kind: type) -> Callable[[str], Any]:

@@ -146,6 +146,7 @@ class LocalCluster:
         settings = {
             "address": "127.0.0.1",
             "show_tracebacks": False,
+            **({"rank_log_bytes": 0} if self.plan.log_dir else {}),  # nothing is cut in the user's folder
             **self.plan.agent,
             "cluster": self.layout.cluster,
             "coordinator": self.address,

@@ -32,7 +32,7 @@ ABOUT = (
 
 def _flags(parser: Parser) -> None:
     parser.add_script("SCRIPT", "the training script; all that follows is passed to it")
-    add_coordinator(parser)
+    add_coordinator(parser, found=False)  # a job of its own is no guest in the run of another
     parser.add_argument(
         "--wait", action="store_true", help="return when the job ends; the exit code says how it ended"
     )

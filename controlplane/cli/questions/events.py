@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.errors import OK, CliError
+from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.moments import MOMENT, moment
 from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.questions.outputs import JSON, WIDE, add_output, part
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.daemon.journal.rotation import JournalReader
-from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
+from controlplane.reporting.event_text import EventLevel, dated, sentence_of
 from controlplane.reporting.lines import job_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator
+
+AROUND_S = 30.0
+"""How long before and after the moment of --at."""
 
 
 def _flags(parser: Parser) -> None:
@@ -34,8 +39,35 @@ def _flags(parser: Parser) -> None:
     parser.add_argument("--all", action="store_true", help="print every event and effect, not only decisions")
     number = whole(0, "lines are numbered from 1", most=(1 << 63) - 1)
     parser.add_argument("--after", type=number, default=0, metavar="N", help="start after line number N")
+    add_span(parser)
     add_output(parser, "wide: the same as --all; json: the lines of the journal as they are", former="text")
     add_coordinator(parser)
+
+
+def add_span(parser: Parser) -> None:
+    """Add the flags that limit what is shown to a span of time."""
+    parser.add_argument(
+        "--since", type=moment, default=None, metavar="WHEN", help=f"only what happened since then: {MOMENT}"
+    )
+    parser.add_argument(
+        "--until", type=moment, default=None, metavar="WHEN", help="only what happened until then"
+    )
+    parser.add_argument(
+        "--at", type=moment, default=None, metavar="WHEN", help="only what happened around then"
+    )
+
+
+def span_of(values: argparse.Namespace, around_s: float = AROUND_S) -> tuple[float, float]:
+    """The first and the last moment (Unix time) that is asked for. Raises UsageError."""
+    if values.at is not None:
+        if values.since is not None or values.until is not None:
+            raise UsageError("--at is a span of its own: give it without --since and --until")
+        return values.at - around_s, values.at + around_s
+    first = -math.inf if values.since is None else values.since
+    last = math.inf if values.until is None else values.until
+    if first > last:
+        raise UsageError("--since is later than --until: nothing lies between them")
+    return first, last
 
 
 def events(values: argparse.Namespace) -> int:
@@ -45,8 +77,10 @@ def events(values: argparse.Namespace) -> int:
 
 async def _events(values: argparse.Namespace) -> int:
     source = _from_file(values) if values.journal else _from_coordinator(values)
+    first, last = span_of(values)
     async for text in source:
-        show(text, values)
+        if first <= read_line(text)["wall_s"] <= last:
+            show(text, values)
     return OK
 
 
@@ -59,7 +93,7 @@ def show(text: str, values: argparse.Namespace) -> None:
     if line_text := part(values.output, line):
         print(line_text, flush=values.follow)
     elif values.all or values.output == WIDE or sentence_of(line).level <= EventLevel.DECISION:
-        print(stamped(line), flush=values.follow)
+        print(dated(line), flush=values.follow)
 
 
 def read_line(text: str) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import FAILED, OK
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.parser import CommandSpec, Parser, whole
+from controlplane.cli.flags.ranks import rank_list
 from controlplane.cli.orders.drain import REASON
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.cli.questions.tables import plain
@@ -20,9 +19,10 @@ from controlplane.reporting.quantities import duration, size
 from controlplane.wire.bounds import PROFILE_STEPS_MAX, PROFILE_TIMEOUT_MAX_S
 
 if TYPE_CHECKING:
+    import argparse
+
     from controlplane.wire import control_pb2 as pb
 
-_RANKS = re.compile(r"(?P<low>[0-9]{1,6})(-(?P<high>[0-9]{1,6}))?")
 ABOUT = (
     "Profile the next complete steps of some ranks of a running job with torch's profiler, without starting "
     "anything again. Each rank writes a trace for Perfetto or chrome://tracing beside its log on its node. "
@@ -30,26 +30,14 @@ ABOUT = (
 )
 
 
-def ranks(text: str) -> tuple[int, ...]:
-    """Parse `0,3,8-11`. Raises ArgumentTypeError with what to give."""
-    found: list[int] = []
-    for piece in text.split(","):
-        match = _RANKS.fullmatch(piece.strip())
-        if match is None:
-            raise argparse.ArgumentTypeError(f"{piece!r} is no rank: give ranks as 0,3 or 8-11")
-        low, high = int(match["low"]), int(match["high"] or match["low"])
-        if high < low or high - low >= PROFILED_MAX:
-            raise argparse.ArgumentTypeError(f"{piece!r} is no range of 1 to {PROFILED_MAX} ranks")
-        found += range(low, high + 1)
-    if len(set(found)) > PROFILED_MAX:
-        raise argparse.ArgumentTypeError(f"{len(set(found))} ranks: {PROFILED_MAX} at most")
-    return tuple(sorted(set(found)))
-
-
 def _flags(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job")
     parser.add_argument(
-        "--ranks", type=ranks, default=(0,), metavar="R,R-R", help="the ranks to profile (default: 0)"
+        "--ranks",
+        type=rank_list(PROFILED_MAX),
+        default=(0,),
+        metavar="R,R-R",
+        help="the ranks to profile (default: 0)",
     )
     parser.add_argument(
         "--steps", type=whole(1, "nothing would be recorded", PROFILE_STEPS_MAX), default=5, metavar="N",

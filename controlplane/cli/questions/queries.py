@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of, add_access, coordinator
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
+from controlplane.cli.local.finding import coordinator_for
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output, data, for_programs, part
-from controlplane.cli.questions.tables import CHECKPOINTS, TABLES, as_json
+from controlplane.cli.questions.screens import paint
+from controlplane.cli.questions.tables import CHECKPOINTS, TABLES, Table, as_json
 from controlplane.reporting.lines import brief
-from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from controlplane.wire import control_pb2 as pb
 
@@ -26,20 +27,32 @@ HEALTH_MAX = 400
 """How many characters of a reason for bad health are shown, on a line of its own."""
 
 
-def add_coordinator(parser: Parser) -> None:
-    """Add the flags that name the coordinators and the credentials for them."""
+def add_coordinator(parser: Parser, *, found: bool = True) -> None:
+    """Add the flags that name the coordinators and the credentials for them.
+
+    `found`: without the flag, a run of this user on this machine is asked."""
+    run = "else the run of this user on this machine, " if found else ""
     parser.add_argument(
         "--coordinator",
-        default=coordinator(),
+        type=coordinator_for if found else str,
+        default="" if found else coordinator(),
         metavar="HOST:PORT",
         help="addresses of the coordinators, comma separated (default: the variable HOLDFAST_COORDINATOR, "
-        "else 127.0.0.1:7070)",
+        f"{run}else 127.0.0.1:7070)",
     )
     add_access(parser)
 
 
 def _get_flags(parser: Parser) -> None:
-    parser.add_argument("what", type=one_of(*TABLES), metavar="|".join(TABLES), help="the table to show")
+    single = tuple(name.removesuffix("s") for name in TABLES)
+    parser.add_argument(
+        "what", type=one_of(*TABLES, former=single), metavar="|".join(TABLES),
+        help="the table to show; job, node, rank, checkpoint mean the same",
+    )  # fmt: skip
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME",
+        help="only these: names of jobs or nodes, ranks or their members, ids of checkpoints",
+    )  # fmt: skip
     add_output(parser)
     parser.add_argument("--job", default="", help="show only what belongs to this job")
     add_coordinator(parser)
@@ -55,15 +68,44 @@ async def _get(values: argparse.Namespace) -> int:
         status = await admin.status()
     if values.job:
         _only(status, values.job)
-    print(shown(values.output, TABLES[values.what], status))
+    table = TABLES[values.what if values.what in TABLES else f"{values.what}s"]
+    if values.names:
+        keep_named(status, table, values.names)
+    print(shown(values.output, table, status))
     return OK
+
+
+def keep_named(status: pb.StatusReply, table: Table, names: Sequence[str]) -> None:
+    """Drop from a table what has none of these names. Raises CliError when a name is not there."""
+    rows = getattr(status, table.field)
+    for name in names:
+        if not any(name in _names(row, table) for row in rows):
+            known = [each for row in rows for each in _names(row, table)]
+            raise CliError(
+                f"no {table.field.removesuffix('s')} named {name:.80}{nearest(name, known)} "
+                f"(see `holdfast get {table.field}`)"
+            )
+    kept = [row for row in rows if _names(row, table) & set(names)]
+    del rows[:]
+    rows.extend(kept)
+
+
+def _names(row: Any, table: Table) -> set[str]:
+    """What a row of a table may be called."""
+    return {str(getattr(row, field)) for field in table.names}
+
+
+def find_job(status: pb.StatusReply, job: str) -> pb.JobRow:
+    """The row of this job. Raises CliError, with the nearest known name, when there is none."""
+    known = {row.job: row for row in status.jobs}
+    if job not in known:
+        raise CliError(f"no job named {job:.80}{nearest(job, known)} (see `holdfast get jobs`)")
+    return known[job]
 
 
 def _only(status: pb.StatusReply, job: str) -> None:
     """Drop from the answer what is not of this job. Raises CliError when there is no such job."""
-    known = [row.job for row in status.jobs]
-    if job not in known:
-        raise CliError(f"no job named {job}{nearest(job, known)} (see `holdfast get jobs`)")
+    find_job(status, job)
     for field in ("jobs", "ranks", "checkpoints"):
         rows = getattr(status, field)
         kept = [row for row in rows if row.job == job]
@@ -84,16 +126,16 @@ def status(values: argparse.Namespace) -> int:
 
 async def _status(values: argparse.Namespace) -> int:
     async with AdminClient(values.coordinator, access=access_of(values)) as admin:
-        # Cursor home, then clear: only on a terminal.
-        clear = ("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n") if values.watch else ""
         write = part if values.watch else data
         while True:
             reply = await admin.status()
             if for_programs(values.output):
                 print(write(values.output, as_data(reply)), flush=True)
+            elif values.watch:
+                wide = values.output == WIDE
+                paint(overview(reply, wide=wide) + "\n", whole=wide)
             else:
-                raw(sys.stdout).write(clear)
-                print(overview(reply, wide=values.output == WIDE), flush=True)
+                print(overview(reply, wide=values.output == WIDE))
             if not values.watch:
                 return OK
             await asyncio.sleep(1)

@@ -18,9 +18,10 @@ NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How one kind of thing is shown: its field in a status reply, and its columns."""
+    """How one kind of thing is shown: its field in a status reply, its names, and its columns."""
 
     field: str
+    names: tuple[str, ...]  # the fields by which people name one of them
     columns: tuple[tuple[str, Callable[[Any], str]], ...]
 
     def headings(self) -> list[str]:
@@ -66,6 +67,7 @@ def why(row: Any) -> str:
 
 JOBS = Table(
     "jobs",
+    ("job",),
     (
         ("JOB", lambda row: row.job),
         ("PHASE", lambda row: row.phase),
@@ -80,6 +82,7 @@ JOBS = Table(
 )
 NODES = Table(
     "nodes",
+    ("node",),
     (
         ("NODE", lambda row: row.node),
         ("STATE", lambda row: row.state),
@@ -94,6 +97,7 @@ NODES = Table(
 )
 RANKS = Table(
     "ranks",
+    ("rank", "member"),
     (
         ("JOB", lambda row: row.job),
         ("RANK", lambda row: _number(row.rank)),
@@ -108,6 +112,7 @@ RANKS = Table(
 )
 CHECKPOINTS = Table(
     "checkpoints",
+    ("id",),
     (
         ("JOB", lambda row: row.job),
         ("ID", lambda row: row.id),

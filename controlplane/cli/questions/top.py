@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,17 +13,16 @@ from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.questions.queries import add_coordinator, as_data, health
+from controlplane.cli.questions.screens import paint
 from controlplane.cli.questions.tables import NOTHING, plain, why
 from controlplane.reporting.lines import brief
 from controlplane.reporting.quantities import duration
-from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
 
     from controlplane.wire import control_pb2 as pb
 
-CLEAR = "\x1b[H\x1b[2J"
 BEHIND_SHOWN = 5
 
 
@@ -73,12 +71,10 @@ async def _top(values: argparse.Namespace) -> int:
             status = await admin.status()
             looked = rates.look(time.monotonic(), status)
             if for_programs(values.output):
-                text = part(values.output, as_data(status) | {"steps_per_s": looked})
+                print(part(values.output, as_data(status) | {"steps_per_s": looked}), flush=True)
             else:
-                if sys.stdout.isatty():
-                    raw(sys.stdout).write(CLEAR)
-                text = screen(status, looked, values.output == WIDE)
-            print(text, flush=True)
+                wide = values.output == WIDE
+                paint(screen(status, looked, wide), whole=wide)
             shown += 1
             if shown == values.count:
                 return OK

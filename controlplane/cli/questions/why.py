@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,21 @@ from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.parser import CommandSpec, Parser
-from controlplane.cli.questions.events import read_line
+from controlplane.cli.questions.events import add_span, read_line, span_of
 from controlplane.cli.questions.outputs import WIDE, add_output, data
 from controlplane.cli.questions.queries import add_coordinator
+from controlplane.cli.questions.tables import NOTHING, plain
 from controlplane.daemon.journal.rotation import JournalReader
 from controlplane.reporting import story
+from controlplane.reporting.event_text import local_time
+from controlplane.reporting.lines import brief
+from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     import argparse
+
+
+HEADINGS = ("INCIDENT", "BEGAN", "OUTCOME", "TOOK", "LOST", "CAUSE")
 
 
 def _flags(parser: Parser) -> None:
@@ -26,7 +34,12 @@ def _flags(parser: Parser) -> None:
         "incident", nargs="?", default="", help="its number, or JOB/NUMBER; default: the newest"
     )
     parser.add_argument("--job", default="", help="only incidents of this job")
-    parser.add_argument("--list", action="store_true", help="list all incidents, one line each")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list all incidents: when, outcome, duration, lost steps, cause",
+    )
+    add_span(parser)
     add_output(
         parser, "wide: with --list, the full text of each; json, yaml: times in seconds", json_flag=True
     )
@@ -38,9 +51,17 @@ def _flags(parser: Parser) -> None:
 
 def why(values: argparse.Namespace) -> int:
     """Explain one incident, the newest unless one is named. Exit code 1 when there is none."""
-    found = story.stories(asyncio.run(lines_of(values)))
+    first, last = span_of(values, 0.0)
+    found = [
+        each
+        for each in story.stories(asyncio.run(lines_of(values)))
+        if each.begun_s <= last and (each.ended_s or math.inf) >= first
+    ]
+    if not found and not values.list and (values.at, values.since, values.until) != (None, None, None):
+        raise CliError("there was no incident at that time (see `holdfast why --list`)")
     if values.list:
-        show(found, values.output)
+        job = values.job
+        show([each for each in found if job in ("", each.job)], values.output)
     else:
         one = pick(found, values.incident, values.job)
         print(data(values.output, story.as_json(one)) or story.as_text(one))
@@ -89,9 +110,25 @@ def show(found: list[story.IncidentReport], form: str) -> None:
     if text := data(form, [story.as_json(each) for each in found]):
         print(text)
         return
-    for each in found:
-        text = story.as_text(each)
-        print(text + "\n" if form == WIDE else text.partition("\n")[0])
+    if form == WIDE:
+        for each in found:
+            print(story.as_text(each) + "\n")
+    else:
+        print(plain(HEADINGS, [_row(each) for each in found]) if found else "no incidents")
+
+
+def _row(each: story.IncidentReport) -> list[str]:
+    """One incident in the list: when, what, how long, and what was lost."""
+    took = duration(sum(each.phases_s.values())) if each.phases_s else NOTHING
+    lost = each.incident.get("lost_steps", 0)
+    return [
+        f"{each.job}/{each.id}",
+        local_time(each.begun_s),
+        each.outcome,
+        took,
+        f"{lost} steps" if lost > 0 else NOTHING,
+        brief(story.happened(each)),
+    ]
 
 
 COMMANDS = {

@@ -41,6 +41,7 @@ from controlplane.daemon.diagnosis.flight_records import FlightJudging
 from controlplane.daemon.diagnosis.link_probes import LinkProbes
 from controlplane.daemon.diagnosis.profiling import ProfileRequests
 from controlplane.daemon.diagnosis.report import health_of_cluster
+from controlplane.daemon.diagnosis.stack_requests import StackRequests
 from controlplane.daemon.journal.stack_archive import FOLDER, StackArchive
 from controlplane.daemon.leadership import accounts as time_accounts
 from controlplane.daemon.leadership import findings as kept_findings
@@ -50,6 +51,7 @@ from controlplane.daemon.loop.dispatch import CoordinatorDispatcher
 from controlplane.daemon.loop.prober import Prober
 from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
+from controlplane.daemon.server.log_relay import LogRelays
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.wire import codec
@@ -137,6 +139,8 @@ class LeaderTerm:
         self.causes = FirstCauses(self.core, post=self.post, hold=self.diagnosis.hold)
         self._flight_judging = FlightJudging(self.post, self.diagnosis.report_now)
         self.profiles = ProfileRequests(self.core, self.links, self.term, write)
+        self.stacks = StackRequests(self.core, self.links, self.term)
+        self.logs = LogRelays(self.core, self.links, self.term)
         self.changes, self._prober = Changes(), Prober(self.post)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
@@ -217,6 +221,7 @@ class LeaderTerm:
             await asyncio.get_running_loop().create_future()
         finally:
             self.profiles.close()
+            self.logs.close()
             await self._prober.close()
             await self._stack_archive.close()
             await self._flight_judging.close()

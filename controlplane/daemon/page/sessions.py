@@ -37,7 +37,7 @@ LOGINS_PER_S = 5.0
 WRONG_PER_S = 5.0
 """Wrong tokens per second from one address that are answered at once. Further ones are answered late, so that
 guessing takes too long. A right token is accepted even from an address that sent wrong ones."""
-MAY_LOG_IN = (CallerRole.OPERATOR, CallerRole.VIEWER)
+MAY_LOG_IN = (CallerRole.OPERATOR, CallerRole.VIEWER, CallerRole.READER)
 
 
 @dataclass(slots=True)
@@ -79,7 +79,9 @@ class Sessions:
         if lost := self._lost(caller, digest):
             raise HttpRefused(HTTPStatus.FORBIDDEN, lost)
         if caller.role not in MAY_LOG_IN:
-            reason = f"{caller} may not see this page: log in with the token of an operator or a viewer"
+            reason = (
+                f"{caller} may not see this page: log in with the token of an operator, a viewer or a reader"
+            )
             raise HttpRefused(HTTPStatus.FORBIDDEN, reason)
         if not self._logins.allow(str(caller), now):
             reason = f"{caller} logs in too often: try again in a second"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,8 +20,10 @@ from controlplane.core.records.events import (
     PauseRequested,
 )
 from controlplane.daemon.diagnosis.profiling import ProfileRefused, TermEnded
+from controlplane.daemon.diagnosis.stack_requests import StacksRefused
+from controlplane.daemon.server import log_streams
 from controlplane.settings import SettingsError, check_name
-from controlplane.wire import bounds, codec
+from controlplane.wire import answers, bounds, codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminServicer
 from controlplane.wire.records import spell
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controlplane.core.records.model import JobSpec
+    from controlplane.daemon.diagnosis.stack_requests import RankStacks
     from controlplane.daemon.leadership.leader_term import LeaderTerm, OperatorRequest
     from controlplane.daemon.server.context import ServerContext
 
@@ -121,11 +125,45 @@ class Admin(AdminServicer):
                 request.job, request.ranks, request.steps, request.timeout_s, _why(request)
             )
             async for node, rank, profiled in profiles.answers(wanted):
-                yield pb.ProfileReply(node=node, rank=rank, profiled=codec.profiled_message(profiled))
+                yield pb.ProfileReply(node=node, rank=rank, profiled=answers.profiled_message(profiled))
         except ProfileRefused as refused:
             await context.abort(grpc.StatusCode.ABORTED, f"job {request.job}: {refused}")
         except TermEnded as ended:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(ended))
+
+    async def Stacks(self, request: pb.StacksRequest, context: Any) -> pb.StacksReply:
+        """Answer with where ranks of a running job are now."""
+        reasons = (bounds.beyond("StacksRequest", "ranks", rank) for rank in request.ranks)
+        if reason := next(filter(None, reasons), ""):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        leader_term = await self._leading(context)
+        if not _phase(leader_term, request.job):
+            await self._no_job(leader_term, request.job, context)
+        try:
+            rows = await leader_term.stacks.collect(request.job, request.ranks)
+        except StacksRefused as refused:
+            await context.abort(grpc.StatusCode.ABORTED, f"job {request.job}: {refused}")
+        return pb.StacksReply(ranks=map(_stacks_row, rows))
+
+    async def ListLogs(self, request: pb.ListLogsRequest, context: Any) -> pb.ListLogsReply:
+        """Answer which logs of a job's ranks there are, by node."""
+        leader_term = await self._logs(request, context)
+        job = leader_term.core.state.jobs[request.job]
+        return await log_streams.listed(leader_term.logs, job, request, context)
+
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> AsyncIterator[pb.LogBlock]:
+        """Answer with the log of one member, at the pace of the caller."""
+        leader_term = await self._logs(request, context)
+        async for block in log_streams.read(leader_term.logs, request, context):
+            yield block
+
+    async def _logs(self, request: pb.ListLogsRequest | pb.ReadLogRequest, context: Any) -> LeaderTerm:
+        if reason := log_streams.refusal(request):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        leader_term = await self._leading(context)
+        if not _phase(leader_term, request.job):
+            await self._no_job(leader_term, request.job, context)
+        return leader_term
 
     async def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseReply:
         """End a node's quarantine. Answers once etcd has forgotten the node's failures."""
@@ -213,6 +251,11 @@ class Admin(AdminServicer):
         context.set_trailing_metadata(((LEADER_KEY, leader),) if leader else ())
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this coordinator is a standby: {who}")
         raise AssertionError("abort always raises")
+
+
+def _stacks_row(row: RankStacks) -> pb.RankStacks:
+    report = answers.report_message(replace(row.report, flight_record="")) if row.report is not None else None
+    return pb.RankStacks(node=row.node, rank=row.rank, reason=row.reason, report=report)
 
 
 async def _held(trouble: str, context: Any) -> None:

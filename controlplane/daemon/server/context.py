@@ -18,8 +18,8 @@ from controlplane.core.records.diagnosis import (
     RankProfiled,
     StepTimes,
 )
-from controlplane.core.records.events import NodeBroken, NodeJoined
-from controlplane.daemon.server import permitted
+from controlplane.core.records.events import NodeBroken, NodeJoined, StacksCollected
+from controlplane.daemon.server import log_streams, permitted
 from controlplane.daemon.server.links import AgentLink
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec, versions
@@ -94,6 +94,10 @@ class ServerContext:
                 leader_term.post(NodeBroken(link.node, link.incarnation, reason))
         if link.code is not grpc.StatusCode.OK:
             await context.abort(link.code, link.details)
+
+    async def send_log(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> pb.LogTaken:
+        """Serve one stream on which an agent sends a log that somebody has asked for."""
+        return await log_streams.take(context, lambda: self.leader_term.logs if self.leader_term else None)
 
     async def _greet(self, context: Any) -> codec.Greeting:
         if self._greeting >= HELLOS_MAX:
@@ -227,7 +231,7 @@ class ServerContext:
                     leader_term.profiles.take(event)
                 elif isinstance(event, RankEnded):
                     leader_term.causes.ended(event)
-                else:
+                elif not (isinstance(event, StacksCollected) and leader_term.stacks.take(event)):
                     leader_term.post(event)
             await leader_term.loop.room()
 

@@ -124,6 +124,10 @@ class Links:
         if not link.send(message):
             self._metrics.messages_dropped_total.labels("slow_agent").inc()
 
+    def connected(self, node: str) -> bool:
+        """Return whether the node's agent has a stream now."""
+        return node in self._links
+
     def obstacle(self, node: str, effect: codec.Order) -> str:
         """Return why the node's agent cannot be given this order; "" when it can."""
         link = self._links.get(node)

@@ -52,7 +52,13 @@ class Server:
             request_deserializer=None,
             response_serializer=pb.CoordinatorMessage.SerializeToString,
         )
-        control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", {"Link": handler})
+        logs = grpc.stream_unary_rpc_method_handler(
+            front.send_log,
+            request_deserializer=None,
+            response_serializer=pb.LogTaken.SerializeToString,
+        )
+        methods = {"Link": handler, "SendLog": logs}
+        control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", methods)
         self.health = Health(lambda: front.leader_term is not None)
         self._server.add_generic_rpc_handlers((control, self.health.handlers()))
         add_AdminServicer_to_server(Admin(front), self._server)  # type: ignore[no-untyped-call]

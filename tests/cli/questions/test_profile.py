@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from controlplane.cli.flags.ranks import rank_list
 from controlplane.cli.main import tree
-from controlplane.cli.questions.profile import ranks, row, text
-from controlplane.daemon.server.admin import profile_refusal
+from controlplane.cli.questions.profile import row, text
+from controlplane.daemon.server.admin import PROFILED_MAX, profile_refusal
 from controlplane.wire import control_pb2 as pb
+
+ranks = rank_list(PROFILED_MAX)
 
 
 def reply(**more: Any) -> pb.ProfileReply:

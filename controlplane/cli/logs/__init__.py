@@ -1,0 +1,1 @@
+"""`holdfast logs`: show what ranks have written."""

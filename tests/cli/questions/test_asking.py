@@ -1,0 +1,105 @@
+"""What `get NAME`, `events` and `why` take, and which lines they choose."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.cli.errors import CliError, UsageError
+from controlplane.cli.main import main, tree
+from controlplane.cli.questions.events import AROUND_S, span_of
+from controlplane.cli.questions.queries import keep_named
+from controlplane.cli.questions.stacks import as_data, as_text
+from controlplane.cli.questions.tables import CHECKPOINTS, JOBS, RANKS
+from controlplane.wire import control_pb2 as pb
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    found: argparse.Namespace = tree().parse_args([*words])
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["get job a -o json", "get -o json job a", "get job -o json a", "get job a b -o json", "get jobs"],
+)
+def test_names_may_stand_before_and_behind_flags(words: str) -> None:
+    values = parsed(*words.split())
+    assert values.names == [word for word in words.split() if word in ("a", "b")]
+
+
+def test_named_rows_are_kept_and_a_name_that_is_not_there_is_an_error() -> None:
+    status = pb.StatusReply(
+        jobs=[pb.JobRow(job="llm"), pb.JobRow(job="eval")],
+        ranks=[pb.RankRow(job="llm", rank=rank, member=f"llm.{rank + 5}") for rank in range(3)],
+    )
+    keep_named(status, JOBS, ["eval"])
+    assert [row.job for row in status.jobs] == ["eval"]
+    keep_named(status, RANKS, ["1", "llm.7"])
+    assert [row.rank for row in status.ranks] == [1, 2]
+    with pytest.raises(CliError, match="no job named eva; did you mean eval"):
+        keep_named(status, JOBS, ["eval", "eva"])
+    with pytest.raises(CliError, match="no checkpoint named 3-9"):
+        keep_named(status, CHECKPOINTS, ["3-9"])
+
+
+def test_spans_of_time() -> None:
+    assert span_of(parsed("events")) == (-math.inf, math.inf)
+    at = 1772370300.0
+    first, last = span_of(
+        parsed("events", "--since", "2026-03-01T13:05:00Z", "--until", "2026-03-01T13:06:00Z")
+    )
+    assert (first, last) == (at, at + 60)
+    assert span_of(parsed("events", "--at", "2026-03-01T14:05:00+01:00")) == (at - AROUND_S, at + AROUND_S)
+    for two in (("--since", "1m", "--until", "2m"), ("--at", "1m", "--since", "2m")):
+        with pytest.raises(UsageError):
+            span_of(parsed("why", *two))
+
+
+def test_events_of_a_span_have_date_and_zone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        {
+            "sequence": number,
+            "wall_s": 1772370300.0 + number,
+            "monotonic_s": 0.0,
+            "term": 1,
+            "kind": "event",
+            "type": "JobStopRequested",
+            "body": {"job": "llm", "reason": f"number {number}"},
+        }
+        for number in range(1, 100)
+    ]
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    words = ["events", "--journal", str(journal), "--since", "2026-03-01T13:05:03Z"]
+    assert main([*words, "--until", "2026-03-01T13:05:04Z"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition("  ")[2] for line in shown] == [
+        "job llm shall stop: number 3", "job llm shall stop: number 4",
+    ]  # fmt: skip
+    assert shown[0].startswith("2026-03-0") and shown[0].partition("  ")[0][-6] in "+-"
+
+
+def test_stacks_of_a_rank() -> None:
+    report = pb.Standing(
+        member="j.1", rank=1, step=12, activity="backward", since_s=3.2, stalled=True,
+        stacks="main:\n  step()",
+        collectives=[pb.Collective(group="0", sequence=7, ended=6, operation="ALLREDUCE")],
+    )  # fmt: skip
+    text = as_text(pb.RankStacks(node="n0", rank=1, report=report))
+    assert text.splitlines() == [
+        "rank 1 on n0: step 12, backward for 3.2 s, past its deadline",
+        "  group 0: 7 operations begun, 6 ended; last ALLREDUCE",
+        "  main:",
+        "    step()",
+    ]
+    assert as_data(pb.RankStacks(node="n0", rank=1, report=report))["stacks"] == "main:\n  step()"
+    missing = pb.RankStacks(node="n0", rank=2, reason="it is starting")
+    assert as_text(missing) == "rank 2 on n0: no stacks: it is starting"
