@@ -164,8 +164,8 @@ def _empty(statement: ast.stmt) -> bool:
 
 
 def unfinished(file: Tracked) -> Iterator[str]:
-    """Tracked files are finished; work that is left is in the issues. torch raises NotImplementedError too, so
-    to catch it is fine; to raise it is unfinished."""
+    """Tracked files are finished; work that is left is in the issues. torch raises NotImplementedError
+    too, so to catch it is fine; to raise it is unfinished."""
     for number, line in enumerate([] if file.stub else file.text.splitlines(), 1):
         if found := _UNFINISHED.search(line):
             yield f"line {number}: {found.group()}"
