@@ -69,6 +69,7 @@ def library(script: str) -> str:
     return next((name for name in ("tensorboard", "mlflow", "wandb") if name in script), "")
 
 
+@pytest.mark.slow
 def test_every_recipe_runs_alone(tmp_path: Path) -> None:
     plain = {section: script for section, script in recipes().items() if not library(script)}
     assert len(plain) == 8
@@ -104,6 +105,7 @@ def log_of(script: str) -> list[dict[str, float]]:
         return [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_log_has_each_step_once_although_rank_0_was_killed_three_times() -> None:
     script = recipes()["A file of JSON lines"]
     places = {
@@ -132,6 +134,7 @@ def process_of(run: Run, rank: int) -> int:
     return next((row["pid"] for row in rows if (row["rank"], row["phase"]) == (rank, "running")), 0)
 
 
+@pytest.mark.slow
 def test_the_quickstart_ends_with_the_same_loss_with_and_without_a_kill() -> None:
     (script,) = blocks("quickstart.md")
     losses = []
