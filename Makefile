@@ -9,7 +9,10 @@ LOCK ?= requirements.lock
 # Tests run in so many processes: half of the suite waits for timeouts of real ones.
 WORKERS ?= 3
 
-.PHONY: demo test check lint alerts page helm proto proto-check sbom audit clean
+# Training frameworks come and go faster than we release: their tests have an environment of their own.
+FRAMEWORKS := .venv-frameworks
+
+.PHONY: demo test check lint alerts page frameworks helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -39,6 +42,18 @@ page: $(STAMP)
 	npm install --prefix build/page --no-save --silent --no-audit --no-fund --no-package-lock axe-core@4 || echo "no npm: axe-core checks nothing"
 	$(BIN)/python -m pytest -q tests/page
 
+# Scripts of transformers, accelerate and lightning, killed under Holdfast and compared with undisturbed runs: a few minutes.
+# In an environment of its own, with the versions of tests/frameworks/requirements.txt where the index has them.
+frameworks: $(FRAMEWORKS)/.installed
+	$(FRAMEWORKS)/bin/python -m tests.frameworks
+
+$(FRAMEWORKS)/.installed: pyproject.toml constraints.txt tests/frameworks/requirements.txt
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install -q -c constraints.txt torch
+	$(FRAMEWORKS)/bin/python -m pip install -q -c constraints.txt -e '.[torch,local]'
+	$(FRAMEWORKS)/bin/python tests/frameworks/install.py -c constraints.txt
+	touch $@
+
 # The chart: its README and schema are fresh, it is linted, rendered, and checked against Kubernetes' schemas.
 helm: $(STAMP)
 	$(BIN)/python helm/generate.py --check
@@ -67,4 +82,4 @@ $(STAMP): pyproject.toml constraints.txt $(LOCK)
 	touch $@
 
 clean:
-	rm -rf $(VENV) *.egg-info build dist
+	rm -rf $(VENV) $(FRAMEWORKS) *.egg-info build dist
