@@ -87,9 +87,20 @@ HF_PORT = (
     ),
 )
 
+PLATEAU_PORT = (
+    ("import transformers", "import transformers\nfrom holdfast.integrations import hf"),
+    ("    training_args = transformers.TrainingArguments(", "    training_args = hf.TrainingArguments("),
+    ("    trainer = transformers.Trainer(", "    trainer = hf.Trainer("),
+)
 
-def _hf(name: str, kill: Kill, *arguments: str) -> Case:
-    return Case(f"hf_{name}", "hf", SCRIPTS / "hf_trainer.py", kill, arguments, HF_PORT, MAY_BEGIN_AGAIN)
+
+def _hf(name: str, kill: Kill) -> Case:
+    return Case(f"hf_{name}", "hf", SCRIPTS / "hf_trainer.py", kill, (), HF_PORT, MAY_BEGIN_AGAIN)
+
+
+def _plateau(name: str, kill: Kill) -> Case:
+    script = SCRIPTS / "hf_plateau.py"
+    return Case(f"hf_plateau_{name}", "hf", script, kill, (), PLATEAU_PORT, MAY_BEGIN_AGAIN)
 
 
 CASES: tuple[Case, ...] = (
@@ -101,4 +112,6 @@ CASES: tuple[Case, ...] = (
     _hf("first_step", Kill("forward", 0, rank=0, nth=30)),
     _hf("end_of_epoch", Kill("on_epoch_end", 10, rank=0)),
     _hf("end_of_training", Kill("on_train_end", 20, rank=0)),
+    _plateau("evaluation", Kill("on_prediction_step", 9)),
+    _plateau("mid_epoch", Kill("backward", 7, rank=0)),
 )

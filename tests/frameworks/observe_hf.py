@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import safetensors.torch
+import torch
 import transformers
 from transformers import trainer as hf_trainer
 
@@ -29,7 +33,7 @@ def install(spy: Spy) -> None:
 
     def recorder(event: str) -> Any:
         def called(self: Any, args: Any, state: Any, control: Any, **given: Any) -> None:
-            _seen.update(given, state=state)
+            _seen.update(given, state=state, folder=args.output_dir)
             spy.begins(event, state.global_step)
             spy.ended(event, state.global_step)
 
@@ -53,7 +57,21 @@ def came_to() -> dict[str, dict[str, str]]:
         "scheduler": digests.of(_plain(scheduler.state_dict())),
         "log": digests.of([_lasting(entry) for entry in state.log_history]),
         "progress": digests.of({**counts, "tokens": state.num_input_tokens_seen}),
+        "checkpoints": _checkpoints(Path(_seen["folder"])) if state.is_world_process_zero else {},
     }
+
+
+def _checkpoints(folder: Path) -> dict[str, str]:
+    """What Trainer's own checkpoints hold, read as anybody would."""
+    found: dict[str, str] = {}
+    for path in folder.glob("checkpoint-*"):
+        found |= digests.of(safetensors.torch.load_file(path / "model.safetensors"), path.name)
+        found |= digests.of(torch.load(path / "optimizer.pt", weights_only=True), f"{path.name}/optimizer")
+        state = json.loads((path / "trainer_state.json").read_text())
+        state["log_history"] = [_lasting(entry) for entry in state["log_history"]]
+        state["best_model_checkpoint"] = Path(state["best_model_checkpoint"] or "").name
+        found |= digests.of(state, f"{path.name}/state")
+    return found
 
 
 def _lasting(entry: dict[str, Any]) -> dict[str, Any]:

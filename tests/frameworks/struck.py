@@ -63,10 +63,14 @@ class Spy:
     # ------------------------------------------------------------------ torch's hooks
 
     def _hook(self) -> None:
-        register_module_forward_pre_hook(lambda *_: self._within("forward"))
+        register_module_forward_pre_hook(self._forward)
         register_module_forward_hook(self._went_forward)
         register_optimizer_step_pre_hook(lambda *_: self._within("optimizer"))
         register_optimizer_step_post_hook(lambda *_: self._stepped())
+
+    def _forward(self, *_: Any) -> None:
+        if torch.is_grad_enabled():  # else it is an evaluation
+            self._within("forward")
 
     def _went_forward(self, module: Any, _given: Any, out: Any) -> None:
         kill = self._kill
@@ -75,7 +79,7 @@ class Spy:
 
     def _within(self, place: str) -> None:
         kill = self._kill
-        if kill is not None and kill.at == place and self._step == kill.step and torch.is_grad_enabled():
+        if kill is not None and kill.at == place and self._step == kill.step:
             self._strike(kill)
 
     def _stepped(self) -> None:
