@@ -9,7 +9,10 @@ LOCK ?= requirements.lock
 # Tests run in so many processes: half of the suite waits for timeouts of real ones.
 WORKERS ?= 3
 
-.PHONY: demo test check lint alerts page slurm site helm proto proto-check sbom audit clean
+# Training frameworks come and go faster than we release: their tests have an environment of their own.
+FRAMEWORKS := .venv-frameworks
+
+.PHONY: demo test check lint alerts page slurm frameworks site helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -51,6 +54,18 @@ site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo 'the site: build/site/index.html'
 
+# Scripts of transformers and lightning, killed under Holdfast and compared with undisturbed runs: a few minutes.
+# In an environment of its own, with the versions of tests/frameworks/requirements.txt where the index has them.
+frameworks: $(FRAMEWORKS)/.installed
+	$(FRAMEWORKS)/bin/python -m tests.frameworks
+
+$(FRAMEWORKS)/.installed: pyproject.toml constraints.txt tests/frameworks/requirements.txt
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install -q -c constraints.txt torch
+	$(FRAMEWORKS)/bin/python -m pip install -q -c constraints.txt -e '.[torch,local]'
+	$(FRAMEWORKS)/bin/python tests/frameworks/install.py -c constraints.txt
+	touch $@
+
 # The chart: its README and schema are fresh, it is linted, rendered, and checked against Kubernetes' schemas.
 helm: $(STAMP)
 	$(BIN)/python helm/generate.py --check
@@ -79,4 +94,4 @@ $(STAMP): pyproject.toml constraints.txt $(LOCK)
 	touch $@
 
 clean:
-	rm -rf $(VENV) *.egg-info build dist
+	rm -rf $(VENV) $(FRAMEWORKS) *.egg-info build dist

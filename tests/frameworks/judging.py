@@ -1,0 +1,68 @@
+"""Compare a killed run with an undisturbed one: every bit, every log line, every event. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+SHOWN = 4
+"""The most differences of one kind that are reported."""
+Ends = dict[int, dict[str, dict[str, str]]]
+"""What each rank came to: part ("weights", "log", ...), name, digest."""
+
+
+def bits(undisturbed: Ends, killed: Ends) -> list[str]:
+    """Where the ends differ, by rank, part and name."""
+    found = []
+    for rank in sorted(undisturbed.keys() | killed.keys()):
+        if rank not in killed or rank not in undisturbed:
+            which = "undisturbed" if rank in killed else "killed"
+            found.append(f"rank {rank} came to no end in the {which} run")
+            continue
+        wanted, got = undisturbed[rank], killed[rank]
+        if not wanted.get("weights"):
+            found.append(f"rank {rank}: no weights were found to compare")
+        for part in sorted(wanted.keys() | got.keys()):
+            mine, theirs = wanted.get(part, {}), got.get(part, {})
+            names = [
+                name for name in sorted(mine.keys() | theirs.keys()) if mine.get(name) != theirs.get(name)
+            ]
+            if names:
+                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+                found.append(f"rank {rank}, {part}: {', '.join(names[:SHOWN])}{more}")
+    return found
+
+
+def events(
+    undisturbed: Iterable[dict[str, Any]], killed: Iterable[dict[str, Any]], again: Collection[str]
+) -> dict[str, Any]:
+    """How often each event took effect, by rank and step, in the killed run against the undisturbed one.
+
+    `again`: events that may be begun again; they must still not be missing. Returns {"exact", "events":
+    {name: [undisturbed, killed]}, "repeated", "missing"}."""
+    wanted, got = _counted(undisturbed), _counted(killed)
+    repeated = sorted(key for key in got if got[key] > wanted[key] and key[0] not in again)
+    missing = sorted(key for key in wanted if got[key] < wanted[key])
+    names = sorted({key[0] for key in wanted | got})
+    totals = {name: [_total(wanted, name), _total(got, name)] for name in names}
+    return {
+        "exact": not repeated and not missing and bool(wanted),
+        "events": totals,
+        "repeated": [_said(key) for key in repeated[:SHOWN]],
+        "missing": [_said(key) for key in missing[:SHOWN]],
+    }
+
+
+def _counted(lines: Iterable[dict[str, Any]]) -> Counter[tuple[str, int, int]]:
+    return Counter((line["event"], line["step"], line["rank"]) for line in lines)
+
+
+def _total(counts: Counter[tuple[str, int, int]], name: str) -> int:
+    return sum(count for key, count in counts.items() if key[0] == name)
+
+
+def _said(key: tuple[str, int, int]) -> str:
+    return f"{key[0]}, step {key[1]}, rank {key[2]}"
