@@ -31,8 +31,9 @@ QUIET = {
     *("coordinator", "agent", "exec", "completion", "wait"),
 }
 """These do something, and say in a sentence that it is done."""
-OWN = {"plan", "kubernetes", "profile", "stacks", "logs"}
-"""`plan -o FILE` writes the layout (`--json` shows it); `kubernetes render` prints manifests, or values;
+OWN = {"plan", "kubernetes", "slurm", "profile", "stacks", "logs"}
+"""`plan -o FILE` writes the layout (`--json` shows it); `kubernetes render` and `slurm render`
+print what others run;
 `profile` and `stacks` need ranks that train (tests/e2e/test_profile.py, tests/cli/questions/test_asking.py);
 `logs` prints what ranks have written."""
 
