@@ -42,7 +42,7 @@ page: $(STAMP)
 	npm install --prefix build/page --no-save --silent --no-audit --no-fund --no-package-lock axe-core@4 || echo "no npm: axe-core checks nothing"
 	$(BIN)/python -m pytest -q tests/page
 
-# Scripts of transformers, accelerate and lightning, killed under Holdfast and compared with undisturbed runs: a few minutes.
+# Scripts of transformers and lightning, killed under Holdfast and compared with undisturbed runs: a few minutes.
 # In an environment of its own, with the versions of tests/frameworks/requirements.txt where the index has them.
 frameworks: $(FRAMEWORKS)/.installed
 	$(FRAMEWORKS)/bin/python -m tests.frameworks

@@ -22,7 +22,13 @@ FILES = frozenset(
         *("checkpoint/format/test_codec.py", "checkpoint/format/test_cutting.py"),
         *("checkpoint/format/test_rows.py", "checkpoint/format/test_sense.py"),
         *("checkpoint/format/test_typed.py", "cli/questions/test_top.py"),
-        *("daemon/test_bounds.py", "frameworks/test_cases.py", "sdk/test_arguments.py", "wire/test_codec.py"),
+        *(
+            "daemon/test_bounds.py",
+            "frameworks/test_cases.py",
+            "frameworks/test_hf_parts.py",
+            "sdk/test_arguments.py",
+            "wire/test_codec.py",
+        ),
         *("monitoring/test_times.py", "sdk/data/test_sampling.py", "workloads/test_judging.py"),
     }
 )

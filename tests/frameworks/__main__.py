@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.frameworks.cases import CASES, PACKAGES, Case, by_hand
-from tests.frameworks.running import run
+from tests.frameworks.running import Undisturbed, run
 
 
 def chosen(args: argparse.Namespace) -> list[Case]:
@@ -33,9 +33,9 @@ def main() -> None:
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="this case; repeatable")
     parser.add_argument("--script", type=Path, help="a ported script, killed in the forward of one step")
     parser.add_argument("--kill-at", type=int, default=5, metavar="STEP", help="of --script; 5 if not given")
-    failed, skipped = [], []
+    failed, skipped, undisturbed = [], [], Undisturbed()
     for case in chosen(parser.parse_args()):
-        row = run(case)
+        row = run(case, undisturbed)
         print(row.as_json(), flush=True)
         if row.skipped:
             skipped.append(row.workload)

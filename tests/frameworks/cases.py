@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
-PACKAGES = {"hf": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
+PACKAGES = {"hf": "transformers", "lightning": "lightning"}
 """The package of each framework, as pip names it."""
 IN_STEP = ("forward", "backward", "optimizer")
 """Kill points that torch's own hooks find. Any other one is the name of a framework's event."""
@@ -75,15 +75,14 @@ def by_hand(script: Path, step: int, framework: str = "") -> Case:
 
     `framework`: "" for the one that the script imports first. Raises ValueError if it imports none."""
     text = script.read_text()
-    places = {name: text.find(word) for name, word in _IMPORTS.items() if word in text}
+    places = {name: text.find(word) for name, word in PACKAGES.items() if word in text}
     if not (framework or places):
         raise ValueError(f"{script}: it imports none of {', '.join(PACKAGES)}: say --only NAME")
     found = framework or min(places, key=lambda name: places[name])
     return Case(script.stem, found, script, Kill("forward", step), (), None, MAY_BEGIN_AGAIN)
 
 
-_IMPORTS = {"hf": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
-MAY_BEGIN_AGAIN = frozenset({"on_step_begin", "on_prediction_step", "on_train_begin", "on_epoch_begin"})
+MAY_BEGIN_AGAIN = frozenset({"on_train_begin", "on_step_begin", "on_substep_end", "on_prediction_step"})
 HF_PORT = (
     (
         "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
@@ -134,4 +133,8 @@ CASES: tuple[Case, ...] = (
     _lightning("logging_rank_0", Kill("forward", 4, rank=0, nth=7)),
     _lightning("after_optimizer", Kill("on_train_batch_end", 14), ends=BATCHES),
     _lightning("save", Kill("on_save_checkpoint", 6, rank=0, nth=1), ends=SAVED),
+    _hf("optimizer", Kill("optimizer", 14)),
+    _hf("first_step", Kill("forward", 0, rank=0, nth=30)),
+    _hf("end_of_epoch", Kill("on_epoch_end", 10, rank=0)),
+    _hf("end_of_training", Kill("on_train_end", 20, rank=0)),
 )

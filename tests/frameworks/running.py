@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import Run
 from tests.frameworks import judging
-from tests.frameworks.cases import PACKAGES, Case
+from tests.frameworks.cases import PACKAGES, Case, Kill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,44 +54,65 @@ def version(framework: str) -> str:
         return ""
 
 
-def run(case: Case) -> Row:
+@dataclass(slots=True)
+class RunEnd:
+    """One run: the exit code, the end of its output, what each rank came to, the events, and its times."""
+
+    name: str
+    code: int
+    said: str
+    told: dict[str, Any]
+    killed: bool
+    ends: judging.Ends
+    events: list[dict[str, Any]]
+
+
+class Undisturbed:
+    """The undisturbed runs so far: cases with the same script share one."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], RunEnd] = {}
+
+    def of(self, case: Case, folder: Path) -> RunEnd:
+        """The undisturbed run of this case's script."""
+        key = (case.framework, case.ported(), case.arguments)
+        if key not in self._known:
+            self._known[key] = _once(case, folder / "undisturbed", None)
+        return self._known[key]
+
+
+def run(case: Case, undisturbed: Undisturbed) -> Row:
     """Run a case and judge it."""
     row = Row(case.name, version(case.framework), case.changed_lines, str(case.kill))
     if not row.framework_version:
         row.skipped = f"{PACKAGES[case.framework]} is not installed"
         return row
     with _folder() as folder:
-        _twice(case, folder, row)
+        _judge(case, row, undisturbed.of(case, folder), _once(case, folder / "killed", case.kill))
     row.exact = not row.differs
     return row
 
 
-def _twice(case: Case, folder: Path, row: Row) -> None:
-    ends, events = [], []
-    for name, kill in (("undisturbed", None), ("killed", case.kill)):
-        place = folder / name
-        place.mkdir()
-        if kill is not None:
-            (place / "kill.json").write_text(json.dumps(dataclasses.asdict(kill)))
-        code, output, row.runs[name] = _once(case, place)
-        if code:
-            said = "\n".join(output.splitlines()[-SAID_LINES:])
-            row.differs.append(f"the {name} run: exit code {code}:\n{said}")
-            return
-        ends.append(_ends(place))
-        events.append(list(_events(place)))
-    if not (folder / "killed" / "killed").exists():
+def _judge(case: Case, row: Row, undisturbed: RunEnd, killed: RunEnd) -> None:
+    for each in (undisturbed, killed):
+        row.runs[each.name] = each.told
+        if each.code:
+            row.differs.append(f"the {each.name} run: exit code {each.code}:\n{each.said}")
+    if row.differs:
+        return
+    if not killed.killed:
         row.differs.append(f"nothing was killed: no process was at {case.kill}")
-    row.differs += judging.bits(ends[0], ends[1])
-    row.callbacks = judging.events(events[0], events[1], case.again)
-    if not row.callbacks["exact"]:
-        row.differs.append(
-            f"events: repeated {row.callbacks['repeated']}, missing {row.callbacks['missing']}"
-        )
+    row.differs += judging.bits(undisturbed.ends, killed.ends)
+    row.callbacks = found = judging.events(undisturbed.events, killed.events, case.again)
+    if not found["exact"]:
+        row.differs.append(f"events: repeated {found['repeated']}, missing {found['missing']}")
 
 
-def _once(case: Case, place: Path) -> tuple[int, str, dict[str, Any]]:
-    """Run it to its end. Returns the exit code, the output, and what is known of the run."""
+def _once(case: Case, place: Path, kill: Kill | None) -> RunEnd:
+    """Run it to its end, with this kill."""
+    place.mkdir()
+    if kill is not None:
+        (place / "kill.json").write_text(json.dumps(dataclasses.asdict(kill)))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only wait for each other
     script = place / case.script.name
     script.write_text(case.ported())
@@ -103,15 +124,20 @@ def _once(case: Case, place: Path) -> tuple[int, str, dict[str, Any]]:
         *case.words(place / "out"),
         job=f"f{place.parent.name[3:]}{place.name[0]}".replace("_", "x"),
     )
+    outcomes: list[str] = []
     try:
         code = job.start().end(DEADLINE_S)
         incidents = [body["incident"] for body in job.journal("IncidentChanged")]
-        recovered = [str(each["outcome"]) for each in incidents if each["outcome"] != "open"]
-        return code, job.output, {"seconds": round(time.monotonic() - begun, 1), "incidents": recovered}
+        outcomes += [str(each["outcome"]) for each in incidents if each["outcome"] != "open"]
+        said = job.output
     except AssertionError as error:
-        return -1, str(error), {"seconds": round(time.monotonic() - begun, 1)}
+        code, said = -1, str(error)
     finally:
         job.stop()
+    told = {"seconds": round(time.monotonic() - begun, 1), "incidents": outcomes}
+    said = "\n".join(said.splitlines()[-SAID_LINES:])
+    struck = (place / "killed").exists()
+    return RunEnd(place.name, code, said, told, struck, _ends(place), list(_events(place)))
 
 
 def _ends(place: Path) -> judging.Ends:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import runpy
 import signal
 import sys
@@ -24,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from tests.frameworks.cases import IN_STEP, Kill
 
-RECEIVED = {"hf": "observe_hf", "accelerate": "observe_accelerate", "lightning": "observe_lightning"}
+RECEIVED = {"hf": "observe_hf", "lightning": "observe_lightning"}
 """The module that watches each framework: `install(spy)`, and `came_to() -> {part: {name: value}}`."""
 
 
@@ -88,6 +89,14 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def seed_all() -> None:
+    """Seed what a script draws before it seeds for itself: an unseeded model would differ in every run."""
+    random.seed(0)
+    torch.manual_seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
 def main() -> None:
     framework, folder, script = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     observer = importlib.import_module(f"tests.frameworks.{RECEIVED[framework]}")
@@ -95,6 +104,7 @@ def main() -> None:
     sys.argv = sys.argv[3:]
     sys.path.insert(0, str(Path(script).parent))
     os.chdir(folder)  # what a script writes without being told where
+    seed_all()
     runpy.run_path(script, run_name="__main__")
     partial = folder / f"{rank()}.{os.getpid()}.part"
     partial.write_text(json.dumps(observer.came_to()))

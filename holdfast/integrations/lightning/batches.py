@@ -49,7 +49,7 @@ class PlacedSampler:
         return tags if isinstance(indices, list | tuple) else tags[0]
 
 
-class SeededSamples(torch.utils.data.Dataset[Any]):
+class TaggedSamples(torch.utils.data.Dataset[Any]):
     """A map data set in a worker process, asked for samples that bring their seeds."""
 
     def __init__(self, dataset: Any) -> None:
@@ -102,7 +102,7 @@ class TrainBatches:
             placed = PlacedSampler(own[name], self._seed, tagged=tagged)
             self._placed[id(loader)] = own[name], placed
         placed.epoch, placed.position = epoch, position
-        instead = {name: placed, "dataset": SeededSamples(loader.dataset) if tagged else loader.dataset}
+        instead = {name: placed, "dataset": TaggedSamples(loader.dataset) if tagged else loader.dataset}
         try:
             _set(loader, instead)
             iter(fetcher)

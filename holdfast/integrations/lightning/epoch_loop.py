@@ -10,7 +10,7 @@ from holdfast.integrations.lightning.batches import TrainBatches
 from holdfast.integrations.lightning.progress import BATCH, VALIDATE
 
 if TYPE_CHECKING:
-    from holdfast.integrations.lightning.steps import Steps
+    from holdfast.integrations.lightning.steps import FitSteps
     from holdfast.session import Session
 
 
@@ -32,7 +32,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):
         """Set the counters of the epoch back, within a step."""
         self.reset()
 
-    def run_on(self, fetcher: Any, steps: Steps, session: Session) -> None:
+    def run_on(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
         """Run what is left of the epoch. Every step that it begins has ended when it returns, but for the one
         that it was called in if no batch follows."""
         if steps.place == VALIDATE and not steps.open:
@@ -50,7 +50,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):
                 return
             self._after_batch(fetcher, steps, session)
 
-    def _after_batch(self, fetcher: Any, steps: Steps, session: Session) -> None:
+    def _after_batch(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
         if self._should_accumulate():
             self.on_advance_end(fetcher)
         elif self._should_check_val_fx(fetcher):
@@ -60,7 +60,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):
             self.on_advance_end(fetcher)
             steps.end(BATCH)
 
-    def _validate(self, fetcher: Any, steps: Steps, session: Session) -> None:
+    def _validate(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
         steps.begin()
         with session.phase("evaluate"):
             self.on_advance_end(fetcher)

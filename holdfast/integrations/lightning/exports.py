@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightning.fabric.utilities.cloud_io import get_filesystem
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -23,13 +21,11 @@ class Exports:
         """A file is about to be written in this step."""
         self.written.append((step, str(path)))
 
-    def go_back(self, step: int, known: Iterable[tuple[int, str]], *, remove: bool) -> None:
-        """The step runs again, or runs for the first time. `known`: what any rank has noted. `remove`: this
-        is rank 0."""
+    def go_back(self, step: int, known: Iterable[tuple[int, str]]) -> list[str]:
+        """The step runs again, or runs for the first time. `known`: what any rank has noted.
+
+        Returns the files that only steps from this one on have written."""
         noted = sorted({(int(at), path) for at, path in known} | set(self.written))
         self.written = [each for each in noted if each[0] < step]
         kept = {path for _, path in self.written}
-        for path in sorted({path for _, path in noted} - kept) if remove else ():
-            files = get_filesystem(path)
-            if files.exists(path):
-                files.rm(path, recursive=True)
+        return sorted({path for _, path in noted} - kept)

@@ -16,6 +16,7 @@ from holdfast.data.seeding import seed_all
 from holdfast.errors import SessionError
 from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.epoch_loop import ElasticEpochLoop
+from holdfast.integrations.lightning.exports import Exports
 from holdfast.integrations.lightning.logged import Logged
 from holdfast.integrations.lightning.progress import (
     BATCH,
@@ -24,9 +25,9 @@ from holdfast.integrations.lightning.progress import (
     START,
     TRAIN_END,
     VALIDATE,
-    Progress,
+    FitProgress,
 )
-from holdfast.integrations.lightning.steps import Steps
+from holdfast.integrations.lightning.steps import FitSteps
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -54,14 +55,24 @@ class ElasticFitLoop(_FitLoop):
     def run(self) -> None:
         """Train, through as many generations as it takes."""
         session, strategy = self._session, self.trainer.strategy
-        self._progress = Progress(self.trainer, session)
+        strategy.exports = Exports()  # steps are counted anew, and files of an earlier fit() stay
+        self._progress = FitProgress(self.trainer, session)
         self._logged = Logged(self.trainer, self._progress)
         self._prepared, self._divided_for = False, -1
         optimizers = {f"optimizer_{index}": each for index, each in enumerate(strategy.optimizers)}
         session.track(model=strategy.lightning_module, **optimizers, progress=self._progress)
         # The loader of the sanity check was made without a rank.
         self.epoch_loop.val_loop._combined_loader = None
-        session.elastic(self._generation)()
+        try:
+            session.elastic(self._generation)()
+        except SystemExit as leaving:
+            if leaving.code == 0 or not self._prepared:
+                self._leave_unheard()
+            raise
+
+    def _leave_unheard(self) -> None:
+        """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""
+        self.trainer.callbacks, self.trainer.loggers = [], []
 
     def _generation(self) -> None:
         strategy = self.trainer.strategy
@@ -76,7 +87,7 @@ class ElasticFitLoop(_FitLoop):
                 self._prepare(session, late=anyone)
             self._progress.resume()
             if not self.skip or self._progress.begun:
-                self._train(Steps(session, self._progress, self._logged, strategy.lightning_module))
+                self._train(FitSteps(session, self._progress, self._logged, strategy.lightning_module))
         finally:
             self._let_go()
 
@@ -133,7 +144,7 @@ class ElasticFitLoop(_FitLoop):
 
     # ------------------------------------------------------------------ epochs
 
-    def _train(self, steps: Steps) -> None:
+    def _train(self, steps: FitSteps) -> None:
         if steps.place in (BATCH, VALIDATE):
             self._set_epoch()
             self._finish_epoch(steps)
@@ -162,14 +173,14 @@ class ElasticFitLoop(_FitLoop):
         for loader in self._combined_loader.flattened:
             _set_sampler_epoch(loader, self.epoch_progress.current.processed)
 
-    def _finish_epoch(self, steps: Steps) -> None:
+    def _finish_epoch(self, steps: FitSteps) -> None:
         with self.trainer.profiler.profile("run_training_epoch"):
             self.epoch_loop.run_on(self._fetcher(), steps, self._session)
         if steps.open:  # no optimizer has stepped since it began
             steps.end(EPOCH_END)
         self._progress.place = EPOCH_END
 
-    def _end_epoch(self, steps: Steps) -> None:
+    def _end_epoch(self, steps: FitSteps) -> None:
         steps.begin()
         self.on_advance_end()
         self.on_iteration_done()

@@ -17,14 +17,14 @@ from holdfast.integrations.lightning import plain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.integrations.lightning.progress import Progress
+    from holdfast.integrations.lightning.progress import FitProgress
     from holdfast.session import Session
 
 
 class Logged:
     """Stands before the loggers of a trainer."""
 
-    def __init__(self, trainer: Any, progress: Progress) -> None:
+    def __init__(self, trainer: Any, progress: FitProgress) -> None:
         self._trainer, self._progress = trainer, progress
         self._made = 0  # calls that this process has made, or knows to have been made
         self._rank = -1  # in the generation before
@@ -52,7 +52,8 @@ class Logged:
             if folder is not None:
                 callback.dirpath = folder
         written = [tuple(each) for row in rows for each in row["written"]]
-        exports.go_back(session.step, written, remove=session.rank == 0)
+        for path in exports.go_back(session.step, written) if session.rank == 0 else ():
+            self._trainer.strategy.checkpoint_io.remove_checkpoint(path)
         if earlier and session.rank == 0 and self._rank != 0:
             self._made = max(row["sealed"] for row in earlier)
             self._go_on()

@@ -34,7 +34,7 @@ OVER = "over"
 _ROW_BYTES_MAX = 4 << 20
 
 
-class Progress:
+class FitProgress:
     """What is tracked for Lightning. `logged`: how many logger calls the steps up to now have made."""
 
     def __init__(self, trainer: Any, session: Session) -> None:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.integrations.lightning.logged import Logged
-    from holdfast.integrations.lightning.progress import Progress
+    from holdfast.integrations.lightning.progress import FitProgress
     from holdfast.session import Session
 
 _TOTAL = 1 << 40
 """Lightning decides when the training is over, not a number of steps."""
 
 
-class Steps:
+class FitSteps:
     """The steps of one generation."""
 
-    def __init__(self, session: Session, progress: Progress, logged: Logged, module: Any) -> None:
+    def __init__(self, session: Session, progress: FitProgress, logged: Logged, module: Any) -> None:
         self._session, self._progress, self._logged = session, progress, logged
         self._module = module
         self.open = False

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from holdfast.errors import SessionError
 from holdfast.integrations.lightning import plain
 from holdfast.integrations.lightning.batches import TrainBatches
+from holdfast.integrations.lightning.exports import Exports
 
 
 def _bits(tensor: torch.Tensor) -> list[int]:
@@ -114,3 +115,14 @@ def test_the_loader_is_left_as_it_was() -> None:
     _batches(TrainBatches(), loader, 0, 4)
     assert loader.batch_sampler is sampler
     assert loader.dataset is dataset
+
+
+def test_only_files_that_no_earlier_step_has_written_are_removed() -> None:
+    dead, survivor = Exports(), Exports()
+    for exports in (dead, survivor):
+        exports.note(3, "last.ckpt")
+        exports.note(7, "last.ckpt")
+    survivor.note(7, "best.ckpt")  # noted by every rank before the dead one could write it
+    assert survivor.go_back(7, [*survivor.written, (3, "early.ckpt")]) == ["best.ckpt"]
+    assert survivor.written == [(3, "early.ckpt"), (3, "last.ckpt")]
+    assert survivor.go_back(0, []) == ["early.ckpt", "last.ckpt"]

@@ -1,0 +1,110 @@
+"""Give accelerate's singletons this rank's place, so that accelerate forms no process group of its own.
+
+accelerate keeps the place in two dictionaries, which every PartialState and AcceleratorState share. They are
+filled before a place is known, as if one process trained alone, and changed in place in every generation."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import DistributedType
+
+from holdfast.environment import Environment
+from holdfast.errors import SessionError
+from holdfast.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_connected: list[Session] = []
+"""The session of this process; empty before the first `connect`, and without an agent."""
+
+
+def connect(*, cpu: bool = False) -> Session | None:
+    """The session of this process, with accelerate's state prepared for it; None without an agent: then
+    everything is as without Holdfast.
+
+    `cpu`: train on the CPU, whatever devices there are. Raises SessionError if a process group exists."""
+    if not Environment.read(os.environ).agent_socket:
+        return None
+    if _connected:
+        return _connected[0]
+    if dist.is_initialized():
+        raise SessionError(
+            "a process group exists before the training begins: with transformers, import TrainingArguments "
+            "from holdfast.integrations.hf; with accelerate, call holdfast.integrations.accelerate.prepare() "
+            "before Accelerator() is made; remove init_process_group() from the script"
+        )
+    session = Session(backend="gloo" if cpu else None)
+    _fill(torch.device("cpu") if cpu else session.device, cpu=cpu)
+    session.on_form(lambda: _take_place(session))
+    session.on_leave(_leave)
+    _connected.append(session)
+    return session
+
+
+def refill(session: Session, *, cpu: bool = False) -> None:
+    """Prepare accelerate's state again, after something has reset it."""
+    if not PartialState._shared_state:
+        _fill(torch.device("cpu") if cpu else session.device, cpu=cpu)
+
+
+def _fill(device: torch.device, *, cpu: bool) -> None:
+    AcceleratorState._shared_state.clear()
+    PartialState._shared_state.clear()
+    on_cpu = device.type == "cpu"
+    PartialState._shared_state.update(
+        _cpu=cpu,
+        backend="gloo" if on_cpu else "nccl",
+        device=device,
+        debug=False,
+        distributed_type=DistributedType.MULTI_CPU if on_cpu else DistributedType.MULTI_GPU,
+        num_processes=1,
+        process_index=0,
+        local_process_index=0,
+        fork_launched=False,
+    )
+
+
+def _take_place(session: Session) -> None:
+    place = {
+        "num_processes": session.world_size,
+        "process_index": session.rank,
+        "local_process_index": int(os.environ.get("LOCAL_RANK", "0")),
+    }
+    for shared in (PartialState._shared_state, AcceleratorState._shared_state):
+        if shared:
+            shared.update(place)
+
+
+def _leave() -> None:
+    """Forget the loaders that were being read: their iterators were broken off."""
+    shared: dict[str, Any] = GradientState._shared_state
+    if shared:
+        shared.update(sync_gradients=True, _dataloader_references_ref=[None])
+
+
+def wrapping(session: Session, accelerator: Any) -> Callable[..., Any]:
+    """A `prepare_model` for this accelerator that wraps by `session.ddp` what accelerate would wrap in DDP.
+
+    Mixed precision and compilation are prepared once: they change the model, which outlives generations."""
+    done: dict[int, Any] = {}
+
+    def prepare_model(model: Any, device_placement: Any = None, evaluation_mode: bool = False) -> Any:
+        if id(model) not in done:
+            prepare = type(accelerator).prepare_model
+            done[id(model)] = prepare(
+                accelerator, model, device_placement=device_placement, evaluation_mode=True
+            )
+        elif model not in accelerator._models:
+            accelerator._models.append(model)
+        if evaluation_mode:
+            return done[id(model)]
+        options = accelerator.ddp_handler.to_kwargs() if accelerator.ddp_handler is not None else {}
+        return session.ddp(done[id(model)], weighted=False, **options)
+
+    return prepare_model

@@ -1,0 +1,50 @@
+"""Make TrainingArguments that form no process group: a spare has no rank yet when they are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import transformers
+
+from holdfast.integrations import accelerate_state, versions
+
+if TYPE_CHECKING:
+    from holdfast.session import Session
+
+CONFIGURED = {"use_configured_state": True}
+"""What TrainingArguments need as `accelerator_config`, after `prepare()`."""
+
+
+def prepare(*, cpu: bool = False) -> Session | None:
+    """Prepare this process for TrainingArguments of another class (TRL's, your own): call it before they are
+    made, and give them `accelerator_config={"use_configured_state": True}`.
+
+    `cpu`: as their `use_cpu`. Returns the session; None without an agent: then nothing is prepared, and they
+    must not get that argument. Raises SessionError if a process group exists."""
+    session = accelerate_state.connect(cpu=cpu)
+    if session is not None:
+        versions.check("transformers", "accelerate")
+        accelerate_state.refill(session, cpu=cpu)
+    return session
+
+
+class TrainingArguments(transformers.TrainingArguments):
+    """transformers' own, in a process that Holdfast looks after."""
+
+    accelerator_config: Any
+
+    def __post_init__(self) -> None:
+        if prepare(cpu=self.use_cpu) is not None:
+            self.accelerator_config = _configured(self.accelerator_config)
+        super().__post_init__()
+
+
+def _configured(given: Any) -> Any:
+    if isinstance(given, dict):
+        return {**given, **CONFIGURED}
+    if given is None:
+        return dict(CONFIGURED)
+    if isinstance(given, str):
+        given = transformers.trainer_pt_utils.AcceleratorConfig.from_json_file(given)
+    given.use_configured_state = True
+    return given

@@ -1,0 +1,85 @@
+"""Write down which events of a Trainer have taken effect, so that none takes effect twice.
+
+That is known in this process, and in a file of the rank in `output_dir`, which a process that replaces a
+killed rank reads where it can reach it. A line is written when the callbacks have returned; after a kill
+between the two, or in a folder that the replacement cannot reach, they are called once more."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = "_holdfast_events"
+"""In output_dir. Uploads to a hub leave out names that begin with an underscore."""
+FILE_BYTES_MAX = 1 << 20
+KEPT_STEPS = 1000
+"""Older steps are forgotten when the file is full."""
+Key = tuple[str, int, int]
+
+
+class EventLedger:
+    """Which events have taken effect at this rank, by (event, step or epoch, its number there)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._done: dict[tuple[int, Key], dict[str, Any]] = {}
+        self._rank, self._file = -1, -1
+
+    def take_place(self, rank: int, *, anew: bool) -> None:
+        """Write to the file of this rank from now on. `anew`: no rank has trained yet: what it has is of an
+        older job; else it is taken over."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(rank)
+        if anew:
+            self._done.clear()
+        elif rank != self._rank and path.exists():
+            for line in filter(None, path.read_text().splitlines()):
+                self._read(rank, line)
+        self._rank = rank
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if anew else 0)
+        self._file = os.open(path, flags, 0o644)
+        if os.fstat(self._file).st_size:
+            os.write(self._file, b"\n")  # a kill may have cut off the last line
+
+    def found(self, key: Key) -> dict[str, Any] | None:
+        """What the event left behind; None: it has not taken effect at this rank."""
+        return self._done.get((self._rank, key))
+
+    def note(self, key: Key, left: dict[str, Any]) -> None:
+        """Write down that an event has taken effect."""
+        self._done[self._rank, key] = left
+        os.write(self._file, _line(key, left))
+        if os.fstat(self._file).st_size > FILE_BYTES_MAX:
+            self._shorten(key[1])
+
+    def _path(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank}.jsonl"
+
+    def _read(self, rank: int, line: str) -> None:
+        try:
+            told = json.loads(line)
+            event, step, nth = told["key"]
+            self._done[rank, (event, step, nth)] = told["left"]
+        except (ValueError, KeyError, TypeError):
+            return  # the end of a line that a kill cut off: that event is called again
+
+    def _shorten(self, step: int) -> None:
+        kept = {at: left for at, left in self._done.items() if at[1][1] > step - KEPT_STEPS}
+        self._done = kept
+        partial = self._path(self._rank).with_suffix(".part")
+        partial.write_bytes(
+            b"".join(_line(key, left) for (rank, key), left in kept.items() if rank == self._rank)
+        )
+        os.close(self._file)
+        partial.replace(self._path(self._rank))
+        self._file = os.open(self._path(self._rank), os.O_WRONLY | os.O_APPEND)
+
+
+def _line(key: Key, left: dict[str, Any]) -> bytes:
+    return (json.dumps({"key": key, "left": left}) + "\n").encode()

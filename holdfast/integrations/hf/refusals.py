@@ -1,0 +1,60 @@
+"""Refuse by name what cannot be kept exactly under transformers' Trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from holdfast.errors import SessionError
+
+
+def check(trainer: Any) -> None:
+    """Raise SessionError for settings of a Trainer that cannot be kept."""
+    args = trainer.args
+    config = args.accelerator_config
+    reasons = {
+        "deepspeed": (trainer.is_deepspeed_enabled, "DeepSpeed owns the state and its process groups"),
+        "fsdp": (bool(args.fsdp) or trainer.is_fsdp_enabled, "the state is sharded and tied to its groups"),
+        "parallelism_config": (args.parallelism_config is not None, "only data parallelism is kept"),
+        "a model sharded at load time": (
+            trainer.is_distributed_loading_by_transformers or trainer.is_model_parallel,
+            "only data parallelism is kept",
+        ),
+        "auto_find_batch_size": (
+            args.auto_find_batch_size,
+            "ranks that find different sizes train on different samples",
+        ),
+        f"train_sampling_strategy={args.train_sampling_strategy!r}": (
+            str(getattr(args.train_sampling_strategy, "value", args.train_sampling_strategy))
+            not in ("random", "sequential"),
+            "its order cannot be drawn again from an epoch's number",
+        ),
+        "a train_dataset without positions": (
+            isinstance(trainer.train_dataset, IterableDataset)
+            or not hasattr(trainer.train_dataset, "__len__"),
+            "give a map data set (with __getitem__ and __len__)",
+        ),
+        "use_seedable_sampler=False": (
+            not config.use_seedable_sampler,
+            "the order of samples must follow from seed and epoch",
+        ),
+        "dispatch_batches": (bool(config.dispatch_batches), "rank 0 alone would know where the data is"),
+    }
+    for name, (given, why) in reasons.items():
+        if given:
+            refuse(name, why)
+
+
+def refuse(name: str, why: str) -> None:
+    """Raise SessionError."""
+    raise SessionError(f"Trainer under Holdfast: {name} is not supported: {why}")
+
+
+def check_world(trained: int, now: int) -> None:
+    """Raise SessionError if another number of ranks trained the state: the batches would differ."""
+    if trained != now:
+        raise SessionError(
+            f"Trainer under Holdfast: {trained} ranks trained the state, and there are {now}: the global "
+            "batch would change. Start the job with as many ranks as before, and with spares"
+        )

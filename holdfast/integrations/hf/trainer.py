@@ -1,0 +1,388 @@
+"""Define Trainer: transformers' own, whose loop is entered again in every generation.
+
+It overrides methods of transformers.Trainer at the places where its loop touches process groups, its own
+progress, or a step's boundaries; the loop itself is transformers'. `holdfast.integrations.hf` says how."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import transformers
+
+from holdfast.data.seeding import PreservedGenerators
+from holdfast.errors import SessionError
+from holdfast.integrations import accelerate_state
+from holdfast.integrations.hf import refusals
+from holdfast.integrations.hf.arguments import CONFIGURED, prepare
+from holdfast.integrations.hf.data import SeededSamples, set_epoch
+from holdfast.integrations.hf.events import OnceHandler
+from holdfast.integrations.hf.ledger import FOLDER, EventLedger
+from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain, rates, set_rates
+from holdfast.state.randomness import mix, seed_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_RESUMED = "the memory of this job"
+"""Given to Trainer's loop as the checkpoint that it resumes from; no file is read."""
+_TAIL = 0x7A11
+"""Keeps the random numbers of a step's tail apart from those of its body."""
+
+
+class Trainer(transformers.Trainer):
+    """transformers.Trainer, which survives the death of ranks in place.
+
+    The arguments are those of transformers.Trainer. Without an agent it is exactly that. Raises SessionError,
+    naming the setting, for what cannot be kept."""
+
+    callback_handler: Any
+    control: Any
+    lr_scheduler: Any
+    optimizer: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.session = prepare_like(args, kwargs)
+        super().__init__(*args, **kwargs)
+        self.inside = False  # the loop runs, in a generation
+        if self.session is None:
+            return
+        refusals.check(self)
+        if self.args.dataloader_persistent_workers:
+            self.args.dataloader_persistent_workers = False  # they would not learn of an epoch's seeds
+            transformers.logging.get_logger(__name__).warning(
+                "dataloader_persistent_workers is off: Holdfast"
+            )
+        self._progress, self._history = TrainerProgress(), LogHistory()
+        ledger = EventLedger(Path(self.args.output_dir) / FOLDER)
+        self.callback_handler = OnceHandler(self.callback_handler, self, ledger)
+        self.accelerator.prepare_model = accelerate_state.wrapping(self.session, self.accelerator)
+        self.session.on_leave(self._left)
+        self._entered = self._over = self._tracks = self._made_schedule = False
+
+    # ------------------------------------------------------------------ the elastic loop
+
+    def _inner_training_loop(self, *given: Any, **named: Any) -> Any:
+        if self.session is None:
+            return super()._inner_training_loop(*given, **named)
+        if named.get("resume_from_checkpoint") is not None:
+            refusals.refuse(
+                "resume_from_checkpoint",
+                "a job goes on from its own checkpoints (--storage); start another from the weights in "
+                "that folder with from_pretrained(...)",
+            )
+        if named.get("trial") is not None:
+            refusals.refuse("hyperparameter_search", "start one job for each trial")
+        self._begin()
+
+        def train() -> Any:
+            return self._generation(*given, **named)
+
+        output = self._elastically(train)
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            super()._load_best_model()
+        return output
+
+    def evaluate(self, *given: Any, **named: Any) -> Any:
+        """transformers' own; outside of `train()` in an elastic function of its own."""
+        return self._measured("evaluate", *given, **named)
+
+    def predict(self, *given: Any, **named: Any) -> Any:
+        """transformers' own; outside of `train()` in an elastic function of its own."""
+        return self._measured("predict", *given, **named)
+
+    def _measured(self, name: str, *given: Any, **named: Any) -> Any:
+        measure = getattr(super(), name)
+        if self.session is None or self.inside:
+            return measure(*given, **named)
+        if not self._tracks:
+            self._tracks = True
+            self.session.track(model=self.model, from_rank_0=True)
+
+        def measured() -> Any:
+            self.session.restore()
+            with self.session.phase("evaluate"):
+                return measure(*given, **named)
+
+        measured.__name__ = measured.__qualname__ = name
+        return self._elastically(measured)
+
+    def _elastically(self, function: Callable[[], Any]) -> Any:
+        """The function's result in this process. It is no plain data, so the session does not keep it.
+
+        Raises SessionError if this process joined when the function was over."""
+        results: list[Any] = []
+
+        @functools.wraps(function)
+        def run() -> None:
+            results[:] = [function()]
+
+        self.session.elastic(run)()
+        if not results:
+            raise SessionError(
+                f"Trainer.{function.__name__}: this process joined when it was over, so it has no result: "
+                "leave out what follows it in the script, or do it in another job"
+            )
+        return results[0]
+
+    def _begin(self) -> None:
+        """Make what is tracked, before there is a generation."""
+        self._progress, self._history = TrainerProgress(), LogHistory()
+        self._entered = self._over = False
+        if self._made_schedule:
+            self.lr_scheduler = None
+        self._made_schedule = self.lr_scheduler is None
+        self.create_optimizer()
+        self.optimizer = self.accelerator.prepare(self.optimizer)
+        self._first_schedule: Any = None
+        self._first_rates = rates(self._inner_optimizer)
+        self._first_attributes = self.callback_handler.attributes()
+        self._started, self._tracks = time.time(), True
+        self.session.track(model=self.model, from_rank_0=True)
+        self.session.track(optimizer=self._inner_optimizer, progress=self._progress)
+        if self.accelerator.scaler is not None:
+            self.session.track(scaler=self.accelerator.scaler)
+
+    @property
+    def _inner_optimizer(self) -> Any:
+        return self.optimizer.optimizer
+
+    def _generation(self, *given: Any, **named: Any) -> Any:
+        """Go through Trainer's loop once: from the newest boundary to the end, or to the next failure."""
+        self.session.restore()
+        transformers.set_seed(self.args.seed)  # the order of samples follows from it
+        rank = self.session.rank
+        known = any(row[0] for row in self._rows([float(self._entered)]))
+        self.callback_handler.ledger.take_place(rank, anew=not known)
+        self._entered, self._replayed, self.inside = True, False, True
+        try:
+            output = super()._inner_training_loop(*given, **named)
+            self._over = True
+            return transformers.trainer_utils.TrainOutput(*self._from_rank_0(tuple(output)))
+        finally:
+            self.inside = False
+            self.model_wrapped = self.model
+            self.accelerator.free_memory()
+            self.callback_handler.train_dataloader = None
+
+    def _left(self) -> None:
+        """The loop was broken off, perhaps in a tail: undo what that has changed of tracked objects."""
+        if self._entered and not self._over:
+            self.model.train()
+            set_rates(self._inner_optimizer, self._progress.kept.get("rates", self._first_rates))
+
+    # ------------------------------------------------------------------ into the loop
+
+    def _init_training_state(
+        self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, *rest: Any
+    ) -> Any:
+        if not self.inside:
+            return super()._init_training_state(
+                max_steps, num_update_steps_per_epoch, num_train_epochs, *rest
+            )
+        super()._init_training_state(max_steps, num_update_steps_per_epoch, num_train_epochs, None, None)
+        kept = self._progress.kept
+        if not kept:
+            self.callback_handler.epoch = 0
+            return 0, 0
+        refusals.check_world(len(kept["losses"]), self.session.world_size)
+        for name in STATE:
+            setattr(self.state, name, kept["state"][name])
+        self.state.log_history = self._history.load(kept["history"])
+        if self.state.global_step != self.session.step:
+            raise SessionError(
+                f"Trainer is at step {self.state.global_step} and the session at {self.session.step}: do not "
+                "begin or end steps in callbacks"
+            )
+        # The newest step belongs to its own epoch, also when it was the last one there: its tail is to come.
+        epoch, step = divmod(self.state.global_step - 1, num_update_steps_per_epoch)
+        self.callback_handler.epoch = epoch
+        return epoch, (step + 1) * self.args.gradient_accumulation_steps
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume: Any) -> Any:
+        if not self.inside:
+            return super()._prepare_for_training(max_steps, train_dataloader, resume)
+        self._created_lr_scheduler = False  # the scheduler of this process stays
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
+        kept = self._progress.kept
+        if self._first_schedule is None:
+            self._first_schedule = plain(self.lr_scheduler.state_dict(), "lr_scheduler")
+            self._first_rates = rates(self._inner_optimizer)
+        self.lr_scheduler.load_state_dict(copy.deepcopy(kept.get("schedule", self._first_schedule)))
+        set_rates(self._inner_optimizer, kept.get("rates", self._first_rates))
+        return prepared
+
+    def loop_entered(self) -> None:
+        """Trainer has set its counters to zero: set them to what they were."""
+        if not self.inside:
+            return
+        kept = self._progress.kept
+        self.callback_handler.set_attributes(kept.get("callbacks", self._first_attributes))
+        self._initial_global_step = self._initial_num_input_tokens_seen = 0
+        if kept:
+            losses = kept["losses"]
+            self._tr_loss = torch.tensor(losses[self.session.rank], device=self.args.device)
+            self._total_loss_scalar = kept["total_loss"]
+            self._globalstep_last_logged = kept["last_logged"]
+        self.current_flos = 0
+
+    def _run_epoch(self, **given: Any) -> Any:
+        if not self.inside:
+            return super()._run_epoch(**given)
+        given["start_time"] = self._started
+        if self._progress.kept and not self._replayed:
+            self._replayed = True
+            given["resume_from_checkpoint"] = _RESUMED
+            self._go_through_tail(given)
+            if self.control.should_epoch_stop or self.control.should_training_stop:
+                whole = given["num_update_steps_per_epoch"] * self.args.gradient_accumulation_steps
+                given["steps_trained_in_current_epoch"] = whole
+        set_epoch(given["train_dataloader"], given["epoch"])
+        return super()._run_epoch(**given)
+
+    def _go_through_tail(self, given: dict[str, Any]) -> None:
+        """What follows the newest complete step: another rank may have been killed in it."""
+        kept = self._progress.kept
+        for name, value in kept["control"].items():
+            setattr(self.control, name, value)
+        self.callback_handler.new_tail()
+        self.control = self.callback_handler.replay_step_end(self.args, self.state, self.control)
+        self._maybe_log_save_evaluate(
+            self._tr_loss,
+            kept["grad_norm"],
+            given["model"],
+            given["trial"],
+            given["epoch"],
+            given["ignore_keys_for_eval"],
+            self._started,
+            learning_rate=kept["learning_rate"],
+        )
+
+    # ------------------------------------------------------------------ within a step
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        """Begin the step, then take its batches."""
+        if not self.inside:
+            return super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self.session.begin_step(self.state.max_steps, seed=self.args.seed) is None:
+            raise SessionError(f"Trainer wants a step after its last one, {self.state.max_steps}")
+        self.callback_handler.new_tail()
+        with PreservedGenerators():
+            return super().get_batch_samples(epoch_iterator, num_batches, device)
+
+    def _get_grad_norm(self, *given: Any, **named: Any) -> Any:
+        self._grad_norm = super()._get_grad_norm(*given, **named)
+        return self._grad_norm
+
+    def _get_learning_rate(self) -> Any:
+        self._learning_rate = super()._get_learning_rate()
+        return self._learning_rate
+
+    def step_ended(self) -> None:
+        """The body of a step has ended: keep the progress as it is now, and complete the step."""
+        if not self.inside:
+            return
+        rows = self._rows([float(self._tr_loss), float(self.current_flos)])
+        self.state.total_flos += sum(row[1] for row in rows)
+        self.current_flos = 0
+        norm = self._grad_norm
+        self._progress.kept = {
+            "state": {name: plain(getattr(self.state, name), name) for name in STATE},
+            "losses": [row[0] for row in rows],
+            "total_loss": self._total_loss_scalar,
+            "last_logged": self._globalstep_last_logged,
+            "grad_norm": norm.item() if isinstance(norm, torch.Tensor) else norm,
+            "learning_rate": self._learning_rate,
+            "schedule": plain(self.lr_scheduler.state_dict(), "lr_scheduler"),
+            "rates": rates(self._inner_optimizer),
+            "control": self.control.state()["args"],
+            "callbacks": plain(self.callback_handler.attributes(), "callbacks"),
+            "history": self._history.text(self.state.log_history),
+        }
+        self.session.end_step()
+
+    # ------------------------------------------------------------------ the tail
+
+    def _maybe_log_save_evaluate(
+        self, tr_loss: Any, grad_norm: Any, *given: Any, learning_rate: Any = None, **named: Any
+    ) -> None:
+        kept = self._progress.kept if self.inside else {}
+        if kept and learning_rate is None:  # no step of this epoch was left: these are of its last one
+            grad_norm, learning_rate = kept["grad_norm"], kept["learning_rate"]
+        grows = self.control.should_log or self.control.should_evaluate
+        if self.inside:
+            seed_step(mix(self.args.seed ^ _TAIL), self.state.global_step, self.session.rank)
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm, *given, learning_rate=learning_rate, **named)
+        if self.inside and grows:
+            history = self.state.log_history
+            history[self._history.agreed :] = self._from_rank_0(history[self._history.agreed :])
+            self._history.agreed = len(history)
+
+    def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> Any:
+        if not self.inside:
+            return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
+        if skip_scheduler and self._progress.kept:
+            return {}  # eval_on_start: the training has started long ago
+        with self.session.phase("evaluate"):
+            return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> Any:
+        if not self.inside:
+            return super()._save_checkpoint(model, trial)
+        with self.session.phase("checkpoint"):
+            return super()._save_checkpoint(model, trial)
+
+    def store_flos(self) -> None:
+        """Each step adds its own in `step_ended`."""
+        if not self.inside:
+            super().store_flos()
+
+    def _load_best_model(self) -> None:
+        if not self.inside:  # after the loop: a rank that enters it again must find the last weights
+            super()._load_best_model()
+
+    def _load_rng_state(self, checkpoint: Any) -> None:
+        if not self.inside:  # every step is seeded
+            super()._load_rng_state(checkpoint)
+
+    # ------------------------------------------------------------------ data
+
+    def _get_dataloader(self, dataset: Any, *given: Any, is_training: bool = False, **named: Any) -> Any:
+        if is_training and self.inside:
+            if hasattr(dataset, "column_names"):  # of the package datasets: transformers looks at its type
+                dataset = self._remove_unused_columns(dataset, description="Training")
+            seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
+            dataset = SeededSamples(dataset, seed)
+        return super()._get_dataloader(dataset, *given, is_training=is_training, **named)
+
+    # ------------------------------------------------------------------ between ranks
+
+    def _rows(self, numbers: list[float]) -> list[list[float]]:
+        """These numbers of every rank: one row per rank."""
+        own = torch.tensor([numbers], dtype=torch.float64, device=self.args.device)
+        rows = [torch.empty_like(own) for _ in range(self.session.world_size)]
+        dist.all_gather(rows, own)
+        return [[float(value) for value in row[0].tolist()] for row in rows]
+
+    def _from_rank_0(self, thing: Any) -> Any:
+        """Rank 0's."""
+        box = [thing]
+        dist.broadcast_object_list(box, src=0, device=self.args.device)
+        return box[0]
+
+
+def prepare_like(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The session for a Trainer with these arguments. Raises SessionError if its TrainingArguments were made
+    without it."""
+    args = named.get("args", given[1] if len(given) > 1 else None)
+    session = prepare(cpu=bool(args is not None and args.use_cpu))
+    if session is not None and dist.is_initialized():
+        raise SessionError(
+            f"TrainingArguments has formed a process group: give it accelerator_config={CONFIGURED}"
+        )
+    return session

@@ -1,0 +1,176 @@
+"""The parts of the Trainer integration that need no transformers: events once, seeds, progress, refusals."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from holdfast.errors import SessionError
+from holdfast.integrations.hf import refusals
+from holdfast.integrations.hf.data import SeededSamples, set_epoch
+from holdfast.integrations.hf.ledger import FILE_BYTES_MAX, KEPT_STEPS, EventLedger
+from holdfast.integrations.hf.progress import LogHistory, plain, rates, set_rates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAVED = ("on_save", 4, 0)
+LEFT = {"control": {"should_save": False}, "callbacks": [{"patience": 1}]}
+
+
+def ledger(folder: Path, rank: int, *, anew: bool = False) -> EventLedger:
+    made = EventLedger(folder)
+    made.take_place(rank, anew=anew)
+    return made
+
+
+def test_a_replacement_knows_the_events_of_the_dead_rank(tmp_path: Path) -> None:
+    dead = ledger(tmp_path, 0, anew=True)
+    dead.note(SAVED, LEFT)
+    assert ledger(tmp_path, 0).found(SAVED) == LEFT
+    assert ledger(tmp_path, 1).found(SAVED) is None
+
+
+def test_a_survivor_that_gets_another_rank_does_not_take_its_own_events_for_that_ranks(
+    tmp_path: Path,
+) -> None:
+    survivor = ledger(tmp_path, 1, anew=True)
+    survivor.note(SAVED, LEFT)
+    survivor.take_place(0, anew=False)
+    assert survivor.found(SAVED) is None
+
+
+def test_a_job_that_begins_anew_forgets_the_events_of_an_older_one(tmp_path: Path) -> None:
+    ledger(tmp_path, 0, anew=True).note(SAVED, LEFT)
+    assert ledger(tmp_path, 0, anew=True).found(SAVED) is None
+
+
+def test_a_line_that_a_kill_cut_off_counts_as_not_called(tmp_path: Path) -> None:
+    ledger(tmp_path, 0, anew=True).note(SAVED, LEFT)
+    path = tmp_path / "rank-0.jsonl"
+    path.write_text(path.read_text() + path.read_text()[:20].replace("on_save", "on_log"))
+    again = ledger(tmp_path, 0)
+    assert again.found(SAVED) == LEFT
+    assert again.found(("on_log", 4, 0)) is None
+    again.note(("on_log", 4, 0), LEFT)
+    assert ledger(tmp_path, 0).found(("on_log", 4, 0)) == LEFT
+
+
+def test_a_full_file_keeps_the_newest_steps(tmp_path: Path) -> None:
+    long = {"control": {}, "callbacks": [{"text": "x" * (FILE_BYTES_MAX // 4)}]}
+    made = ledger(tmp_path, 0, anew=True)
+    for step in (0, KEPT_STEPS + 1, KEPT_STEPS + 2, KEPT_STEPS + 3, KEPT_STEPS + 4):
+        made.note(("on_log", step, 0), long)
+    again = ledger(tmp_path, 0)
+    assert again.found(("on_log", 0, 0)) is None
+    assert again.found(("on_log", KEPT_STEPS + 1, 0)) == long
+    assert again.found(("on_log", KEPT_STEPS + 4, 0)) == long
+
+
+class Noisy(torch.utils.data.Dataset[float]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> float:
+        return random.random()
+
+
+def test_a_sample_has_the_same_random_numbers_whatever_was_fetched_before_and_others_in_another_epoch() -> (
+    None
+):
+    samples = SeededSamples(Noisy(), 7)
+    first, second = samples[3], samples[4]
+    assert first != second
+    assert samples.__getitems__([4, 3]) == [second, first]
+    samples.set_epoch(1)
+    assert samples[3] != first
+
+
+def test_an_epoch_reaches_the_sampler_behind_other_samplers() -> None:
+    told: list[int] = []
+    inner = SimpleNamespace(set_epoch=told.append)
+    batches = SimpleNamespace(batch_sampler=SimpleNamespace(sampler=inner))
+    set_epoch(SimpleNamespace(batch_sampler=batches, sampler=inner, dataset=None), 5)
+    assert told == [5]
+
+
+def test_only_entries_that_were_agreed_on_are_kept() -> None:
+    history = LogHistory()
+    entries: list[dict[str, Any]] = [{"loss": 0.1 + 0.2}]
+    assert history.text(entries) == "[]"
+    history.agreed = 1
+    restored = LogHistory()
+    assert restored.load(history.text([*entries, {"mine": 1.0}])) == entries
+    assert restored.agreed == 1
+
+
+def test_numbers_of_other_types_become_pythons_own() -> None:
+    found = plain({"best": torch.tensor(0.5), "kinds": (1, True, "a"), "f": len, 3: float("inf")}, "state")
+    assert found == {"best": 0.5, "kinds": [1, True, "a"], "f": None, 3: float("inf")}
+    with pytest.raises(SessionError, match=r"state\.x: a object cannot be kept"):
+        plain({"x": object()}, "state")
+
+
+def test_rates_come_back_to_every_group() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizer = torch.optim.SGD([{"params": [weights[0]], "lr": 0.1}, {"params": [weights[1]], "lr": 0.2}])
+    before = rates(optimizer)
+    set_rates(optimizer, [0.3, 0.4])
+    assert rates(optimizer) == [0.3, 0.4]
+    set_rates(optimizer, before)
+    assert rates(optimizer) == [0.1, 0.2]
+
+
+def trainer(**given: Any) -> Any:
+    config = {"use_seedable_sampler": True, "dispatch_batches": None} | given.pop("config", {})
+    args: dict[str, Any] = {"fsdp": "", "parallelism_config": None, "auto_find_batch_size": False}
+    args |= {"train_sampling_strategy": "random", "accelerator_config": SimpleNamespace(**config)}
+    args |= given.pop("args", {})
+    own: dict[str, Any] = {
+        "is_deepspeed_enabled": False,
+        "is_fsdp_enabled": False,
+        "is_model_parallel": False,
+    }
+    own |= {"is_distributed_loading_by_transformers": False, "train_dataset": Noisy()} | given
+    return SimpleNamespace(args=SimpleNamespace(**args), **own)
+
+
+class Stream(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(4))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"is_deepspeed_enabled": True}, "deepspeed"),
+        ({"args": {"fsdp": "full_shard"}}, "fsdp"),
+        ({"args": {"auto_find_batch_size": True}}, "auto_find_batch_size"),
+        (
+            {"args": {"train_sampling_strategy": "group_by_length"}},
+            "train_sampling_strategy='group_by_length'",
+        ),
+        ({"train_dataset": Stream()}, "a train_dataset without positions"),
+        ({"config": {"use_seedable_sampler": False}}, "use_seedable_sampler=False"),
+        ({"config": {"dispatch_batches": True}}, "dispatch_batches"),
+        ({"is_model_parallel": True}, "a model sharded at load time"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name(given: dict[str, Any], name: str) -> None:
+    with pytest.raises(SessionError) as refused:
+        refusals.check(trainer(**given))
+    assert f"{name} is not supported" in str(refused.value)
+
+
+def test_what_can_be_kept_is_not_refused() -> None:
+    refusals.check(trainer())
+    refusals.check_world(2, 2)
+
+
+def test_another_number_of_ranks_is_refused() -> None:
+    with pytest.raises(SessionError, match="2 ranks trained the state, and there are 3"):
+        refusals.check_world(2, 3)
