@@ -104,6 +104,7 @@ LIGHTNING_PORT = (
     ),
     ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
 )
+METRICS = "lightning_metrics.py"
 BATCHES = frozenset({"on_train_batch_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
 ONCE_PER_PROCESS = frozenset({"on_train_start"})
@@ -113,11 +114,12 @@ WITHIN_A_STEP = frozenset(
 """What begins or continues a step that runs again if it breaks, in Lightning."""
 
 
-def _lightning(name: str, kill: Kill, *arguments: str, ends: Collection[str] = ()) -> Case:
+def _lightning(
+    name: str, kill: Kill, *arguments: str, ends: Collection[str] = (), script: str = "lightning_trainer.py"
+) -> Case:
     """`ends`: events at the end of the step in which the kill is: the step runs again, and they with it."""
-    script = SCRIPTS / "lightning_trainer.py"
     again = ONCE_PER_PROCESS | WITHIN_A_STEP | set(ends)
-    return Case(f"lightning_{name}", "lightning", script, kill, arguments, LIGHTNING_PORT, again)
+    return Case(f"lightning_{name}", "lightning", SCRIPTS / script, kill, arguments, LIGHTNING_PORT, again)
 
 
 CASES: tuple[Case, ...] = (
@@ -131,6 +133,8 @@ CASES: tuple[Case, ...] = (
     _lightning("workers", Kill("forward", 8, nth=7), "--num-workers", "1"),
     _lightning("validation", Kill("on_validation_batch_end", 6, nth=2)),
     _lightning("logging_rank_0", Kill("forward", 4, rank=0, nth=7)),
+    _lightning("metrics", Kill("forward", 9, nth=9), script=METRICS),
+    _lightning("metrics_rank_0", Kill("on_validation_batch_end", 8, rank=0, nth=1), script=METRICS),
     _lightning("after_optimizer", Kill("on_train_batch_end", 14), ends=BATCHES),
     _lightning("save", Kill("on_save_checkpoint", 6, rank=0, nth=1), ends=SAVED),
     _hf("optimizer", Kill("optimizer", 14)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
@@ -59,6 +60,12 @@ class Logged:
             self._go_on()
         self._rank = session.rank
         return bool(earlier)
+
+    def flush(self) -> None:
+        """A step is about to end: what it has logged shall survive this process."""
+        if self._progress.logged > self._sealed:
+            for logger in self._trainer.loggers:
+                logger.save()
 
     def sealed(self) -> None:
         """A step has ended: its calls have been made, on all ranks."""
@@ -115,8 +122,13 @@ def _version(logger: Any) -> int | str | None:
 
 def _line(logger: Any, metrics: Any, step: int | None) -> tuple[tuple[str, str], ...]:
     prefix = f"{logger._prefix}{logger.LOGGER_JOIN_CHAR}" if logger._prefix else ""
-    return _filled({**{f"{prefix}{name}": value for name, value in metrics.items()}, "step": step})
+    values = {f"{prefix}{name}": _number(value) for name, value in metrics.items()}
+    return _filled({**values, "step": step})
 
 
 def _filled(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, str(value)) for name, value in row.items() if value not in ("", None)))
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) else value

@@ -38,6 +38,7 @@ class FitSteps:
         Gradients are used up by then; Lightning clears them only when the next ones are computed."""
         for parameter in self._module.parameters():
             parameter.grad = None
+        self._logged.flush()
         self._progress.seal(place)
         self._logged.sealed()
         self.open = False
