@@ -11,13 +11,10 @@ import functools
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
-
-if TYPE_CHECKING:
-    import torch
-
 
 Around = Callable[[], AbstractContextManager[None]]
 
@@ -41,6 +38,14 @@ class FixedOrderDataParallel(DistributedDataParallel):
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
         self._register_buffer_comm_hook(weakref.ref(self), functools.partial(_sync_buffers, around))
+
+    def _check_sync_bufs_post_fwd(self) -> bool:
+        """Whether this forward pass ends with rank 0's buffers: each one does whose gradients are reduced.
+
+        DDP answers for the pass before, which is another kind of pass where gradients are accumulated."""
+        if torch.is_grad_enabled():
+            self.require_forward_param_sync = self.require_backward_grad_sync
+        return bool(super()._check_sync_bufs_post_fwd())  # type: ignore[no-untyped-call]
 
     def _build_params_for_reducer(self) -> tuple[list[torch.nn.Parameter], list[bool]]:
         """List the parameters last layer first: about the order in which their gradients get ready and fill

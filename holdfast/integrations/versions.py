@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 
-TRIED = {"transformers": "5.23.0", "accelerate": "1.15.0"}
+TRIED = {"transformers": "5.23.0", "accelerate": "1.15.0", "lightning": "2.6.6"}
 """The versions that `make frameworks` kills."""
 log = logging.getLogger("holdfast.sdk")
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 PACKAGES = {"hf": "transformers", "lightning": "lightning"}
@@ -103,11 +107,47 @@ def _plateau(name: str, kill: Kill) -> Case:
     return Case(f"hf_plateau_{name}", "hf", script, kill, (), PLATEAU_PORT, MAY_BEGIN_AGAIN)
 
 
+LIGHTNING_PORT = (
+    (
+        "from lightning.pytorch.loggers import CSVLogger",
+        "from lightning.pytorch.loggers import CSVLogger\n"
+        "from holdfast.integrations.lightning import HoldfastStrategy",
+    ),
+    ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
+)
+METRICS = "lightning_metrics.py"
+BATCHES = frozenset({"on_train_batch_end"})
+SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
+ONCE_PER_PROCESS = frozenset({"on_train_start"})
+WITHIN_A_STEP = frozenset(
+    {"on_train_epoch_start", "on_substep_end", "on_validation_start", "on_validation_batch_end"}
+)
+"""What begins or continues a step that runs again if it breaks, in Lightning."""
+
+
+def _lightning(
+    name: str, kill: Kill, *arguments: str, ends: Collection[str] = (), script: str = "lightning_trainer.py"
+) -> Case:
+    """`ends`: events at the end of the step in which the kill is: the step runs again, and they with it."""
+    again = ONCE_PER_PROCESS | WITHIN_A_STEP | set(ends)
+    return Case(f"lightning_{name}", "lightning", SCRIPTS / script, kill, arguments, LIGHTNING_PORT, again)
+
+
 CASES: tuple[Case, ...] = (
     _hf("mid_epoch", Kill("forward", 7, nth=30)),
     _hf("evaluation", Kill("on_prediction_step", 12, nth=1)),
     _hf("logging_rank_0", Kill("on_log", 14, rank=0)),
     _hf("save", Kill("on_save", 12, rank=0)),
+    _lightning("mid_epoch", Kill("forward", 3, nth=3)),
+    _lightning("mid_accumulation", Kill("forward", 8, nth=12)),
+    _lightning("backward", Kill("backward", 8, nth=12)),
+    _lightning("workers", Kill("forward", 8, nth=7), "--num-workers", "1"),
+    _lightning("validation", Kill("on_validation_batch_end", 6, nth=2)),
+    _lightning("logging_rank_0", Kill("forward", 4, rank=0, nth=7)),
+    _lightning("metrics", Kill("forward", 9, nth=9), script=METRICS),
+    _lightning("metrics_rank_0", Kill("on_validation_batch_end", 8, rank=0, nth=1), script=METRICS),
+    _lightning("after_optimizer", Kill("on_train_batch_end", 14), ends=BATCHES),
+    _lightning("save", Kill("on_save_checkpoint", 6, rank=0, nth=1), ends=SAVED),
     _hf("optimizer", Kill("optimizer", 14)),
     _hf("first_step", Kill("forward", 0, rank=0, nth=30)),
     _hf("end_of_epoch", Kill("on_epoch_end", 10, rank=0)),

@@ -33,7 +33,7 @@ class Spy:
     """Records events in this process, and kills it where the plan says so."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         plan = folder / "kill.json"
         self._kill = Kill(**json.loads(plan.read_text())) if plan.exists() else None
         self._step = self._reached = 0
@@ -49,15 +49,15 @@ class Spy:
     def ended(self, event: str, step: int, **more: Any) -> None:
         """An event of the framework has taken effect."""
         line = {"event": event, "step": step, "rank": rank(), "pid": os.getpid(), **more}
-        with (self._folder / f"events.{os.getpid()}.jsonl").open("a") as out:
+        with (self.folder / f"events.{os.getpid()}.jsonl").open("a") as out:
             out.write(json.dumps(line) + "\n")
 
     def _strike(self, kill: Kill) -> None:
-        if rank() != kill.rank or (self._folder / "killed").exists():
+        if rank() != kill.rank or (self.folder / "killed").exists():
             return
         self._reached += 1
         if self._reached > kill.nth:
-            (self._folder / "killed").write_text(json.dumps({"pid": os.getpid(), "rank": kill.rank}))
+            (self.folder / "killed").write_text(json.dumps({"pid": os.getpid(), "rank": kill.rank}))
             os.kill(os.getpid(), signal.SIGKILL)
 
     # ------------------------------------------------------------------ torch's hooks
@@ -79,7 +79,8 @@ class Spy:
 
     def _within(self, place: str) -> None:
         kill = self._kill
-        if kill is not None and kill.at == place and self._step == kill.step:
+        trains = place == "backward" or torch.is_grad_enabled()  # autograd itself records nothing
+        if kill is not None and kill.at == place and self._step == kill.step and trains:
             self._strike(kill)
 
     def _stepped(self) -> None:

@@ -1,0 +1,67 @@
+"""Run the batches of one epoch from any of its steps on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+
+from holdfast.integrations.lightning.batches import TrainBatches
+from holdfast.integrations.lightning.progress import BATCH, VALIDATE
+
+if TYPE_CHECKING:
+    from holdfast.integrations.lightning.steps import FitSteps
+    from holdfast.session import Session
+
+
+class ElasticEpochLoop(_TrainingEpochLoop):
+    """Lightning's loop over batches, with Holdfast's steps around them."""
+
+    trainer: Any
+    _batches: TrainBatches
+
+    @classmethod
+    def instead_of(cls, loop: Any) -> ElasticEpochLoop:
+        """A loop that takes the place of Lightning's."""
+        own = cls.__new__(cls)
+        own.__dict__.update(loop.__dict__)
+        own._batches = TrainBatches()
+        return own
+
+    def begin_epoch(self) -> None:
+        """Set the counters of the epoch back, within a step."""
+        self.reset()
+
+    def run_on(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
+        """Run what is left of the epoch. Every step that it begins has ended when it returns, but for the one
+        that it was called in if no batch follows."""
+        if steps.place == VALIDATE and not steps.open:
+            self._validate(fetcher, steps, session)
+        if self.done:
+            return
+        steps.begin()
+        self._batches.start(fetcher, self.trainer.current_epoch, self.batch_progress.current.ready)
+        fetcher._start_profiler, fetcher._stop_profiler = self._on_before_fetch, self._on_after_fetch
+        while not self.done:
+            steps.begin()
+            try:
+                self.advance(fetcher)
+            except StopIteration:  # on_train_batch_start gave -1: the epoch is over
+                return
+            self._after_batch(fetcher, steps, session)
+
+    def _after_batch(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
+        if self._should_accumulate():
+            self.on_advance_end(fetcher)
+        elif self._should_check_val_fx(fetcher):
+            steps.end(VALIDATE)
+            self._validate(fetcher, steps, session)
+        else:
+            self.on_advance_end(fetcher)
+            steps.end(BATCH)
+
+    def _validate(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
+        steps.begin()
+        with session.phase("evaluate"):
+            self.on_advance_end(fetcher)
+        steps.end(BATCH)

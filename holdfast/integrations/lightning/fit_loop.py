@@ -1,0 +1,187 @@
+"""Run Lightning's fit loop under an elastic function: one entry of it for each generation."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.pytorch.loggers.utilities import _log_hyperparams
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.utilities import _select_data_fetcher
+from lightning.pytorch.trainer.states import RunningStage
+from lightning.pytorch.utilities.seed import isolate_rng
+
+from holdfast.data.seeding import seed_all
+from holdfast.errors import SessionError
+from holdfast.integrations.lightning import refusals
+from holdfast.integrations.lightning.epoch_loop import ElasticEpochLoop
+from holdfast.integrations.lightning.exports import Exports
+from holdfast.integrations.lightning.logged import Logged
+from holdfast.integrations.lightning.progress import (
+    BATCH,
+    EPOCH_END,
+    OVER,
+    START,
+    TRAIN_END,
+    VALIDATE,
+    FitProgress,
+)
+from holdfast.integrations.lightning.steps import FitSteps
+
+if TYPE_CHECKING:
+    from holdfast.session import Session
+
+
+class ElasticFitLoop(_FitLoop):
+    """Lightning's fit loop, entered again in each generation. Lightning sees one run of it."""
+
+    trainer: Any
+    _data_fetcher: Any
+    _combined_loader: Any
+
+    @classmethod
+    def instead_of(cls, loop: Any) -> ElasticFitLoop:
+        """A loop that takes the place of Lightning's."""
+        own = cls.__new__(cls)
+        own.__dict__.update(loop.__dict__)
+        own.epoch_loop = ElasticEpochLoop.instead_of(loop.epoch_loop)
+        return own
+
+    @property
+    def _session(self) -> Session:
+        return self.trainer.strategy.session  # type: ignore[no-any-return]
+
+    def run(self) -> None:
+        """Train, through as many generations as it takes."""
+        session, strategy = self._session, self.trainer.strategy
+        strategy.exports = Exports()  # steps are counted anew, and files of an earlier fit() stay
+        self._progress = FitProgress(self.trainer, session)
+        self._logged = Logged(self.trainer, self._progress)
+        self._prepared, self._divided_for = False, -1
+        optimizers = {f"optimizer_{index}": each for index, each in enumerate(strategy.optimizers)}
+        session.track(model=strategy.lightning_module, **optimizers, progress=self._progress)
+        # The loader of the sanity check was made without a rank.
+        self.epoch_loop.val_loop._combined_loader = None
+        try:
+            session.elastic(self._generation)()
+        except SystemExit as leaving:
+            if leaving.code == 0 or not self._prepared:
+                self._leave_unheard()
+            raise
+
+    def _leave_unheard(self) -> None:
+        """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""
+        self.trainer.callbacks, self.trainer.loggers = [], []
+
+    def _generation(self) -> None:
+        strategy = self.trainer.strategy
+        session = self._session
+        session.restore()
+        strategy.set_world_ranks()
+        self.trainer.training = True
+        try:
+            strategy.wrap()
+            anyone = self._logged.meet(session, prepared=self._prepared)
+            with strategy.apart() if anyone else nullcontext():
+                self._prepare(session, late=anyone)
+            self._progress.resume()
+            if not self.skip or self._progress.begun:
+                self._train(FitSteps(session, self._progress, self._logged, strategy.lightning_module))
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what belongs to the generation."""
+        self.trainer.strategy.unwrap()
+        for loop in (self, self.epoch_loop.val_loop):
+            if loop._data_fetcher is not None:
+                loop._data_fetcher.combined_loader.reset()
+                loop._data_fetcher = None  # Lightning may not stop it a second time
+
+    # ------------------------------------------------------------------ once per process
+
+    def _prepare(self, session: Session, *, late: bool) -> None:
+        """Do what Lightning does before the first epoch, once in each process.
+
+        `late`: other ranks have done it before. Then the trainer knows already what they know, and tracked
+        state may not be changed. Raises SessionError if a hook does."""
+        if self._prepared:
+            self._divide_anew(session)
+            return
+        if self._progress.begun:
+            self._progress.remember_first()
+            self._progress.resume()
+        before = session.runtime.state.guard.look()
+        self._set_up(session)
+        if not self.skip:
+            refusals.check_loader(self._data_fetcher)
+            if not late and self.trainer.enable_autolog_hparams:
+                _log_hyperparams(self.trainer)
+            self.on_run_start()
+        changed = session.runtime.state.guard.changed(before) if self._progress.begun else ""
+        if changed:
+            raise SessionError(
+                f"Lightning: on_train_start changes {changed} in a process that takes a dead rank's place: "
+                "do it only `if self.trainer.global_step == 0`, or in setup()"
+            )
+        self._prepared = True
+        if not self._progress.begun:
+            self._progress.remember_first()
+
+    def _divide_anew(self, session: Session) -> None:
+        """Make the loaders again if this process has another rank now: they divide the data by it."""
+        if self._divided_for == session.rank:
+            return
+        self._combined_loader = self.epoch_loop.val_loop._combined_loader = None
+        self._set_up(session)
+
+    def _set_up(self, session: Session) -> None:
+        self._divided_for = session.rank
+        with isolate_rng():
+            seed_all(0, 0, 0)
+            self.setup_data()
+
+    # ------------------------------------------------------------------ epochs
+
+    def _train(self, steps: FitSteps) -> None:
+        if steps.place in (BATCH, VALIDATE):
+            self._set_epoch()
+            self._finish_epoch(steps)
+        if steps.place == EPOCH_END:
+            self._end_epoch(steps)
+        while steps.place == START and not self.done:
+            steps.begin()
+            self.on_advance_start()
+            self.epoch_loop.begin_epoch()
+            self._finish_epoch(steps)
+            self._end_epoch(steps)
+        if steps.place == START:
+            self._progress.place = TRAIN_END
+        if steps.place == TRAIN_END:
+            steps.begin()
+            self.on_run_end()
+            steps.end(OVER)
+
+    def _fetcher(self) -> Any:
+        if self._data_fetcher is None:
+            self._data_fetcher = _select_data_fetcher(self.trainer, RunningStage.TRAINING)
+            self._data_fetcher.setup(self._combined_loader)
+        return self._data_fetcher
+
+    def _set_epoch(self) -> None:
+        for loader in self._combined_loader.flattened:
+            _set_sampler_epoch(loader, self.epoch_progress.current.processed)
+
+    def _finish_epoch(self, steps: FitSteps) -> None:
+        with self.trainer.profiler.profile("run_training_epoch"):
+            self.epoch_loop.run_on(self._fetcher(), steps, self._session)
+        if steps.open:  # no optimizer has stepped since it began
+            steps.end(EPOCH_END)
+        self._progress.place = EPOCH_END
+
+    def _end_epoch(self, steps: FitSteps) -> None:
+        steps.begin()
+        self.on_advance_end()
+        self.on_iteration_done()
+        steps.end(START)

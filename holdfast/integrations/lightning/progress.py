@@ -1,0 +1,100 @@
+"""Keep what the trainers of all ranks knew at the end of the newest Holdfast step: the tracked progress.
+
+It is equal on all ranks, because they exchange it: so a new process gets the dead rank's part of it from any
+survivor. Between two ends it does not change, whatever Lightning does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import SessionError
+from holdfast.integrations.lightning import plain, trainer_state
+
+if TYPE_CHECKING:
+    from holdfast.session import Session
+
+START = "start"
+"""A place between two Holdfast steps: the next epoch, if there is one, has not begun."""
+
+BATCH = "batch"
+"""An optimizer has stepped, and what follows its batch is over."""
+
+VALIDATE = "validate"
+"""An optimizer has stepped, and a validation follows."""
+
+EPOCH_END = "epoch end"
+"""The epoch's batches are over."""
+
+TRAIN_END = "train end"
+"""All epochs are over."""
+
+OVER = "over"
+"""The fit loop is over."""
+
+_ROW_BYTES_MAX = 4 << 20
+
+
+class FitProgress:
+    """What is tracked for Lightning. `logged`: how many logger calls the steps up to now have made."""
+
+    def __init__(self, trainer: Any, session: Session) -> None:
+        self._trainer, self._session = trainer, session
+        self._rows: list[bytes] = []
+        self._first: dict[str, Any] | None = None
+        self.place, self.logged = START, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the newest end of a step, whatever has happened since."""
+        return {"rows": list(self._rows), "format": 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state; `resume` makes the trainer know it."""
+        if state.get("format") != 1:
+            raise SessionError("Lightning: the state was written by another version of Holdfast")
+        self._rows = list(state["rows"])
+
+    @property
+    def begun(self) -> bool:
+        """Whether a Holdfast step has ended."""
+        return bool(self._rows)
+
+    def remember_first(self) -> None:
+        """Keep what the trainer knows before the first step."""
+        self._first = trainer_state.capture(self._trainer)
+
+    def seal(self, place: str) -> None:
+        """End a step at this place: exchange what the ranks know. All ranks call it together."""
+        known = trainer_state.capture(self._trainer)
+        row = {"place": place, "logged": self.logged, "trainer": known}
+        data = plain.dumps(row, "state")
+        if len(data) > _ROW_BYTES_MAX:
+            raise SessionError(f"Lightning: {_largest(known, len(data))}")
+        self._rows = plain.gather(data, self._session.world_size, self._session.device)
+        self.place = place
+
+    def resume(self) -> None:
+        """Make this rank's trainer know what its rank knew at the newest end of a step.
+
+        Raises SessionError if there were more ranks then, or fewer."""
+        if not self._rows:
+            self.place, self.logged = START, 0
+            if self._first is not None:
+                trainer_state.apply(self._trainer, self._first)
+            return
+        if len(self._rows) != self._session.world_size:
+            raise SessionError(
+                f"Lightning: the job had {len(self._rows)} ranks and now has {self._session.world_size}. "
+                "Lightning divides an epoch by the number of ranks: keep it (--nnodes N, not MIN:MAX)"
+            )
+        row = plain.loads(self._rows[self._session.rank], self._session.device)
+        self.place, self.logged = row["place"], row["logged"]
+        trainer_state.apply(self._trainer, row["trainer"])
+
+
+def _largest(state: dict[str, Any], size: int) -> str:
+    parts = {name: len(plain.dumps(value, name)) for name, value in state.items()}
+    name = max(parts, key=lambda each: parts[each])
+    return (
+        f"what this rank's trainer knows besides tensors of the model has {size >> 20} MiB, most of it in "
+        f"{name}: it is exchanged in each step. Keep large data out of attributes and metrics, or in buffers"
+    )

@@ -1,0 +1,89 @@
+"""Refuse, by name, what is not kept exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader
+
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_OPTIONS = {
+    "ddp_comm_hook": "it belongs to a wrapper of one generation",
+    "ddp_comm_state": "it belongs to a wrapper of one generation",
+    "ddp_comm_wrapper": "it belongs to a wrapper of one generation",
+    "model_averaging_period": "averages between steps are not kept",
+    "process_group_backend": "give Session(backend=...)",
+    "timeout": "Holdfast finds hangs itself",
+    "start_method": "the launcher makes the processes",
+    "cluster_environment": "ranks come from the session",
+    "parallel_devices": "the device comes from the session",
+    "static_graph": "its first iteration differs, so a run that starts again would too",
+}
+
+
+def check_options(options: Iterable[str]) -> None:
+    """Raise SessionError for an option of DDPStrategy that Holdfast cannot keep."""
+    for name in options:
+        if name in _OPTIONS:
+            raise SessionError(f"HoldfastStrategy({name}=...): {_OPTIONS[name]}: leave it out")
+
+
+def check_trainer(trainer: Any) -> None:
+    """Raise SessionError if the trainer or its module asks for what is not kept."""
+    module, loop = trainer.lightning_module, trainer.fit_loop
+    if not module.automatic_optimization:
+        raise SessionError(
+            "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
+            "automatic optimization, or a loop of your own with Session or Fabric"
+        )
+    if trainer._checkpoint_connector._loaded_checkpoint or loop.restarting:
+        raise SessionError(
+            "Lightning: fit(ckpt_path=...) is not supported: a job goes on by itself from --storage. To "
+            "begin with other weights, load them into the module before fit()"
+        )
+    if getattr(trainer, "_val_check_time_interval", None) is not None:
+        raise SessionError(
+            "Lightning: val_check_interval as a time is not supported: give a number of batches"
+        )
+    if trainer.reload_dataloaders_every_n_epochs:
+        raise SessionError("Lightning: reload_dataloaders_every_n_epochs is not supported: leave it out")
+
+
+def check_optimizers(optimizers: Iterable[Any]) -> None:
+    """Raise SessionError for an optimizer whose state is divided among ranks by itself."""
+    for each in optimizers:
+        if hasattr(each, "consolidate_state_dict"):  # Lightning recognizes it by this too
+            raise SessionError("Lightning: ZeroRedundancyOptimizer is not supported: use a plain optimizer")
+
+
+def check_loader(fetcher: Any) -> None:
+    """Raise SessionError for train data whose position cannot be known."""
+    name = type(fetcher).__name__
+    if name == "_DataLoaderIterDataFetcher":
+        raise SessionError(
+            "Lightning: training_step(dataloader_iter) is not supported: it fetches as it likes. Take a batch"
+        )
+    if fetcher.length is None or fetcher.length == float("inf"):
+        raise SessionError(
+            "Lightning: the train loader has no length, so Lightning fetches ahead of the step "
+            "(_PrefetchDataFetcher): give its data set a __len__"
+        )
+    loaders = fetcher.combined_loader.flattened
+    if len(loaders) != 1:
+        raise SessionError("Lightning: several train loaders are not supported: combine their data sets")
+    if type(loaders[0]).__iter__ is not DataLoader.__iter__:
+        kind = type(loaders[0]).__name__
+        raise SessionError(f"Lightning: a {kind} for training is not supported: use torch's DataLoader")
+
+
+def check_evaluation(placed: bool) -> None:
+    """Raise SessionError for an evaluation before this process has a rank."""
+    if not placed:
+        raise SessionError(
+            "Lightning: validate, test and predict need a rank, and a process has one from fit() on: call "
+            "them after it, or with another Trainer without HoldfastStrategy"
+        )

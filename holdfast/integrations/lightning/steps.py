@@ -1,0 +1,45 @@
+"""Begin and end the Holdfast steps of a fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.integrations.lightning.logged import Logged
+    from holdfast.integrations.lightning.progress import FitProgress
+    from holdfast.session import Session
+
+_TOTAL = 1 << 40
+"""Lightning decides when the training is over, not a number of steps."""
+
+
+class FitSteps:
+    """The steps of one generation."""
+
+    def __init__(self, session: Session, progress: FitProgress, logged: Logged, module: Any) -> None:
+        self._session, self._progress, self._logged = session, progress, logged
+        self._module = module
+        self.open = False
+
+    @property
+    def place(self) -> str:
+        """Where the newest step has ended."""
+        return self._progress.place
+
+    def begin(self) -> None:
+        """Begin a step, unless one has begun."""
+        if not self.open:
+            self._session.begin_step(_TOTAL)
+            self.open = True
+
+    def end(self, place: str) -> None:
+        """End the step at this place.
+
+        Gradients are used up by then; Lightning clears them only when the next ones are computed."""
+        for parameter in self._module.parameters():
+            parameter.grad = None
+        self._logged.flush()
+        self._progress.seal(place)
+        self._logged.sealed()
+        self.open = False
+        self._session.end_step()

@@ -1,0 +1,163 @@
+"""Take the place of DDPStrategy: no launcher, no process group of Lightning's, the session's wrapping."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lightning.fabric.utilities.optimizer import _optimizers_to_device
+from lightning.fabric.utilities.seed import reset_seed
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning_utilities.core.rank_zero import rank_zero_only as utils_rank_zero_only
+
+from holdfast.integrations import versions
+from holdfast.integrations.lightning import refusals
+from holdfast.integrations.lightning.environment import HoldfastEnvironment
+from holdfast.integrations.lightning.exports import Exports
+from holdfast.integrations.lightning.fit_loop import ElasticFitLoop
+from holdfast.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+
+class HoldfastStrategy(DDPStrategy):
+    """DDP that survives the death of ranks: `Trainer(strategy=HoldfastStrategy(), ...)`.
+
+    - `session`: the script's Session; None: one is made, with the seed of `seed_everything` if there is one.
+    - `options` are those of DistributedDataParallel (`find_unused_parameters`), and Lightning's
+      `precision_plugin` and `checkpoint_io`.
+
+    Raises SessionError for what is not kept."""
+
+    strategy_name = "holdfast"
+    model: Any
+    lightning_module: Any
+    optimizers: list[Any]
+
+    def __init__(self, session: Session | None = None, **options: Any) -> None:
+        refusals.check_options(options)
+        versions.check("lightning")
+        self.session = session or Session(seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
+        self._environment = HoldfastEnvironment(self.session)
+        self._apart, self._own_forward = False, None
+        self.exports = Exports()
+        super().__init__(cluster_environment=self._environment, **options)
+
+    # ------------------------------------------------------------------ processes and ranks
+
+    def _configure_launcher(self) -> None:
+        """The processes are there already."""
+
+    def setup_distributed(self) -> None:
+        """Form nothing: the session forms a group in each generation."""
+        reset_seed()
+        self.set_world_ranks()
+
+    def set_world_ranks(self) -> None:
+        """Tell Lightning whether this process is rank 0."""
+        for each in (rank_zero_only, utils_rank_zero_only):
+            setattr(each, "rank", self.global_rank)  # noqa: B010
+
+    @property
+    def root_device(self) -> torch.device:
+        """The device of this process."""
+        return self.session.device
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """The division of an epoch among ranks; all of it for a sanity check before this process has one."""
+        if not self._environment.placed:
+            return {"num_replicas": 1, "rank": 0}
+        return {"num_replicas": self.world_size, "rank": self.global_rank}
+
+    # ------------------------------------------------------------------ the model
+
+    def setup(self, trainer: Any) -> None:
+        """Set the trainer up, but for the process group and the wrapper: those come with each generation."""
+        if trainer.state.fn != TrainerFn.FITTING:
+            refusals.check_evaluation(self._environment.placed)
+            super().setup(trainer)
+            return
+        refusals.check_trainer(trainer)
+        self.accelerator.setup(trainer)
+        if self._layer_sync:
+            self.model = self._layer_sync.apply(self.model)
+        self.model = self.precision_plugin.convert_module(self.model)
+        self.model_to_device()
+        self.setup_optimizers(trainer)
+        self.setup_precision_plugin()
+        _optimizers_to_device(self.optimizers, self.root_device)
+        refusals.check_optimizers(self.optimizers)
+        if not isinstance(trainer.fit_loop, ElasticFitLoop):
+            trainer.fit_loop = ElasticFitLoop.instead_of(trainer.fit_loop)
+
+    def wrap(self) -> None:
+        """Wrap the module for this generation's group."""
+        self._own_forward = self.lightning_module.__dict__.get("forward")
+        self.model = self.session.ddp(self.lightning_module, weighted=False, **self._ddp_kwargs)
+
+    def unwrap(self) -> None:
+        """Let go of the wrapper, and of a forward that a broken call of it has left in the module."""
+        self.model = self.lightning_module
+        self.lightning_module.__dict__.pop("forward", None)
+        if self._own_forward is not None:
+            self.lightning_module.forward = self._own_forward
+
+    def optimizer_step(
+        self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **options: Any
+    ) -> Any:
+        """Compute the gradients first, then let the optimizer step.
+
+        Lightning does the first within the second: then a step could not be undone after a death in a
+        backward pass, which is where nearly all deaths are noticed."""
+        return super().optimizer_step(optimizer, _Computed(closure), model, **options)
+
+    def save_checkpoint(self, checkpoint: Any, filepath: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint of Lightning's own, once every rank knows that it is written."""
+        self.exports.note(self.session.step, filepath)
+        self.barrier("save_checkpoint")
+        super().save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+
+    # ------------------------------------------------------------------ collectives
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Within, this process does alone what other ranks have done before: collectives do nothing."""
+        self._apart = True
+        try:
+            yield
+        finally:
+            self._apart = False
+
+    def barrier(self, *args: Any, **options: Any) -> None:
+        """Wait for the other ranks."""
+        if not self._apart:
+            super().barrier(*args, **options)
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """The object of rank `src`."""
+        return obj if self._apart else super().broadcast(obj, src)
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Reduce over the ranks."""
+        return tensor if self._apart else super().reduce(tensor, group, reduce_op)
+
+    def all_gather(self, tensor: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Gather from the ranks."""
+        return tensor if self._apart else super().all_gather(tensor, group, sync_grads)
+
+
+class _Computed:
+    """A closure that has been called once already: the first call gives that result."""
+
+    def __init__(self, closure: Callable[[], Any]) -> None:
+        self._closure, self._results = closure, [closure()]
+
+    def __call__(self) -> Any:
+        return self._results.pop() if self._results else self._closure()

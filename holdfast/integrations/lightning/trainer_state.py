@@ -1,0 +1,111 @@
+"""Read what one rank's trainer knows at the end of a step, as plain data, and make a trainer know it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.loops.loop import _Loop
+
+from holdfast.integrations.lightning import results
+from holdfast.integrations.lightning.plain import copied, is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CHECKPOINT = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
+"""What ModelCheckpoint needs besides its state_dict, so as to save each checkpoint once."""
+
+_CONNECTOR = (
+    "_progress_bar_metrics",
+    "_logged_metrics",
+    "_callback_metrics",
+    "_first_loop_iter",
+    "_current_fx",
+)
+_TRAINER = ("should_stop", "accumulate_grad_batches")
+
+
+def capture(trainer: Any) -> dict[str, Any]:
+    """What this rank's trainer knows. Tensors are copies."""
+    loop, module = trainer.fit_loop, trainer.lightning_module
+    loops = loop.state_dict()
+    loops["state_dict"].pop("combined_loader", None)
+    found = {
+        "loops": loops,
+        "reloaded": loop._last_train_dl_reload_epoch,
+        "trainer": {name: getattr(trainer, name) for name in _TRAINER},
+        "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
+        "schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+        "precision": trainer.precision_plugin.state_dict(),
+        "callbacks": [callback.state_dict() for callback in trainer.callbacks],
+        "checkpoints": [
+            {name: getattr(each, name) for name in _CHECKPOINT if hasattr(each, name)}
+            for each in trainer.checkpoint_callbacks
+        ],
+        "data": trainer.datamodule.state_dict() if trainer.datamodule is not None else {},
+        "results": results.capture(loop.epoch_loop._results),
+        "metrics": results.capture_metrics(module),
+        "attributes": [_attributes(each) for each in _owners(trainer)],
+    }
+    return {name: copied(value) for name, value in found.items()}
+
+
+def apply(trainer: Any, kept: dict[str, Any]) -> None:
+    """Make this rank's trainer know it."""
+    loop, module = trainer.fit_loop, trainer.lightning_module
+    kept = {name: copied(value) for name, value in kept.items()}
+    loop.load_state_dict(kept["loops"])
+    calm(loop)
+    loop._last_train_dl_reload_epoch = kept["reloaded"]
+    for owner, name in ((trainer, "trainer"), (trainer._logger_connector, "connector")):
+        for key, value in kept[name].items():
+            setattr(owner, key, value)
+    for config, state in zip(trainer.lr_scheduler_configs, kept["schedulers"], strict=True):
+        config.scheduler.load_state_dict(state)
+    trainer.precision_plugin.load_state_dict(kept["precision"])
+    for callback, state in zip(trainer.callbacks, kept["callbacks"], strict=True):
+        callback.load_state_dict(state)
+    for callback, state in zip(trainer.checkpoint_callbacks, kept["checkpoints"], strict=True):
+        vars(callback).update(state)
+    if trainer.datamodule is not None:
+        trainer.datamodule.load_state_dict(kept["data"])
+    results.apply(loop.epoch_loop._results, kept["results"], trainer)
+    results.apply(loop.epoch_loop.val_loop._results, {}, trainer)
+    results.apply_metrics(module, kept["metrics"])
+    for owner, values in zip(_owners(trainer), kept["attributes"], strict=True):
+        for key in _attributes(owner).keys() - values.keys():
+            delattr(owner, key)
+        for key, value in values.items():
+            setattr(owner, key, value)
+
+
+def calm(loop: Any) -> None:
+    """Make Lightning's loops not look for the place at which their state was saved: it is known."""
+    loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
+    loop.reset_restart_stage()
+    for inner in vars(loop).values():
+        if isinstance(inner, _Loop):
+            calm(inner)
+
+
+def _owners(trainer: Any) -> list[Any]:
+    """The script's own objects whose plain attributes are kept: the module, and callbacks of its own."""
+    own = [each for each in trainer.callbacks if not type(each).__module__.startswith("lightning.")]
+    return [trainer.lightning_module, *(each for each in own if not isinstance(each, Checkpoint))]
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """The public attributes of an object that are plain data: counters, lists of outputs."""
+    return {name: value for name, value in _public(owner) if is_plain(value)}
+
+
+def _public(owner: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(owner).items():
+        if not name.startswith("_") and name not in _OF_MODULES:
+            yield name, value
+
+
+_OF_MODULES = frozenset(
+    {"training", "prepare_data_per_node", "allow_zero_length_dataloader_with_multiple_devices"}
+)

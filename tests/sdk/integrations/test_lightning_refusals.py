@@ -1,0 +1,101 @@
+"""What the Lightning integration refuses, each by name. Skipped where Lightning is not installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+lightning: Any = pytest.importorskip("lightning.pytorch")
+ONES: Any = torch.ones(8, 2)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Model(lightning.LightningModule):  # type: ignore[misc]
+    def __init__(self, manual: bool = False) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+        self.automatic_optimization = not manual
+
+    def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch).square().mean()
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Endless(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.ones(8, 2))
+
+
+class OddLoader(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        return super().__iter__()
+
+
+def _trainer(folder: Path, **options: Any) -> Any:
+    from holdfast.integrations.lightning import HoldfastStrategy
+
+    return lightning.Trainer(
+        strategy=HoldfastStrategy(),
+        accelerator="cpu",
+        devices=1,
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("option", ["static_graph", "ddp_comm_hook", "timeout", "start_method"])
+def test_options_of_ddp_that_cannot_be_kept(option: str) -> None:
+    from holdfast.integrations.lightning import HoldfastStrategy
+
+    options: dict[str, Any] = {option: object()}
+    with pytest.raises(SessionError, match=rf"HoldfastStrategy\({option}=...\): .*: leave it out"):
+        HoldfastStrategy(**options)
+
+
+@pytest.mark.parametrize(
+    ("model", "loader", "words"),
+    [
+        (Model(manual=True), DataLoader(ONES), "automatic_optimization=False is not supported"),
+        (Model(), DataLoader(Endless()), "the train loader has no length"),
+        (Model(), OddLoader(ONES), "a OddLoader for training is not supported"),
+        (Model(), [DataLoader(ONES)] * 2, "several train loaders are not supported"),
+    ],
+    ids=["manual", "no length", "other loader", "several"],
+)
+def test_trainings_that_cannot_be_kept(tmp_path: Path, model: Model, loader: Any, words: str) -> None:
+    with pytest.raises(SessionError, match=words):
+        _trainer(tmp_path).fit(model, loader)
+
+
+def test_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
+    trainer = _trainer(tmp_path)
+    trainer.fit(Model(), DataLoader(ONES))
+    assert trainer.global_step == 8
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    plain = lightning.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False)
+    plain.fit(Model(), DataLoader(ONES), ckpt_path=tmp_path / "one.ckpt")
+    assert plain.global_step == 16, "a checkpoint of Lightning's own is read without Holdfast"
+    with pytest.raises(SessionError, match=r"fit\(ckpt_path=...\) is not supported"):
+        _trainer(tmp_path).fit(Model(), DataLoader(ONES), ckpt_path=tmp_path / "one.ckpt")
+
+
+def test_reloading_and_times(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="reload_dataloaders_every_n_epochs is not supported"):
+        _trainer(tmp_path, reload_dataloaders_every_n_epochs=1).fit(Model(), DataLoader(ONES))
