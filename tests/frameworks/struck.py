@@ -79,8 +79,7 @@ class Spy:
 
     def _within(self, place: str) -> None:
         kill = self._kill
-        trains = place == "backward" or torch.is_grad_enabled()  # autograd itself records nothing
-        if kill is not None and kill.at == place and self._step == kill.step and trains:
+        if kill is not None and kill.at == place and self._step == kill.step:
             self._strike(kill)
 
     def _stepped(self) -> None:
