@@ -95,7 +95,7 @@ def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
         (["run", "--storag", "x"], "--storage"),
         (["coordinator", "--node-timeout", "3"], "--node-timeout-s"),
         (["agent", "--beat-intervall-s", "3"], "--beat-interval-s"),
-        (["get", "rank"], "ranks"),
+        (["get", "rnks"], "ranks"),
         (["get", "jobs", "-o", "jason"], "json"),
         (["demo", "--kill", "rnk=2@step=3"], "rank"),
     ],

@@ -12,9 +12,8 @@ from controlplane.core.failures import devices, marks
 from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records.model import Strategy
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.records.places import Spot
 from controlplane.core.restore import sharding
-from controlplane.core.state.resize import Resize
+from controlplane.core.state.resize import Resize, Spot
 
 if TYPE_CHECKING:
     from controlplane.core.placement.formation import Capacity

@@ -28,11 +28,10 @@ from controlplane.core.records.model import (
     Strategy,
 )
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.records.places import Spot
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.recovery import barrier
 from controlplane.core.restore import sharding
-from controlplane.core.state.resize import HALT, SAVE, WARM, Resize
+from controlplane.core.state.resize import HALT, SAVE, WARM, Resize, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.placement import replicas
 from controlplane.core.records.model import ON_NAN, JobSpec, Placement
-from controlplane.core.records.places import Spot
 from controlplane.core.records.words import ON_CORRUPT_STATE
+from controlplane.core.state.resize import Spot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""Define a planned change of a job's places, and its stages."""
+"""Define a place for a rank, and a planned change of a job's places with its stages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from dataclasses import dataclass, field
 from controlplane.core.records.model import (
     Strategy,
 )
-from controlplane.core.records.places import Spot
 
 WARM, HALT, SAVE = "warm", "halt", "save"
 """Stages. WARM: new members come to the barrier while the others train. HALT: all ranks stop at a step
 boundary. SAVE: the state there is made durable where that is needed; then the places change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place for one rank: local rank `local_rank` on `node`. It names no member yet."""
+
+    node: str
+    local_rank: int
 
 
 @dataclass(slots=True)
