@@ -47,6 +47,12 @@ class DiagnosisSettings:
         "memory is nearly full when more than this share of its limit is used",
         minimum=0.01,
     )
+    fragmented_ratio: float = setting(
+        _LIMITS.fragmented,
+        "a device's memory is fragmented when more than this share of what torch's allocator holds was never "
+        "used at once, and the device is nearly full",
+        minimum=0.01,
+    )
 
 
 def thresholds(settings: DiagnosisSettings) -> Thresholds:
@@ -56,4 +62,5 @@ def thresholds(settings: DiagnosisSettings) -> Thresholds:
         communication=settings.communication_ratio,
         device_used=settings.device_use_ratio,
         memory=settings.memory_ratio,
+        fragmented=settings.fragmented_ratio,
     )

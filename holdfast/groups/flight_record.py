@@ -1,10 +1,12 @@
 """Keep what this rank has called in the groups of a generation, for the judgement of a hang or a break.
 
 The record is a dump of torch's flight recorder in torch's own JSON, cut to the newest operations, without
-those of earlier generations, and with the ranks of each group, which gloo does not record. It is read on
-demand, once for each question: `_dump_fr_trace_json` copies 64 operations in less than a millisecond. torch
-can also dump the stack of each operation, but then it holds the interpreter's lock for seconds, in which the
-process does not beat. So only the operation that a thread is in has a source line: its thread's own frame."""
+those of earlier generations, and with what gloo does not record: the ranks of each group, and sends and
+receives (`transfer_record.py`), which are put among the collectives in the order of their calls. It is read
+on demand, once for each question: `_dump_fr_trace_json` copies 64 operations in less than a millisecond.
+torch can also dump the stack of each operation, but then it holds the interpreter's lock for seconds, in
+which the process does not beat. So of the collectives only the one that a thread is in has a source line: its
+thread's own frame."""
 
 from __future__ import annotations
 
@@ -14,29 +16,30 @@ import sys
 import threading
 import time
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
+from holdfast.groups import script_frames
+from holdfast.groups.transfer_record import TransferRecord
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import FrameType
+    from collections.abc import Iterable
 
 ENTRIES_MAX = 256
 """Operations in a record, besides older ones that have not ended."""
-_FRAMES_MAX = 200
-_SDK = str(Path(__file__).parents[1]) + "/"
-_EXAMPLES = _SDK + "examples/"
 _IN_CALLS = ("/torch/distributed/", "/torch/nn/parallel/", "/torch/_tensor.py", "/torch/autograd/")
 """Files of torch through which the script calls collectives: a backward pass does it too."""
 _FIELDS = (
     *("record_id", "pg_id", "process_group", "collective_seq_id", "p2p_seq_id", "op_id", "profiling_name"),
     *("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns", "timeout_ms"),
     *("input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "state", "retired", "is_p2p"),
+    *("tag", "channel_seq_id", "handle"),
 )
+_NO_ID = 1 << 40
+"""Of a group in which this process called no collective: torch's own number of it is not known."""
 
 Document = dict[str, Any]
 
@@ -48,21 +51,23 @@ class FlightRecord:
     def __init__(self) -> None:
         self._generation, self._since_ns = 0, 0
         self._kept: Document | None = None  # of a generation that was left
+        self.transfers = TransferRecord()
         self._lock = threading.Lock()
 
     def begin(self, generation: int) -> None:
         """What is called from now on belongs to this generation."""
         with self._lock:
             self._generation, self._since_ns, self._kept = generation, time.time_ns(), None
+            self.transfers.begin()
 
     def keep(self, error: BaseException | None = None) -> None:
         """Keep the record as it is: the generation is left, and its groups end. `error`: what broke it, which
         shows where the script was."""
-        frames = [] if error is None else list(_raised_through(error))
+        frames = [] if error is None else list(script_frames.raised_through(error))
         with self._lock:
             if self._generation and self._kept is None:
                 try:
-                    self._kept = _document(self._since_ns)
+                    self._kept = _document(self._since_ns, self.transfers)
                 except Exception as failed:  # torch's recorder may raise anything, and the rank must recover
                     self._kept = {"version": f"none: {failed!r}"[:80], "entries": []}
                 if self._kept["entries"]:
@@ -76,31 +81,38 @@ class FlightRecord:
                 return ""
             document = self._kept
             if document is None:
-                document = _document(self._since_ns)
+                document = _document(self._since_ns, self.transfers)
                 _locate_open(document["entries"])
         return _packed(document, bytes_max)
 
 
-def _document(since_ns: int) -> Document:
+def _document(since_ns: int, transfers: TransferRecord) -> Document:
     """A dump of what was called since then."""
     dump = getattr(c10d, "_dump_fr_trace_json", None) or getattr(c10d, "_dump_nccl_trace_json", None)
-    if dump is None:
-        return {"version": "", "pg_config": {}, "pg_status": {}, "entries": []}
-    found: Document = json.loads(dump())
+    found: Document = json.loads(dump()) if dump is not None else {}
     every = sorted(found.get("entries") or (), key=lambda each: int(each["record_id"]))
     mine = [each for each in every if int(each["time_created_ns"]) >= since_ns]
-    whole = bool(mine) and (len(mine) < len(every) or int(mine[0]["record_id"]) == 0)
-    if whole:  # nothing of this generation was overwritten: its first operation is number 0
-        first = int(mine[0]["record_id"])
-        mine = [{**each, "record_id": int(each["record_id"]) - first} for each in mine]
+    # Nothing of this generation was overwritten: its first operation is number 0.
+    whole = len(mine) < len(every) or not every or int(every[0]["record_id"]) == 0
+    lost = 0 if whole or not mine else int(mine[0]["record_id"])
     used = {str(each["pg_id"]) for each in mine}
     status = found.get("pg_status") or {}
+    between_two, older = transfers.entries()
+    entries = _in_order(mine, between_two, lost + older)
     return {
         "version": found.get("version", ""),
-        "pg_config": _groups(mine),
+        "pg_config": _groups(entries),
         "pg_status": {key: status[key] for key in status if str(key) in used},
-        "entries": mine,
+        "entries": entries,
     }
+
+
+def _in_order(collectives: list[Document], transfers: list[Document], first: int) -> list[Document]:
+    """All operations in the order of their calls, numbered from `first` on."""
+    ids = {each["process_group"][0]: each["pg_id"] for each in collectives}
+    known = [{**each, "pg_id": ids.get(each["process_group"][0], _NO_ID)} for each in transfers]
+    merged = sorted((*collectives, *known), key=lambda each: int(each["time_created_ns"]))
+    return [{**each, "record_id": first + place} for place, each in enumerate(merged)]
 
 
 def _groups(entries: Iterable[Document]) -> Document:
@@ -126,40 +138,16 @@ def _locate_open(entries: list[Document]) -> None:
     newest = {str(each.get("thread_id")): each for each in entries}
     for thread, entry in newest.items():
         frame = stacks.get(int(thread)) if thread.isdecimal() else None
-        _locate(entry, list(_outwards(frame)))
+        _locate(entry, list(script_frames.outwards(frame)))
 
 
-def _locate(entry: Document, frames: list[tuple[str, str, int]]) -> None:
-    """Give an operation the script's innermost frame, if the frames lead into a collective."""
-    if not any(part in file for file, _, _ in frames for part in _IN_CALLS):
+def _locate(entry: Document, places: list[script_frames.Place]) -> None:
+    """Give an operation the script's innermost frame, if the frames lead into a collective. A transfer has
+    its own, of its call."""
+    if "frames" in entry or not any(part in file for file, _, _ in places for part in _IN_CALLS):
         return
-    for file, name, line in frames:
-        if _is_the_scripts(file):
-            entry["frames"] = [{"filename": file, "name": name, "line": line}]
-            return
-
-
-def _is_the_scripts(file: str) -> bool:
-    ours = file.startswith(_SDK) and not file.startswith(_EXAMPLES)
-    return not ours and "/torch/" not in file and not file.startswith("<frozen ")
-
-
-def _outwards(frame: FrameType | None) -> Iterator[tuple[str, str, int]]:
-    """File, function and line of each frame, innermost first."""
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            return
-        yield frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno
-        frame = frame.f_back
-
-
-def _raised_through(error: BaseException) -> Iterator[tuple[str, str, int]]:
-    """File, function and line of each frame that an error has passed, innermost first."""
-    step, found = error.__traceback__, []
-    while step is not None:
-        found.append((step.tb_frame.f_code.co_filename, step.tb_frame.f_code.co_name, step.tb_lineno))
-        step = step.tb_next
-    yield from reversed(found[-_FRAMES_MAX:])
+    if found := script_frames.innermost(places):
+        entry["frames"] = found
 
 
 # ------------------------------------------------------------------ how much of it is sent

@@ -97,7 +97,7 @@ class Groups:
         found = _ports(sockets.opened() - self._before)
         self._line = frozenset(handle for handle, known in found.items() if known[1] == port)
         if self.backend == "gloo":
-            waiting.begin(lambda: self.broken)
+            waiting.begin(lambda: self.broken, self.flight_record.transfers)
         hook = sys.excepthook
         store = PrefixStore(f"generation-{formation.number}", self._client)
         alike.publish(store, formation.rank)

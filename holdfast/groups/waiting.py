@@ -20,13 +20,15 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
-from holdfast.groups import torch_texts
+from holdfast.groups import torch_texts, transfer_record
 from holdfast.groups.guarded import GuardedGroup, OpenOperations
 from holdfast.groups.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+
+    from holdfast.groups.transfer_record import TransferRecord
 
 _LOOK_S = 0.1
 _LOOK = timedelta(seconds=_LOOK_S)
@@ -70,8 +72,8 @@ class Waits:
     """How this process waits during a generation. `broken` tells whether its groups carry nothing any
     more."""
 
-    def __init__(self, broken: Callable[[], bool]) -> None:
-        self._broken = broken
+    def __init__(self, broken: Callable[[], bool], transfers: TransferRecord) -> None:
+        self._broken, self.transfers = broken, transfers
         self.awaited = OpenOperations()
 
     def wait(self, work: dist.Work) -> Any:
@@ -112,19 +114,23 @@ around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
     """Replaces torch's `Work.wait`."""
     waits = _current
-    if waits is None or timeout != _FOR_EVER:
+    if waits is None:
         return _torch_wait(work, timeout)
-    with around():
-        return waits.wait(work)
+    with waits.transfers.awaited(work):
+        if timeout != _FOR_EVER:
+            return _torch_wait(work, timeout)
+        with around():
+            return waits.wait(work)
 
 
-def begin(broken: Callable[[], bool]) -> None:
-    """Replace torch's wait while a generation over gloo exists.
+def begin(broken: Callable[[], bool], transfers: TransferRecord) -> None:
+    """Replace torch's wait while a generation over gloo exists, and note transfers and who waits for them.
 
     Nothing changes if there is a GPU: with a timeout, a wait for NCCL does something else."""
     global _current
     if not torch.cuda.is_available():
-        _current = Waits(broken)
+        _current = Waits(broken, transfers)
+        transfers.replace_calls()
         dist.Work.wait = _wait  # type: ignore[method-assign, assignment]
 
 
@@ -152,6 +158,7 @@ def end() -> None:
     global _current
     if _current is not None:
         _current = None
+        transfer_record.restore_calls()
         dist.Work.wait = _torch_wait  # type: ignore[method-assign]
 
 

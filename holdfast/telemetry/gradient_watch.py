@@ -98,7 +98,8 @@ class GradientWatch:
         armed = step in self._armed
         if armed and not _compiled(model):
             self._trace = ModuleTrace(model, self._traced)
-        if armed or step >= self._due:
+        went_back = step <= self._due - self._every  # to before the newest measurement
+        if armed or went_back or step >= self._due:
             self._watched = statistics.named(model)
             self._measurement = StepMeasurement(
                 self._watched, hooked=True, local=state.world_size > 1, passes_usual=self._passes_usual
@@ -233,11 +234,16 @@ class GradientWatch:
         } or self._history
 
     def _act(self, report: Gradients) -> None:
-        """Do what the script has asked for after values that are not finite."""
-        if not report.nans and not report.infs:
+        """Do what the script has asked for after values that are not finite.
+
+        What an older generation measured is over: the state that these gradients are of was left."""
+        if (not report.nans and not report.infs) or report.generation != self._state.generation:
             return
+        acts = self._on_nan in ("rollback", "stop")
+        if acts and self._state.numeric_anomaly:
+            return  # reported: this state will be left, and modules are looked at around its first bad step
         self._arm(report.step)
-        if self._on_nan in ("rollback", "stop"):
+        if acts:
             count = f"{report.nans} NaN and {report.infs} Inf of {report.numel}"
             reason = f"the gradients are not finite ({count}): {report.words}"
             self._notice(report.step, reason, "user", rollback=self._on_nan == "rollback")

@@ -141,3 +141,70 @@ def test_a_rank_whose_silence_is_noticed_first_is_judged_as_hung_too() -> None:
         (stacks,) = (run.layout.state / "stacks").glob("*.txt")
         assert stacks.read_text().count("======== rank") == 3
         assert len(digests(run, 3)) == 1
+
+
+PIPELINE = """
+import hashlib, os, pathlib, sys
+import torch, torch.distributed as dist
+from holdfast import Session
+
+folder, skips = pathlib.Path(sys.argv[1]), SKIPS
+torch.set_num_threads(1)
+session = Session()
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+session.track(model=model, optimizer=optimizer)
+data = torch.randn(64, 8, generator=torch.Generator().manual_seed(7))
+
+
+def left_out(step):
+    if not skips or step != 8 or session.rank != 1:
+        return False
+    try:
+        os.close(os.open(folder / "did.skip", os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
+
+
+@session.elastic
+def train():
+    for step in session.steps(16):
+        optimizer.zero_grad()
+        weight = torch.ones(1)
+        if session.rank > 0:
+            dist.recv(weight, session.rank - 1, tag=step)
+        if session.rank + 1 < session.world_size and not left_out(step):
+            dist.send(weight + 1, session.rank + 1, tag=step)
+        loss = model(data[session.sample_indices(64, 8, seed=3)]).pow(2).mean() * weight
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+    found = hashlib.sha256()
+    for value in model.state_dict().values():
+        found.update(value.numpy().tobytes())
+    return found.hexdigest()
+
+
+digest = train()
+(folder / f"result.{session.rank}").write_text('{"digest": "%s"}' % digest)
+session.close()
+"""
+
+
+@pytest.mark.timeout(400)  # eight processes import torch, which takes its time where others work too
+def test_the_rank_of_a_pipeline_that_left_out_its_send_is_named_and_replaced() -> None:
+    flags = ("--nproc-per-node", "3", "--spares", "1", "--snapshot-every", "5")
+    with running("--nproc-per-node", "3", script=PIPELINE.replace("SKIPS", "False")) as run:
+        assert run.end(120) == 0, run.output
+        assert not run.journal("Judged"), run.output
+        usual = digests(run, 3)
+    with running(*flags, *PACE, script=PIPELINE.replace("SKIPS", "True")) as run:
+        assert run.end(180) == 0, run.output
+        (verdict,) = [one["verdict"] for one in run.journal("Judged")]
+        assert (verdict["cause"], verdict["ranks"]) == ("hung", [1]), run.output
+        assert re.search(r"rank 1 \(left_out, 0\.90\): rank 2 waits for it: recv", verdict["evidence"][0])
+        assert re.search(r"script\.py:\d+ \(train\), left it out this time", verdict["evidence"][0])
+        assert digests(run, 3) == usual

@@ -17,10 +17,11 @@ from torch._C._distributed_c10d import TCPStore
 
 from holdfast import ddp
 from holdfast.groups import waiting
+from holdfast.groups.transfer_record import TransferRecord
 
 RANK, PORT = int(sys.argv[1]), int(sys.argv[2])
 store = TCPStore("127.0.0.1", PORT, 2, RANK == 0)
-waiting.begin(lambda: False)
+waiting.begin(lambda: False, TransferRecord())
 dist.init_process_group("gloo", store=store, rank=RANK, world_size=2, timeout=datetime.timedelta(seconds=300))
 model = ddp.wrap(torch.nn.Linear(8, 8), torch.device("cpu"), waiting.guarded({}))
 model(torch.ones(1, 8)).sum().backward()

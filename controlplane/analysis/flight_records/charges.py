@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.flight_records.groups import JobGroups
     from controlplane.analysis.flight_records.mismatches import DifferentCall
     from controlplane.analysis.flight_records.records import FlightEntry
+    from controlplane.analysis.flight_records.rhythm import CallRhythm
     from controlplane.analysis.flight_records.standing import RankRecords
     from controlplane.analysis.flight_records.waits import WaitGraph
 
@@ -36,6 +37,8 @@ ADVICE = {
     "rank.",
     "other_dtype": "Look at the line given: autocast or a cast that not all ranks make.",
     "other_order": "Make all ranks call these operations in the same order.",
+    "left_out": "Look at the line given: a branch around this send or receive that depends on the rank or on "
+    "data.",
     "no_dump": "Look whether this process died (exit code, kernel log, out of memory), and at its host.",
     "deadlock": "Make all ranks call these operations in the same order.",
     "in_progress": "If the job stands still, look at network and devices: no rank is behind another one.",
@@ -60,11 +63,13 @@ class BlamedRank:
 
 @dataclass(frozen=True, slots=True)
 class FlightCase:
-    """All that is known before anybody is blamed: the ranks' histories, their groups, who waits for whom."""
+    """All that is known before anybody is blamed: the ranks' histories, their groups, who waits for whom, and
+    what each rank calls in its rounds."""
 
     past: dict[int, RankRecords]
     groups: JobGroups
     graph: WaitGraph
+    rhythm: CallRhythm
 
     def place(self, group: int, entry: FlightEntry) -> str:
         """An operation in words: `all_reduce 5 of default_pg (ranks 0, 1), at train.py:41 (step)`."""
@@ -147,6 +152,8 @@ def by_root(root: WaitRoot, case: FlightCase) -> list[BlamedRank]:
 
 def _at_end(rank: int, root: WaitRoot, case: FlightCase) -> BlamedRank:
     waits = [each for each in root.waits if each.awaited == rank]
+    if root.how == "left_out":
+        return _left_out(rank, waits, case)
     shown, waiting = _clearest(waits), case.waiting_for(rank, waits)
     why = _awaited(case, waiting, shown) + "; "
     if root.how in ("cycle", "order"):
@@ -165,6 +172,23 @@ def _at_end(rank: int, root: WaitRoot, case: FlightCase) -> BlamedRank:
     )
     where = shown.group, shown.entry
     return case.charge(rank, kind, where, why, confidence=confidence, evidence=evidence)
+
+
+def _left_out(rank: int, waits: Sequence[Wait], case: FlightCase) -> BlamedRank:
+    """A rank that left out a transfer which it called in each of its rounds before."""
+    shown, waiting = _clearest(waits), case.waiting_for(rank, waits)
+    usual = case.rhythm.left_out(shown)
+    assert usual is not None  # that is what makes it this kind of root
+    why = (
+        f"{_awaited(case, waiting, shown)}; it called that in each of its rounds before{at(usual)}, left it "
+        f"out this time and went on{_open_at(case, rank)}"
+    )
+    evidence: Evidence = (
+        ("waiting_count", float(len(waiting))),
+        *((("left_out_source", usual.source),) if usual.source else ()),
+    )
+    where = shown.group, shown.entry
+    return case.charge(rank, "left_out", where, why, confidence=policy.BY_RHYTHM, evidence=evidence)
 
 
 def _clearest(waits: Sequence[Wait]) -> Wait:
@@ -189,6 +213,7 @@ def _verb(waiting: Sequence[int]) -> str:
 _LACKS = {
     WaitKind.NOT_CALLED: "which it has not called",
     WaitKind.HELD_UP: "which an older operation of its own holds up",
+    WaitKind.DROPPED: "whose other end it has called without keeping the handle, so that gloo gave it up",
     WaitKind.NOT_STARTED: "which has begun there and not on its device",
     WaitKind.UNKNOWN: "and it is not known whether it has called that",
 }

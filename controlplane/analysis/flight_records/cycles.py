@@ -1,9 +1,12 @@
 """Find the roots of the waits: ranks that others wait for and that wait for nobody; and judge cycles.
 
-In a cycle everybody waits. If it vanishes when open sends are taken not to block (most programs send without
-waiting), its root is the rank that is left. Otherwise ranks called operations in different orders, and those
-are to blame who called them in another order than most (`orders.py`). Where no third rank called both, those
-are to blame who are missing where most of a group have come."""
+In a cycle everybody waits. Who dropped the handle of a transfer is its root: gloo has given that up. If one
+rank of a cycle through sends and receives has left out a call of its rounds (`rhythm.py`), it is the root. If
+the cycle vanishes when open sends are taken not to block (most programs send without waiting), its root is
+the rank that is left. Otherwise ranks called operations in different orders, and those are to blame who
+called them in another order than most (`orders.py`). Where no third rank called both, those are to blame who
+are missing where most of a group have come. A rank that waits in a send or receive may be missing there
+because its peer left out the other end: over gloo, where transfers are numbered, only its rounds count."""
 
 from __future__ import annotations
 
@@ -20,18 +23,21 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class WaitRoot:
     """Where waits end. `waits`: those for its ranks from outside of them, or, of a cycle, those that blame
-    the rank. `how`: `end`: it waits for nobody; `send`, `order`: the root of a cycle; `cycle`:
-    unresolved."""
+    the rank. `how`: `end`: it waits for nobody; `dropped`, `left_out`, `send`, `order`: the root of a
+    cycle; `cycle`: unresolved."""
 
     ranks: tuple[int, ...]
     how: str
     waits: tuple[Wait, ...]
 
 
-def roots(waits: Sequence[Wait], minority: Callable[[Wait], bool]) -> list[WaitRoot]:
+def roots(
+    waits: Sequence[Wait], minority: Callable[[Wait], bool], left_out: Callable[[Wait], bool]
+) -> list[WaitRoot]:
     """The roots, in order of their first ranks. What is not known is left out.
 
-    `minority`: whether the awaited rank called in another order than most."""
+    `minority`: whether the awaited rank called in another order than most. `left_out`: whether it left out
+    what is waited for, and called that in each of its rounds before."""
     sure = [each for each in waits if each.kind is not WaitKind.UNKNOWN]
     found: list[WaitRoot] = []
     for component in _ends(sure):
@@ -39,18 +45,28 @@ def roots(waits: Sequence[Wait], minority: Callable[[Wait], bool]) -> list[WaitR
         if len(component) == 1:
             found.append(WaitRoot(component, "end", tuple(toward)))
         else:
-            found += _cycle(component, toward, minority)
+            found += _cycle(component, toward, minority, left_out)
     return sorted(found, key=lambda each: each.ranks)
 
 
 def _cycle(
-    component: tuple[int, ...], toward: Sequence[Wait], minority: Callable[[Wait], bool]
+    component: tuple[int, ...],
+    toward: Sequence[Wait],
+    minority: Callable[[Wait], bool],
+    left_out: Callable[[Wait], bool],
 ) -> list[WaitRoot]:
     within = [each for each in toward if each.waiter in component]
+    dropped = _by_awaited(each for each in toward if each.kind is WaitKind.DROPPED)
+    if dropped:
+        return [WaitRoot((rank,), "dropped", waits) for rank, waits in dropped.items()]
+    in_transfers = {each.waiter for each in within if each.entry.transfer and each.entry.transfer.place}
+    without = _by_awaited(each for each in toward if in_transfers and left_out(each))
+    if len(without) == 1:
+        return [WaitRoot((rank,), "left_out", waits) for rank, waits in without.items()]
     ways: tuple[tuple[str, Callable[[Wait], bool]], ...] = (
         ("send", _blocks),
         ("order", minority),
-        ("order", _most_arrived),
+        ("order", lambda wait: wait.awaited not in in_transfers and _most_arrived(wait)),
     )
     for how, keep in ways:
         kept = [each for each in within if keep(each)]
@@ -61,6 +77,13 @@ def _cycle(
                 for end in ends
             ]
     return [WaitRoot(component, "cycle", tuple(within))]
+
+
+def _by_awaited(waits: Iterable[Wait]) -> dict[int, tuple[Wait, ...]]:
+    found: dict[int, tuple[Wait, ...]] = {}
+    for each in waits:
+        found[each.awaited] = (*found.get(each.awaited, ()), each)
+    return found
 
 
 def _blocks(wait: Wait) -> bool:

@@ -1,8 +1,8 @@
 """Diagnose a hang, or ranks that have gone apart, from the flight recorder dumps of a job: who is to blame.
 
 Whoever called something else than the majority is to blame (`mismatches.py`). Otherwise the waits decide
-(`waits.py`): who is waited for and waits for nobody. A rank that waits is never to blame, however long it
-waits.
+(`waits.py`, `cycles.py`): who is waited for and waits for nobody. A rank that waits is never to blame,
+however long it waits.
 
 This answers the question of `controlplane.core.failures.arrivals` with other evidence, so the two share no
 code. There, ranks that live report one counter for each group, beside their steps, stacks and silence, and
@@ -33,6 +33,7 @@ from controlplane.analysis.flight_records.cycles import roots
 from controlplane.analysis.flight_records.groups import recognise
 from controlplane.analysis.flight_records.mismatches import different_calls
 from controlplane.analysis.flight_records.orders import CallOrders
+from controlplane.analysis.flight_records.rhythm import CallRhythm
 from controlplane.analysis.flight_records.standing import histories, reopened
 from controlplane.analysis.flight_records.transfers import TransferMatcher
 from controlplane.analysis.flight_records.waits import WaitKind, wait_graph
@@ -68,8 +69,9 @@ def diagnose(folder: DumpFolder) -> FlightDiagnosis:
     past = histories(reopened(usable, groups), groups)
     differences = different_calls(past, groups)
     wrong = [rank for call in differences if call.settled for rank in call.ranks]
-    graph = wait_graph(past, groups, TransferMatcher(past, groups), wrong)
-    case = FlightCase(past, groups, graph)
+    transfers = TransferMatcher(past, groups)
+    graph = wait_graph(past, groups, transfers, wrong)
+    case = FlightCase(past, groups, graph, CallRhythm(past, groups, transfers))
     verdict = _judged(case, differences, missing)
     culprits = _in_order(verdict.culprits)
     return FlightDiagnosis(
@@ -107,7 +109,7 @@ def _judged(
     explained = [(call.group, call.sequence) for call in differences]
     verdict.blame(by_unfinished(case, explained))
     minority = CallOrders(case.past, case.groups).minority
-    for root in roots(case.graph.waits, minority):
+    for root in roots(case.graph.waits, minority, lambda wait: case.rhythm.left_out(wait) is not None):
         if root.how == "cycle":
             verdict.suspect(by_root(root, case))
         else:

@@ -16,6 +16,7 @@ from controlplane.analysis.flight_records.records import (
     FlightEntry,
     GroupCounters,
     GroupRecord,
+    HandleUse,
     Progress,
     Sizes,
     Transfer,
@@ -137,6 +138,7 @@ class _DumpReader:
             source=self._source(document.get("frames", ()), f"{where}.frames"),
             timeout_ms=_whole(document.get("timeout_ms", 0), f"{where}.timeout_ms"),
             sure_end=backend not in policy.HOST_BACKENDS,
+            handle=_handle(document, where),
         )
 
     def _operation(self, document: dict[Any, Any], where: str) -> tuple[str, str, Transfer | None]:
@@ -149,11 +151,13 @@ class _DumpReader:
                 return backend, operation, Transfer(operation.startswith("send"), None, None)
             return backend, operation, None
         kind, first, second = match.groups()
+        tag = _whole(document.get("tag", 0), f"{where}.tag")
         if first is None:
-            return backend, kind, Transfer(kind == "send", None, None)
+            return backend, kind, Transfer(kind == "send", None, None, tag)
+        place = _whole(document.get("channel_seq_id", 0), f"{where}.channel_seq_id")
         mine, other = int(first), int(second)  # `send 0->1` and `recv 1<-0`: who does it comes first
         source, target = (mine, other) if kind == "send" else (other, mine)
-        return backend, kind, Transfer(kind == "send", source, target)
+        return backend, kind, Transfer(kind == "send", source, target, tag, place)
 
     def _group(self, document: Any, where: str) -> tuple[str, str]:
         if not isinstance(document, list | tuple) or len(document) != 2:
@@ -234,6 +238,14 @@ def _progress(document: dict[Any, Any], where: str, times: list[int], backend: s
     if backend in policy.HOST_BACKENDS and document.get("retired") is True:
         return Progress.ENDED
     return Progress.STARTED if times[1] else STATES[state]
+
+
+def _handle(document: dict[Any, Any], where: str) -> HandleUse:
+    """What the script does with a transfer; only the SDK's records say it."""
+    handle = document.get("handle", HandleUse.WAITED)
+    if handle not in tuple(HandleUse):
+        raise DumpError(f"{where}.handle is {str(handle)[:20]!r}: known are {', '.join(HandleUse)}")
+    return HandleUse(handle)
 
 
 def _needed(document: dict[Any, Any], field: str, where: str) -> Any:

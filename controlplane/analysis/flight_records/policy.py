@@ -35,6 +35,12 @@ CERTAIN = 0.95
 UNFINISHED = 0.8
 """Peers have completed an operation that the rank has not. Its device may have failed, or only the thread
 that records completions."""
+ROUNDS_MIN = 3
+"""A rank's calls must have repeated in this many rounds before one is said to be left out. Two rounds may be
+a start that looks alike; with three, two repetitions agree."""
+BY_RHYTHM = 0.9
+"""A rank's own records show that it left out what is waited for, and called it in each round before. Below
+CERTAIN: rounds may change on purpose, by the number of micro-batches."""
 BY_ORDER = 0.8
 """A cycle of waiting, of which the rank is the minority."""
 BY_ABSENCE = 0.6

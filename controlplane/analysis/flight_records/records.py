@@ -25,16 +25,31 @@ class Gap(StrEnum):
     UNREADABLE = "unreadable"
 
 
+class HandleUse(StrEnum):
+    """What the script does with a transfer that it has begun: it waits for it, or has; it holds the handle
+    and has not waited yet; it has dropped the handle, and gloo gives up what was not transferred by then.
+    Where nobody records that (NCCL), what is open counts as waited for."""
+
+    WAITED = "waited"
+    HELD = "held"
+    DROPPED = "dropped"
+
+
 Sizes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The two ends of a send or receive, as ranks within the group; None: torch did not record it."""
+    """The two ends of a send or receive, as ranks within the group; None: it is not recorded.
+
+    `tag`: what gloo matches both ends by; 0 where the backend knows none. `place`: its number among those
+    from source to target with this tag, the same on both ends; 0: not recorded (NCCL)."""
 
     sends: bool
     source: int | None
     target: int | None
+    tag: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,7 @@ class FlightEntry:
     source: str = ""  # `train.py:41 (step)`, the innermost frame outside of torch; "": not recorded
     timeout_ms: int = 0
     sure_end: bool = True  # False: it has ended, perhaps by failing
+    handle: HandleUse = HandleUse.WAITED
 
     @property
     def open(self) -> bool:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.flight_records import policy
-from controlplane.analysis.flight_records.records import Progress
+from controlplane.analysis.flight_records.records import HandleUse, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,14 +49,16 @@ class RankRecords:
 
     @property
     def head(self) -> list[tuple[int, FlightEntry]]:
-        """The oldest open operation, with what was launched together with it; nothing: none is open."""
-        if not self.open:
+        """The oldest open operation that can hold up others, with what was launched together with it;
+        nothing: there is none. A transfer that the script does not wait for holds up nothing."""
+        blocking = [(its, each) for its, each in self.open if each.handle is HandleUse.WAITED]
+        if not blocking:
             return []
-        group, first = self.open[0]
+        group, first = blocking[0]
         batch = first.sequence, first.p2p_sequence, first.transfer is None
         return [
             (its, each)
-            for its, each in self.open
+            for its, each in blocking
             if its == group and (each.sequence, each.p2p_sequence, each.transfer is None) == batch
         ]
 

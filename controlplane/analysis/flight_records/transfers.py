@@ -2,7 +2,8 @@
 
 torch numbers the sends and receives of a group on each rank by itself, so both ends have the same number
 only in a group of two. In larger groups both ends count what they exchange, if nothing was overwritten or
-left out since the start; otherwise the oldest open send belongs to the oldest open receive."""
+left out since the start; otherwise the oldest open send belongs to the oldest open receive. The SDK's records
+of gloo have the tag, by which gloo matches, and one number for both ends of a transfer."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from controlplane.analysis.flight_records.standing import Presence
 
 if TYPE_CHECKING:
     from controlplane.analysis.flight_records.groups import JobGroups
-    from controlplane.analysis.flight_records.records import FlightEntry
+    from controlplane.analysis.flight_records.records import FlightEntry, Transfer
     from controlplane.analysis.flight_records.standing import RankRecords
 
-Channel = tuple[int, int, int]
-"""(group, source, target), in global ranks."""
+Channel = tuple[int, int, int, int]
+"""(group, source, target, tag), in global ranks."""
 
 
 class TransferMatcher:
@@ -27,6 +28,8 @@ class TransferMatcher:
         self._histories, self._groups = histories, groups
         self._sides: dict[tuple[Channel, bool], list[FlightEntry]] = defaultdict(list)
         self._places: dict[tuple[int, int], int] = {}
+        self._pairs: dict[tuple[tuple[int, int, int], bool], dict[tuple[int, int], FlightEntry]]
+        self._pairs = defaultdict(dict)  # between two ranks, by tag and place
         for rank, history in histories.items():
             for entry in history.dump.entries:
                 channel = self.channel(rank, entry)
@@ -34,6 +37,8 @@ class TransferMatcher:
                     side = self._sides[channel, entry.transfer.sends]
                     self._places[rank, entry.number] = len(side)
                     side.append(entry)
+                    its = self._pairs[channel[:3], entry.transfer.sends]
+                    its[entry.transfer.tag, entry.transfer.place] = entry
 
     def channel(self, rank: int, entry: FlightEntry) -> Channel | None:
         """Between whom an operation transfers; None: it is a collective, or the other end is not recorded."""
@@ -47,7 +52,8 @@ class TransferMatcher:
             other = order[0] if order[1] == rank else order[1]
         if other is None or other == rank:
             return None
-        return (group, rank, other) if entry.transfer.sends else (group, other, rank)
+        ends = (rank, other) if entry.transfer.sends else (other, rank)
+        return (group, *ends, entry.transfer.tag)
 
     def peer(self, rank: int, entry: FlightEntry) -> int | None:
         """The rank at the other end, if it is recorded."""
@@ -61,6 +67,8 @@ class TransferMatcher:
             return Presence.UNKNOWN, None
         theirs = self._sides[channel, not entry.transfer.sends]
         mine = self._sides[channel, entry.transfer.sends]
+        if entry.transfer.place:
+            return self._by_place(channel, entry.transfer, entry.number, self._histories[peer])
         both = self._histories[rank], self._histories[peer]
         if all(history.whole for history in both):
             return _found(theirs, self._places[rank, entry.number])
@@ -69,6 +77,20 @@ class TransferMatcher:
         waiting = [each for each in theirs if each.open]
         place = [each.number for each in mine if each.open].index(entry.number)
         return _found(waiting, place)
+
+    def _by_place(
+        self, channel: Channel, transfer: Transfer, number: int, peer: RankRecords
+    ) -> tuple[Presence, FlightEntry | None]:
+        """By tag and place, which both ends record. Without a record of it, the peer has not called it if its
+        records reach back to an earlier transfer between the two."""
+        mine = self._pairs[channel[:3], transfer.sends]
+        theirs = self._pairs[channel[:3], not transfer.sends]
+        if found := theirs.get((transfer.tag, transfer.place)):
+            return (Presence.OPEN if found.open else Presence.ENDED), found
+        if peer.whole or any(key in theirs for key, each in mine.items() if each.number < number):
+            return Presence.NOT_CALLED, None
+        later = any(tag == transfer.tag and place > transfer.place for tag, place in theirs)
+        return (Presence.ENDED if later else Presence.UNKNOWN), None
 
     def _by_number(
         self,

@@ -6,6 +6,8 @@ its head, holds up everything behind it. A rank waits
 - for every rank that has not called an operation that the rank has open;
 - in its head also for every rank that has called it, but is held up by an older operation of its own.
 
+Over gloo, transfers pass in any order: only those that the script waits for hold up a rank.
+
 A rank whose head has ended on its peers waits for nobody: it alone does not complete it. Whom others wait
 for and who waits for nobody is the root of a chain. A cycle is a deadlock: `cycles.py`."""
 
@@ -16,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.flight_records import policy
-from controlplane.analysis.flight_records.records import Progress
+from controlplane.analysis.flight_records.records import HandleUse, Progress
 from controlplane.analysis.flight_records.standing import Presence
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class WaitKind(Enum):
 
     NOT_CALLED = "it has not called it"
     HELD_UP = "an older operation of its own holds it up"
+    DROPPED = "it has dropped the handle of its send"
     NOT_STARTED = "its device has not begun it"
     UNKNOWN = "it has no usable dump, or no record of it"
 
@@ -96,7 +99,7 @@ class _GraphBuilder:
             self.graph.unfinished[rank] = ended
             return
         for group, entry in history.open:
-            if entry.number not in numbers:
+            if entry.number not in numbers and entry.handle is HandleUse.WAITED:
                 waits += self._behind_head(rank, group, entry)
         if head and not waits:
             group, entry = head[0]
@@ -208,8 +211,10 @@ class _GraphBuilder:
         if presence is Presence.ENDED:
             return [], (peer,)
         if presence is Presence.OPEN and other is not None:
+            if other.handle is HandleUse.DROPPED:
+                return self._waits(rank, group, entry, [peer], WaitKind.DROPPED), ()
             at_head = any(each.number == other.number for _, each in self.histories[peer].head)
-            held = [] if at_head else [peer]
+            held = [] if at_head or other.handle is HandleUse.HELD else [peer]
             return self._waits(rank, group, entry, held, WaitKind.HELD_UP), ()
         kind = WaitKind.NOT_CALLED if presence is Presence.NOT_CALLED else WaitKind.UNKNOWN
         return self._waits(rank, group, entry, [peer], kind), ()

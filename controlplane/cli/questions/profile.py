@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+from controlplane.analysis import small_kernels
 from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import FAILED, OK
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import CommandSpec, Parser, whole
+from controlplane.cli.flags.parser import CommandSpec, Parser, number, whole
 from controlplane.cli.flags.ranks import rank_list
 from controlplane.cli.orders.drain import REASON
 from controlplane.cli.questions.queries import add_coordinator
@@ -47,6 +49,11 @@ def _flags(parser: Parser) -> None:
         "--timeout-s", type=whole(1, "no step is that short", int(PROFILE_TIMEOUT_MAX_S)), default=300,
         metavar="S", help="give up a rank that has not completed the steps after S seconds (default: 300)",
     )  # fmt: skip
+    parser.add_argument(
+        "--small-kernel-us", type=number, default=small_kernels.SMALL_US, metavar="US",
+        help="an operator is small when it takes less than US microseconds on the device (default: "
+        f"{small_kernels.SMALL_US:g}, what launching one takes)",
+    )  # fmt: skip
     parser.add_argument("--reason", default="by hand", help=REASON)
     parser.add_argument("--json", action="store_true", help="print JSON: one object with a list of all ranks")
     add_coordinator(parser)
@@ -64,7 +71,7 @@ async def _profile(values: argparse.Namespace) -> int:
             values.job, values.ranks, steps=values.steps, timeout_s=values.timeout_s, reason=values.reason
         )
         async for reply in answers:
-            rows.append(row(reply))
+            rows.append(row(reply, values.small_kernel_us))
             if not values.json:
                 print(text(rows[-1]), flush=True)
     if values.json:
@@ -73,7 +80,7 @@ async def _profile(values: argparse.Namespace) -> int:
     return OK if rows and not any(each["reason"] for each in rows) else FAILED
 
 
-def row(reply: pb.ProfileReply) -> dict[str, Any]:
+def row(reply: pb.ProfileReply, small_us: float = small_kernels.SMALL_US) -> dict[str, Any]:
     """One rank's answer, for programs. `share`: of the time of all operators, on the device if it has any."""
     found = reply.profiled
     key, total = ("device_s", found.device_s) if found.device_s > 0 else ("cpu_s", found.cpu_s)
@@ -101,6 +108,17 @@ def row(reply: pb.ProfileReply) -> dict[str, Any]:
         "device_s": found.device_s,
         "operators": operators,
         "no_table": found.no_table,
+        "small_kernels": dataclasses.asdict(
+            small_kernels.judge(
+                [
+                    small_kernels.OperatorCost(each.name, each.calls, each.device_s)
+                    for each in found.operators
+                ],
+                found.cpu_s,
+                found.device_s,
+                small_us,
+            )
+        ),
     }
 
 
@@ -126,7 +144,17 @@ def text(found: dict[str, Any]) -> str:
         for each in found["operators"]
     ]
     table = plain(headings, rows)
-    return "\n".join([*lines, *(f"  {line}" for line in table.splitlines())])
+    return "\n".join([*lines, *(f"  {line}" for line in table.splitlines()), *_small_kernels(found)])
+
+
+def _small_kernels(found: dict[str, Any]) -> list[str]:
+    """What is said of small kernels below the table: nothing without a device, or where all is well."""
+    verdict = found["small_kernels"]
+    if found["device_s"] <= 0 or verdict["small"] is False:
+        return []
+    if verdict["small"] is None:
+        return [f"  small kernels: unknown: {verdict['reason']}"]
+    return [f"  small kernels: {verdict['reason']}", f"  do: {verdict['recommendation']}"]
 
 
 def _time(spent_s: float) -> str:

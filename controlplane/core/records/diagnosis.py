@@ -353,6 +353,9 @@ class Thresholds:
     """Devices that compute for less of the time than this wait for something."""
     memory: float = 0.9
     """More of the limit than this: a longer sequence than usual may end the process."""
+    fragmented: float = 0.2
+    """More of what torch's allocator holds than this was never used at once. It rounds sizes up to 2 MiB and
+    keeps some pieces in any case; a fifth is what a larger micro-batch would need."""
     data: float = 0.15
     """More of a step than this in waiting for samples, on all ranks: the loader cannot keep up."""
     snapshot: float = 0.1

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controlplane.analysis.flight_records.charges import ADVICE
+from controlplane.analysis.flight_records.fields import DumpError
 from tests.analysis.flight_records.made import judged, named, unsure, world
+
+if TYPE_CHECKING:
+    from tests.analysis.flight_records.made import MadeDump
 
 
 def test_all_completed_blames_nobody() -> None:
@@ -237,3 +242,131 @@ def test_gloo_has_failed_where_a_rank_never_came() -> None:
 def test_every_kind_of_charge_has_advice() -> None:
     assert all(text and text[0].isupper() for text in ADVICE.values())
     assert {"not_arrived", "unfinished", "deadlock", "no_dump", "in_progress"} <= ADVICE.keys()
+
+
+def pipeline(
+    rounds: int, *, skips: int | None, micro_batches: int = 1, waits_once_more: bool = False
+) -> list[MadeDump]:
+    """Three stages over gloo. In the last round rank `skips` leaves out its last send, or rank 2 receives
+    once too often."""
+    dumps = world(3)
+    counts: Counter[tuple[int, str]] = Counter()
+
+    def call(rank: int, name: str, *, done: bool = True, line: int = 10) -> None:
+        counts[rank, name] += 1
+        more = {"channel_seq_id": counts[rank, name], "tag": 3} if name[:4] in ("send", "recv") else {}
+        changed = {"profiling_name": f"gloo:{name}", "state": "scheduled", "retired": done, **more}
+        dumps[rank].call(name, "0", done=done, line=line, **changed)
+
+    for number in range(rounds + 1):
+        last = number == rounds
+        for batch in range(micro_batches):
+            out = last and batch == micro_batches - 1
+            call(0, "send 0->1")
+            call(1, "recv 1<-0")
+            if not (out and skips == 1):
+                call(1, "send 1->2", line=41)
+            call(2, "recv 2<-1", done=not (out and skips == 1))
+        if number % 3 == 1:  # now and then all ranks gather something
+            for rank in range(3):
+                if not (last and rank == 2):
+                    call(rank, "all_gather")
+        if last and waits_once_more:
+            call(2, "recv 2<-1", done=False)
+        for rank in range(3):
+            if not (last and rank == 2):
+                call(rank, "all_reduce", done=not last)
+    return dumps
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+@pytest.mark.parametrize("rounds", [3, 40])
+def test_a_rank_that_left_out_a_send_of_its_rounds_is_named_with_the_line_of_the_round_before(
+    rounds: int, micro_batches: int
+) -> None:
+    (culprit,) = judged(pipeline(rounds, skips=1, micro_batches=micro_batches)).culprits
+    assert (culprit.rank, culprit.kind, culprit.confidence) == (1, "left_out", 0.9)
+    assert "rank 2 waits for it: recv" in culprit.reason and "left it out this time" in culprit.reason
+    assert dict(culprit.evidence)["left_out_source"] == "train.py:41 (step)"
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_before_its_calls_have_repeated_nobody_is_blamed_for_a_missing_send(rounds: int) -> None:
+    found = judged(pipeline(rounds, skips=1))
+    assert (named(found), unsure(found)) == ({}, [1, 2])
+
+
+def test_a_rank_that_receives_once_too_often_is_not_blamed_on_its_peer() -> None:
+    found = judged(pipeline(5, skips=None, waits_once_more=True))
+    assert 1 not in named(found), found
+
+
+def of_gloo(dump: MadeDump, name: str, place: int, **more: Any) -> MadeDump:
+    fields = {"profiling_name": f"gloo:{name}", "state": "scheduled", "channel_seq_id": place}
+    return dump.call(name, "0", **{**fields, "retired": True, **more})
+
+
+@pytest.mark.parametrize(("handle", "blamed"), [("dropped", {1: "not_arrived"}), ("held", {})])
+def test_a_send_that_was_called_without_waiting(handle: str, blamed: dict[int, str]) -> None:
+    """gloo gives up a send whose handle was dropped; one whose handle is held is on its way."""
+    dumps = world(3)
+    of_gloo(dumps[1], "send 1->2", 1, retired=False, handle=handle)
+    of_gloo(dumps[2], "recv 2<-1", 1, retired=False)
+    for rank in (0, 1):
+        dumps[rank].call("all_reduce", "0", done=False)
+    found = judged(dumps)
+    assert named(found) == blamed, found
+    assert handle == "held" or "without keeping the handle" in found.culprits[0].reason
+
+
+def test_sends_that_are_not_waited_for_hide_nothing() -> None:
+    """Rank 0 has several sends on their way, and waits for what rank 1 never sends."""
+    dumps = world(2)
+    for place in (1, 2, 3):
+        of_gloo(dumps[0], "send 0->1", place, retired=False, handle="held")
+        of_gloo(dumps[1], "recv 1<-0", place)
+    of_gloo(dumps[0], "recv 0<-1", 1, retired=False)
+    assert named(judged(dumps)) == {1: "not_arrived"}
+
+
+def test_gloo_matches_both_ends_by_tag() -> None:
+    dumps = world(2)
+    of_gloo(dumps[0], "send 0->1", 1, retired=False, tag=7)
+    of_gloo(dumps[1], "recv 1<-0", 1, retired=False, tag=1)
+    found = judged(dumps)
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.kind) == (
+        0,
+        "not_arrived",
+    ) and "whose send it has not called" in culprit.reason
+
+
+def test_a_handle_that_is_unknown_is_refused_by_name() -> None:
+    dumps = world(1)
+    of_gloo(dumps[0], "send 0->1", 1, handle="lent")
+    with pytest.raises(DumpError, match=r"entry 0\.handle is 'lent': known are waited, held, dropped"):
+        judged(dumps)
+
+
+def test_with_a_tag_for_each_step_and_a_window_of_the_newest_calls() -> None:
+    """No two ranks use a tag twice, and the records do not reach back to the start."""
+    dumps = pipeline(41, skips=1)
+    for dump in dumps:
+        steps = Counter[str]()
+        for entry in dump.entries:
+            if entry["is_p2p"]:
+                steps[entry["profiling_name"]] += 1
+                entry.update(tag=steps[entry["profiling_name"]], channel_seq_id=1)
+        del dump.entries[:-50]
+    assert named(judged(dumps)) == {1: "left_out"}
+
+
+def test_a_rank_that_left_out_a_collective_and_waits_in_a_receive_is_named_by_its_rounds() -> None:
+    dumps = pipeline(5, skips=None)
+    dumps[1].entries.pop()  # the newest all_reduce, in which ranks 0 and 2 are
+    changed: dict[str, Any] = {"profiling_name": "gloo:all_reduce", "state": "scheduled", "retired": False}
+    dumps[2].call("all_reduce", "0", done=False, **changed)
+    place = sum(each["profiling_name"] == "gloo:recv 1<-0" for each in dumps[1].entries) + 1
+    of_gloo(dumps[1], "recv 1<-0", place, retired=False, tag=3)
+    (culprit,) = judged(dumps).culprits
+    assert (culprit.rank, culprit.kind, culprit.operation) == (1, "left_out", "all_reduce")

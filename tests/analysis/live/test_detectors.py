@@ -20,7 +20,7 @@ from tests.analysis.live.jobs import STEPS, job, kinds, opened, watched
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.analysis.live.readings import RankWindow
+    from controlplane.analysis.live.readings import JobWindow, RankWindow
 
 SHAPE = Shape(
     seed=11, nodes=6, per_node=4, pp=1, tp=1, windows=44, steps=6, step_s=1.6, devices=False, tokens=False,
@@ -168,6 +168,57 @@ def test_bottlenecks_state_their_own_numbers() -> None:
     assert "40%" in found["device_underused"].reason
     gains = [each.gain_ratio for each in found["communication_bound"].recommendations]
     assert len(gains) == 3 and gains == sorted(gains, reverse=True)  # type: ignore[type-var]
+
+
+def held(gib: float, peak_gib: float, limit_gib: float, ranks: tuple[int, ...] = (3,)) -> list[JobWindow]:
+    """A job in which the allocators of some ranks hold so much."""
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        return row._replace(
+            memory_bytes=int(0.5 * peak_gib * 2**30),
+            memory_peak_bytes=int(peak_gib * 2**30),
+            memory_reserved_bytes=int((gib if rank in ranks else peak_gib) * 2**30),
+            memory_limit_bytes=int(limit_gib * 2**30),
+        )
+
+    return job(8, change=change)
+
+
+def test_memory_in_pieces_is_named_where_the_device_is_full() -> None:
+    (finding,) = opened(watched(held(78.0, 50.0, 80.0)))
+    assert (finding.kind, dict(finding.place)["rank"], finding.level) == (
+        "memory_fragmented",
+        3,
+        Level.DEGRADED,
+    )
+    assert (
+        "holds 78 GiB of the device's 80 GiB" in finding.reason
+        and "more than 50 GiB at once" in finding.reason
+    )
+    assert dict(finding.evidence)["unused_ratio"] == pytest.approx(28 / 78)
+    assert "expandable_segments" in finding.recommendations[0].action
+    (several,) = opened(watched(held(78.0, 50.0, 80.0, ranks=(3, 5))))
+    assert several.place == () and "2 ranks have such memory" in several.reason
+
+
+@pytest.mark.parametrize(
+    ("gib", "peak_gib", "limit_gib"),
+    [
+        (60.0, 40.0, 80.0),  # a quarter of the device is free
+        (78.0, 70.0, 80.0),  # a tenth is not used
+        (78.0, 0.0, 80.0),  # the peak is not known
+        (78.0, 50.0, 0.0),  # the limit is not known
+        (0.0, 50.0, 80.0),  # no device
+        (40.0, 50.0, 41.0),  # absurd: less is held than was used
+    ],
+)
+def test_memory_in_pieces_is_not_guessed(gib: float, peak_gib: float, limit_gib: float) -> None:
+    kinds = [each.kind for each in opened(watched(held(gib, peak_gib, limit_gib)))]
+    assert "memory_fragmented" not in kinds
+
+
+def test_how_much_may_be_in_pieces_is_a_setting() -> None:
+    assert opened(watched(held(78.0, 50.0, 80.0), JobWatch(Thresholds(fragmented=0.5)))) == []
 
 
 def test_thresholds_are_settings() -> None:

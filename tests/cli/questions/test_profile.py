@@ -93,3 +93,24 @@ def test_the_leader_checks_again(changes: dict[str, Any], reason: str) -> None:
     asked: dict[str, Any] = {"job": "j", "ranks": [0], "steps": 5, "timeout_s": 60.0}
     assert profile_refusal(pb.ProfileRequest(**asked)) == ""
     assert reason in profile_refusal(pb.ProfileRequest(**(asked | changes)))
+
+
+def test_small_kernels_are_named_below_the_table_and_are_unknown_without_numbers() -> None:
+    operators = [
+        pb.OperatorTime(name="aten::add", calls=4000, cpu_s=0.5, device_s=0.012),
+        pb.OperatorTime(name="aten::mm", calls=100, cpu_s=0.1, device_s=0.003),
+    ]
+    whole = reply(path="/t", bytes=9, steps=3, cpu_s=0.6, device_s=0.015, operators=operators)
+    found = row(whole)
+    assert found["small_kernels"]["small"] is True
+    assert "small kernels: 4100 operators took 3.66 us each on the device" in text(found)
+    assert row(whole, small_us=2.0)["small_kernels"]["small"] is False
+    few = reply(path="/t", bytes=9, steps=3, cpu_s=0.6, device_s=0.015, operators=operators[1:])
+    assert row(few)["small_kernels"]["small"] is None
+    assert "small kernels: unknown: the operators listed have only 20% of the device's time" in text(row(few))
+    assert row(reply(path="/t", cpu_s=0.6))["small_kernels"] == {
+        "small": None,
+        "reason": "the profile has no time on a device",
+        "recommendation": "",
+        "gain_ratio": None,
+    }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.live.detectors import bottlenecks
 from controlplane.analysis.live.detectors.checkpoint_times import checkpoint_time_grows
 from controlplane.analysis.live.detectors.crowding import crowding
+from controlplane.analysis.live.detectors.fragmentation import memory_fragmented
 from controlplane.analysis.live.detectors.job_pace import job_slowed
 from controlplane.analysis.live.detectors.leaks import memory_leak
 from controlplane.analysis.live.detectors.nodes_at_risk import nodes_at_risk
@@ -39,6 +40,7 @@ DETECTORS: dict[str, Callable[[LiveSituation], Iterable[Finding]]] = {
     "communication": bottlenecks.communication,
     "idle_devices": bottlenecks.idle_devices,
     "little_memory": bottlenecks.little_memory,
+    "memory_fragmented": memory_fragmented,
     "long_tails": bottlenecks.long_tails,
     "memory_leak": memory_leak,
     "checkpoint_time_grows": checkpoint_time_grows,
