@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.core.elasticity.slow_policy import POLICIES
-from controlplane.core.records.timing import RESTART_POLICIES, CoreSettings
+from controlplane.core.records.timing import POLICIES, CoreSettings
 from controlplane.setting import setting
 
 _CORE = CoreSettings()
@@ -110,9 +109,16 @@ class DecisionSettings:
         words=POLICIES,
         env=True,
     )
+    node_risk_policy: str = setting(
+        _CORE.node_risk_policy,
+        "what becomes of nodes that may fail next: off does not report them; report does; act also moves the "
+        "ranks of such a node to a spare node ahead of time, if there is one",
+        words=POLICIES,
+        env=True,
+    )
     swap_every_s: float = setting(
         _CORE.swap_every_s,
-        "shortest time between two moves of a job off slow nodes (see --slow-rank-policy)",
+        "shortest time between two moves of a job off nodes (see --slow-rank-policy, --node-risk-policy)",
         unit="s",
         minimum=0,
     )
@@ -121,7 +127,7 @@ class DecisionSettings:
         "what to do with the first cause of an incident, which is looked for in the ends of all ranks' logs: "
         "off: it is not looked for; report: it is reported, and whether it will come again; act: also, a job "
         "whose cause will certainly come again is stopped with that reason",
-        words=RESTART_POLICIES,
+        words=POLICIES,
         env=True,
     )
     pause_when_critical: bool = setting(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import durability
-from controlplane.core.elasticity import slow_policy
+from controlplane.core.elasticity import swapping
 from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
@@ -161,7 +161,7 @@ def diagnosed(state: ClusterState, event: Diagnosed) -> None:
         return
     state.diagnosed[event.job] = event.findings
     state.ask_health()
-    if state.settings.slow_rank_policy == slow_policy.ACT:
+    if swapping.acts(state.settings):
         state.touch(state.jobs[event.job])
 
 

@@ -52,13 +52,11 @@ class _Followed:
     entry: LedgerEntry | None = None
     reported: deque[Level | None] = field(default_factory=lambda: deque(maxlen=_MEMORY))
     missed: int = 0  # windows in sequence without it
-    grave: int = 0  # newest windows in sequence in which it was critical
+    grave: int = 0  # newest windows in sequence in which it was critical, or of a kind in FORESEEN
     mild: int = 0  # reports in sequence that were not critical, since the last that was
 
     def holds(self, level: Level) -> bool:
         """Whether it was reported often enough at this level, or a worse one."""
-        if self.finding.kind in policy.AT_ONCE:
-            return level is self.finding.level
         rule = policy.OPENING[level]
         newest = list(self.reported)[-rule.of :]
         return sum(each is level or each is Level.CRITICAL for each in newest) >= rule.times
@@ -129,7 +127,7 @@ class FindingLedger:
         return self._jobs.get(job) or _OfJob()
 
     def lasting(self, job: str, identity: Identity) -> bool:
-        """Whether a finding has been critical in all of so many newest windows that something may be done."""
+        """Whether a finding has been grave in all of so many newest windows that something may be done."""
         followed = self._of(job).followed.get(identity)
         return followed is not None and followed.grave >= policy.ACTING
 
@@ -194,8 +192,9 @@ class FindingLedger:
         return tuple(changes)
 
     def report(self, now_s: float, job: str, findings: Iterable[Finding]) -> tuple[FindingChange, ...]:
-        """Open findings at once, or renew them: evidence of a single event, which no further window can show
-        again. Return what to announce. They are resolved like all others."""
+        """Open findings at once, or renew them: evidence of a single event, or a comparison, that is certain
+        and needs no second window. Return what to announce. They are resolved like all others, once they are
+        reported no more."""
         state = self._jobs.setdefault(job, _OfJob())
         changes: list[FindingChange] = []
         for identity, finding in _by_identity(replace(each, job=job) for each in findings).items():
@@ -229,7 +228,8 @@ class FindingLedger:
             followed.reported.append(None)
             return _missed(state, identity, followed, now_s) or _unmuted(followed, now_s)
         back, followed.missed = followed.missed > 0, 0
-        followed.grave = followed.grave + 1 if finding.level is Level.CRITICAL else 0
+        grave = finding.level is Level.CRITICAL or finding.kind in policy.FORESEEN
+        followed.grave = followed.grave + 1 if grave else 0
         followed.reported.append(finding.level)
         if followed.entry is None:
             followed.finding = finding

@@ -18,8 +18,6 @@ class Opening:
 OPENING = {Level.CRITICAL: Opening(2, 3), Level.DEGRADED: Opening(4, 5)}
 """What is critical is announced two windows sooner: it costs more to wait than to be wrong. A warning waits
 until a noisy neighbour has most likely passed."""
-AT_ONCE = frozenset({"corrupt_state"})
-"""Kinds that open with their first report: they are no statistics, but were found once and are certain."""
 CLOSING = 6
 """Windows in sequence without a finding until it is resolved. More than for opening, so that what comes and
 goes is announced once."""
@@ -29,6 +27,8 @@ that a level that comes and goes is announced once."""
 ACTING = 12
 """Windows in sequence in which a finding was critical, before anything but telling people is done about it: a
 minute. To move ranks costs the job some seconds, so a noisy neighbour gets the time to pass."""
+FORESEEN = frozenset({"node_at_risk"})
+"""Kinds about what may happen, which are never critical: they last at any level."""
 OPEN_MAX = 200
 """Findings of one job that are followed at a time, open or about to open; others are counted."""
 RESOLVED_MAX = 50

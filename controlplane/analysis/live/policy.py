@@ -188,6 +188,12 @@ RISK_DEVICE = 0.3
 """Weight of a node with devices that are unhealthy: the others share power, cooling and host."""
 RISK_HELD = 0.2
 """Weight of a node that came back again and again, or is cut from its peers."""
+RISK_SILENT = 0.3
+"""Weight of a node whose step reports have stopped: its agent or host is in trouble, or its disk is full. A
+guess: no history of such silences is known to us."""
+SILENT_S = 60.0
+"""A node that reports no steps for so long, while others do, is silent: far longer than agents wait between
+two reports (5 s; in the largest clusters as they beat, up to 10 s), or than a busy host delays one."""
 RISK_LIMIT = 0.5
 """Weights add up to one risk as if they were independent: 1 - (1 - a)(1 - b)... From this on a node is named:
 two losses within two days, or one device that failed, are enough; one loss is not."""

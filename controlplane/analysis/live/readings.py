@@ -81,6 +81,7 @@ class NodeSigns(NamedTuple):
     failures: str = ""  # those that began on it, by cause, in words
     bad_devices: tuple[str, ...] = ()  # unhealthy ones
     held: str = ""  # why it takes no new ranks for a while, or counts as cut off; "": neither
+    silent_s: float = 0.0  # its agent beats, and has reported no steps for so long; other nodes do
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ NO_SETTING: dict[str, str] = {
     "memory_nearly_full": "what a smaller micro-batch would cost or gain is not measured",
     "memory_fragmented": "what a larger micro-batch in the memory that would be free gains is not measured",
     "memory_leak": "it says when memory is full, and costs no time until then",
+    "telemetry_silent": "it says what is not known, not what slows the job down",
     "node_at_risk": "it says what may happen, not what slows the job down",
     "non_finite": _NUMBERS,
     "exploding_gradients": _NUMBERS,

@@ -1,15 +1,18 @@
 """Say what becomes of each kind of finding that diagnosis has open about a job.
 
 Read aloud: with `--slow-rank-policy off` stragglers are not reported; with `report`, the default, they are;
-with `act`, the node of a kind whose `swap` is set is swapped for a spare one."""
+with `act`, the node of a kind whose `swap` is set is swapped for a spare one. `--node-risk-policy` says the
+same of nodes that may fail next."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-OFF, REPORT, ACT = "off", "report", "act"
-POLICIES = (OFF, REPORT, ACT)
-"""What administrators may choose for stragglers."""
+from controlplane.core.records.timing import REPORT
+
+if TYPE_CHECKING:
+    from controlplane.core.records.timing import CoreSettings
 
 DEADLINE_S = 600.0
 """A swap that has not happened by then is given up: the spare node went away, or state would be lost."""
@@ -24,12 +27,19 @@ class Response:
     straggler: bool  # about who is slow: not reported with `off`
     swap: bool  # with `act`, its node is swapped
     why: str
+    risk: bool = False  # about what may happen to a node: `--node-risk-policy` counts, and any level will do
+
+    def policy(self, settings: CoreSettings) -> str:
+        """Which policy administrators have chosen for findings of this kind."""
+        if self.risk:
+            return settings.node_risk_policy
+        return settings.slow_rank_policy if self.straggler else REPORT
 
 
 _JOB = Response(False, False, "it is about how the job is made, not about a slow rank")
 _NETWORK = Response(False, False, "no node stands out")
 _MEMORY = Response(False, False, "memory goes with the rank to any node")
-_RISK = Response(False, False, "it says what may happen, not what slows the job down")
+_RISK = Response(False, True, "its ranks leave before it fails, and lose no step", risk=True)
 _NUMBERS = Response(False, False, "the script's own policy says what follows wrong numbers")
 _CAUSE = Response(False, False, "the job's restart policy says what follows a failure")
 _APART = Response(False, False, "the judgement of hangs decides who is replaced, at once")
@@ -60,6 +70,7 @@ RESPONSES: dict[str, Response] = {
     "memory_fragmented": _MEMORY,
     "memory_leak": _MEMORY,
     "checkpoint_time_grows": Response(False, False, "the storage or the state is the same from any node"),
+    "telemetry_silent": Response(False, False, "it says what is not known of a node, not that it is slow"),
     "node_at_risk": _RISK,
     "non_finite": _NUMBERS,
     "exploding_gradients": _NUMBERS,

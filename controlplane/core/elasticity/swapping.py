@@ -1,10 +1,11 @@
-"""Swap the node of a slow rank for a spare one, where administrators let it (`--slow-rank-policy act`).
+"""Swap a node that is slow, or may fail next, for a spare one, where administrators let it.
 
-Diagnosis says which findings are open. One that is critical and has lasted begins a drain of its node: the
-ranks move to the spare node at a step boundary, and lose nothing (`draining`, `resizing`). Whatever stands
-against it is a row of `REFUSALS`, read from the top: then the finding stays reported, and the journal says
-why. Unlike a drain that people ask for, this one never shrinks a job nor ends a rank: when it cannot be done
-in time, it is given up."""
+They do by `--slow-rank-policy act` and `--node-risk-policy act`. Diagnosis says which findings are open. One
+that has lasted, and of a slow node is critical, begins a drain of its node: the ranks move to the spare node
+at a step boundary, and lose nothing (`draining`, `resizing`). Whatever stands against it is a row of
+`REFUSALS`, read from the top: then the finding stays reported, and the journal says why. Unlike a drain that
+people ask for, this one never shrinks a job nor ends a rank: when it cannot be done in time, it is given
+up."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from controlplane.core.failures import marks
 from controlplane.core.placement import capacity, formation
 from controlplane.core.records.model import JobPhase
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.timing import ACT
 from controlplane.core.state.findings import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.records.diagnosis import OpenFinding
+    from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 def reconcile(state: ClusterState, job: Job) -> None:
     """Begin a swap for the first finding that asks for one, or note why there is none."""
-    if state.settings.slow_rank_policy != slow_policy.ACT:
+    if not acts(state.settings):
         return
     wanted = [found for each in state.diagnosed.get(job.name, ()) if (found := _asks(state, job, each))]
     if not wanted or job.changes.resize is not None or job.phase is not JobPhase.RUNNING:
@@ -45,12 +48,17 @@ def reconcile(state: ClusterState, job: Job) -> None:
     _refuse(state, job, *wanted[0], why)
 
 
+def acts(settings: CoreSettings) -> bool:
+    """Whether administrators let any finding begin a swap."""
+    return ACT in (settings.slow_rank_policy, settings.node_risk_policy)
+
+
 def _asks(state: ClusterState, job: Job, finding: OpenFinding) -> tuple[OpenFinding, Node] | None:
-    """The finding with its node, if a swap would help: of such a kind, critical for long enough, about a
-    node where the job still has ranks, and which stays."""
-    node = state.nodes.get(finding.node)
-    grave = finding.level == Level.CRITICAL.value and finding.lasting
-    if node is None or not grave or not slow_policy.response(finding.kind).swap:
+    """The finding with its node, if a swap would help: of such a kind, bad for long enough, about a node
+    where the job still has ranks, and which stays."""
+    node, response = state.nodes.get(finding.node), slow_policy.response(finding.kind)
+    grave = finding.lasting and (response.risk or finding.level == Level.CRITICAL.value)
+    if node is None or not grave or not response.swap or response.policy(state.settings) != ACT:
         return None
     if not job.seating.uses(node.name) or node.drain is not None:
         return None

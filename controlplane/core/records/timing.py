@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RESTART_POLICIES = ("off", "report", "act")
-"""The values that CoreSettings.restart_policy may have."""
+OFF, REPORT, ACT = "off", "report", "act"
+POLICIES = (OFF, REPORT, ACT)
+"""What administrators may choose for what is found: nothing, say it, or also do something about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class CoreSettings:
     restart_policy: str = "report"
     pause_when_critical: bool = False  # while the cluster is critical, nothing new is started
     slow_rank_policy: str = "report"  # what becomes of stragglers: off, report or act
-    swap_every_s: float = 1800.0  # between two swaps of a job's slow nodes for spare ones
+    node_risk_policy: str = "report"  # what becomes of nodes that may fail next: off, report or act
+    swap_every_s: float = 1800.0  # between two swaps of a job's nodes for spare ones
     replace_nodes: bool = False  # the platform can replace nodes, and may
     replace_after_s: float = 60.0  # a node that has been unusable for so long is replaced
     replace_per_hour: int = 6  # at most so many; wanting more suggests a mistake of our own

@@ -19,8 +19,10 @@ from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
 from controlplane.core.elasticity import slow_policy
 from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.timing import OFF
 from controlplane.daemon.diagnosis import report
 from controlplane.daemon.diagnosis.feed import StepFeed, signs
+from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
 from controlplane.diagnosis_settings import thresholds
 
@@ -86,7 +88,7 @@ class Diagnosis:
         self._show, self._show_numbers, self._keep = show, show_numbers, keep
         self._probes = probes if settings.link_probes else None
         self._lose, self._achieve, self._account = lose, achieve, account
-        self._feed = StepFeed()
+        self._feed, self._silences = StepFeed(), TelemetrySilence()
         self._watches: dict[str, JobWatch] = {}
         self._newest: dict[str, LiveDiagnosis] = {}
         self._reported: dict[str, tuple[OpenFinding, ...]] = {}
@@ -99,6 +101,7 @@ class Diagnosis:
             return
         if isinstance(found, StepTimes):
             self._feed.take(found)
+            self._silences.take(found, self._wall())
         else:
             self._feed.take_gradients(found)
 
@@ -131,15 +134,17 @@ class Diagnosis:
 
     async def _look_at(self, job: Job) -> None:
         now_s = self._wall()
-        corrupt = self._corrupt(job)
+        changes = self.ledger.report(
+            now_s, job.name, self._corrupt(job)
+        )  # open for as long as it is reported
         window = self._window(job, now_s)
         if window is not None:
             found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
             self._show_window(job.name, found)
         if window is not None and found.judged:
-            changes = self._observe(job, found, now_s, corrupt)
+            changes += self._observe(job, found, now_s)
         else:  # replicas were compared whether or not steps can be judged
-            changes = self.ledger.observe(now_s, job.name, corrupt, only=(replicas.KIND,))
+            changes += self.ledger.observe(now_s, job.name, (), only=(replicas.KIND,))
         await self._tell(changes)
 
     def _show_window(self, job: str, found: LiveDiagnosis) -> None:
@@ -150,9 +155,7 @@ class Diagnosis:
         if found.numbers is not None:
             self._show_numbers(job, found.numbers)
 
-    def _observe(
-        self, job: Job, found: LiveDiagnosis, now_s: float, corrupt: list[Finding]
-    ) -> tuple[FindingChange, ...]:
+    def _observe(self, job: Job, found: LiveDiagnosis, now_s: float) -> tuple[FindingChange, ...]:
         """Take in what a window that could be judged shows, and have links probed where it asks for that."""
         if self._probes is not None:
             asked = self._probes.look(job, now_s, suspicious=bool(found.suspicion))
@@ -160,8 +163,7 @@ class Diagnosis:
                 self._write("LinksAsked", {"job": job.name, "nodes": asked, "reason": found.suspicion})
         unjudged = set(found.out.nonzero()[0].tolist())
         blind = [name for name in job.seat_nodes() if name not in found.nodes_seen]
-        wanted = (*self._wanted(found.findings), *corrupt)
-        return self.ledger.observe(now_s, job.name, wanted, unjudged, blind)
+        return self.ledger.observe(now_s, job.name, self._wanted(found.findings), unjudged, blind)
 
     def _corrupt(self, job: Job) -> list[Finding]:
         """The findings about replicas that differ, or of whom it was not shown yet that they did."""
@@ -179,9 +181,9 @@ class Diagnosis:
             self._announce(change)
 
     def _wanted(self, findings: Sequence[Finding]) -> list[Finding]:
-        """The findings that are reported: all, or those that are not about stragglers."""
-        quiet = self._core.settings.slow_rank_policy == slow_policy.OFF
-        return [each for each in findings if not (quiet and slow_policy.response(each.kind).straggler)]
+        """The findings that are reported: all but those whose policy is off."""
+        settings = self._core.settings
+        return [each for each in findings if slow_policy.response(each.kind).policy(settings) != OFF]
 
     async def report_now(self, job: str, findings: Sequence[Finding]) -> None:
         """Open findings that rest on a single event, such as a hang: they need no further window. Where
@@ -201,7 +203,11 @@ class Diagnosis:
         self._began[job.name] = now_s
         links = None if self._probes is None else self._probes.matrix(job, now_s)
         state = self._core.state
-        known = (signs(nodes[name], state.settings, state.now, state.wall) for name in domains)
+        silent = self._silences.silent(state, job, now_s)
+        known = (
+            signs(nodes[name], state.settings, state.now, state.wall, silent.get(name, 0.0))
+            for name in domains
+        )
         signs_known = tuple(each for each in known if each is not None)
         return dataclasses.replace(window, links=links, nodes=signs_known)
 
@@ -258,6 +264,7 @@ class Diagnosis:
     def _forget(self, jobs: set[str]) -> None:
         """Forget all jobs but these. What was found about them stays in the journal."""
         self._feed.forget(jobs)
+        self._silences.forget(jobs)
         if self._probes is not None:
             self._probes.forget(jobs)
         for job in [name for name in (*self._watches, *self.ledger.jobs()) if name not in jobs]:

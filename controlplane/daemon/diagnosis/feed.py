@@ -181,13 +181,16 @@ def _at(column: Sequence[T], index: int, unknown: T) -> T:
     return column[index] if column else unknown
 
 
-def signs(node: Node, settings: CoreSettings, now_s: float, wall_s: float) -> NodeSigns | None:
-    """What the leader knows of a node that may fail; None: nothing, or it is quarantined, which health says.
+def signs(
+    node: Node, settings: CoreSettings, now_s: float, wall_s: float, silent_s: float = 0.0
+) -> NodeSigns | None:
+    """What the leader knows of a node that may fail; None: nothing. What has put a node into quarantine is
+    left out: health says it.
 
-    `now_s`: the core's time; `wall_s`: Unix time."""
+    `now_s`: the core's time; `wall_s`: Unix time; `silent_s`: for how long it has reported no steps."""
     record = node.failure_history
     if quarantine.quarantined(record, wall_s):
-        return None
+        return NodeSigns(node.name, 0.0, silent_s=silent_s) if silent_s else None
     score = quarantine.decayed(record, wall_s, settings.lemon_half_life_s)
     failures = ", ".join(f"{times} x {cause}" for cause, times in record.causes) if record else ""
     found = NodeSigns(
@@ -196,5 +199,6 @@ def signs(node: Node, settings: CoreSettings, now_s: float, wall_s: float) -> No
         failures=failures,
         bad_devices=tuple(sorted(node.bad_devices)),
         held=node.held_why if node.held_until > now_s else node.cut,
+        silent_s=silent_s,
     )
-    return found if score or found.bad_devices or found.held else None
+    return found if score or found.bad_devices or found.held or silent_s else None

@@ -186,6 +186,16 @@ def test_what_has_been_critical_all_the_time_is_lasting() -> None:
     assert not ledger.lasting("j", identity)
 
 
+def test_what_may_happen_to_a_node_lasts_without_being_critical() -> None:
+    ledger, risk = FindingLedger(), Finding("node_at_risk", Level.DEGRADED, "node n0", "why")
+    told(ledger, [[risk]] * (policy.ACTING - 1))
+    assert not ledger.lasting("j", ("node_at_risk", "node n0"))
+    told(ledger, [[risk]], begin=policy.ACTING)
+    assert ledger.lasting("j", ("node_at_risk", "node n0"))
+    told(ledger, [[]], begin=policy.ACTING + 1)
+    assert not ledger.lasting("j", ("node_at_risk", "node n0"))
+
+
 def test_a_node_of_which_no_rank_could_be_judged_keeps_its_findings() -> None:
     ledger = FindingLedger()
     node = Finding("slow_node", Level.DEGRADED, "node n0", "slow", place=(("node", "n0"), ("rank", None)))

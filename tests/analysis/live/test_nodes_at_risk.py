@@ -24,6 +24,8 @@ LOSSES = NodeSigns("n1", 2.0 / 3.0, "2 x node_lost")
         (NodeSigns("n", 0.0, bad_devices=("gpu0",)), 0.3),
         (NodeSigns("n", 0.0, bad_devices=("gpu0",), held="it came back 3 times"), 1 - 0.7 * 0.8),
         (NodeSigns("n", 1.0, "3 x silent", ("gpu0",), "cut"), 1 - 0.1 * 0.7 * 0.8),
+        (NodeSigns("n", 0.0, silent_s=59.0), 0.0),
+        (NodeSigns("n", 1.0 / 3.0, "1 x node_lost", silent_s=60.0), 1 - 0.7 * 0.7),
     ],
 )
 def test_the_risk_is_that_of_the_table(signs: NodeSigns, expected: float) -> None:
@@ -40,6 +42,15 @@ def test_a_node_is_named_with_its_reasons_and_what_is_not_known() -> None:
         assert words in second.reason
     assert dict(first.place) == {"node": "n1"} and "holdfast drain n1" in first.recommendation
     assert policy.RISK_LIMIT <= first.confidence < 1.0
+
+
+def test_a_node_that_reports_no_steps_is_silent_and_with_a_loss_at_risk() -> None:
+    lost = NodeSigns("n1", 1.0 / 3.0, "1 x node_lost", silent_s=300.0)
+    short = NodeSigns("n2", 0.0, silent_s=30.0)
+    found = opened(watched(replace(each, nodes=(lost, short)) for each in job(12)))
+    assert sorted(kinds(found)) == [("node_at_risk", "node n1"), ("telemetry_silent", "node n1")]
+    (silent,) = [each for each in found if each.kind == "telemetry_silent"]
+    assert dict(silent.evidence) == {"silent_s": 300.0} and dict(silent.place) == {"node": "n1"}
 
 
 def test_of_many_nodes_the_worst_are_named() -> None:

@@ -127,6 +127,42 @@ def test_a_spare_node_that_is_lost_meanwhile_shrinks_nobody_and_the_swap_is_give
     assert stage.cluster.state.nodes["b"].cordoned == "" and seats(stage) == ["a", "b"]
 
 
+RISK = OpenFinding("node_at_risk", "degraded", "node b", "it may fail next (risk 0.60)", "b", lasting=True)
+RISK_ACT = CoreSettings(node_risk_policy="act", swap_every_s=100.0)
+
+
+def test_a_node_that_may_fail_next_is_left_ahead_of_time_and_no_more_often_than_others() -> None:
+    stage = running(SUBMIT, "abcd", RISK_ACT)
+    lines = diagnose(stage, RISK)
+    assert lines[0].startswith(f"draining b: by diagnosis: node_at_risk, node b: {RISK.reason}")
+    (newcomer,) = [name for name, node in stage.where.items() if node == "c"]
+    move(stage, newcomer)
+    assert seats(stage) == ["a", "c"]
+    again = replace(RISK, subject="node a", node="a")
+    assert "reported only, the last swap is too short a time ago" in diagnose(stage, again)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "finding"),
+    [
+        (CoreSettings(), RISK),
+        (ACT, RISK),  # of slow nodes only
+        (RISK_ACT, SLOW),  # and the other way round
+        (CoreSettings(node_risk_policy="report"), RISK),
+        (RISK_ACT, replace(RISK, lasting=False)),
+    ],
+)
+def test_each_policy_is_for_its_own_findings(settings: CoreSettings, finding: OpenFinding) -> None:
+    stage = running(SUBMIT, "abc", settings)
+    assert not [line for line in diagnose(stage, finding) if "drain" in line or "swap" in line]
+
+
+def test_a_node_that_may_fail_stays_while_the_spare_one_may_fail_too() -> None:
+    stage = running(SUBMIT, "abc", RISK_ACT)
+    (line,) = diagnose(stage, RISK, replace(RISK, subject="node c", node="c"))
+    assert line.endswith("node_at_risk, node b: reported only, there is no healthy spare node")
+
+
 def test_people_may_turn_a_swap_into_a_drain_of_their_own() -> None:
     stage = running("submit nodes=1 most=2 nproc=1", "abc", ACT)
     diagnose(stage, SLOW)

@@ -30,10 +30,12 @@ class Stage:
         ledger: FindingLedger | None = None,
         every_s: float = EVERY_S,
         policy: str = "report",
+        risk: str = "report",
         **limits: Any,
     ) -> None:
         self.orders: list[ProbeLinks] = []
-        self.play = running("submit nodes=2 nproc=2", settings=CoreSettings(slow_rank_policy=policy))
+        settings = CoreSettings(slow_rank_policy=policy, node_risk_policy=risk)
+        self.play = running("submit nodes=2 nproc=2", settings=settings)
         self.wall_s, self.step = 1000.0, 0
         self.posted: list[Any] = []
         self.written: list[tuple[str, dict[str, Any]]] = []

@@ -189,6 +189,14 @@ async def test_windows_carry_how_long_the_newest_checkpoint_took() -> None:
     assert window.checkpoint_every_s == job.spec.checkpoint_every_s
 
 
+async def test_nodes_at_risk_are_not_reported_where_nobody_wants_it() -> None:
+    stage = Stage(risk="off")
+    for _ in range(2):
+        quarantine.charge(stage.play.cluster.state, stage.play.cluster.state.nodes["a"], Cause.NODE_LOST, "")
+    await stage.windows(12)
+    assert not [each for event in stage.posted for each in event.findings]
+
+
 async def test_a_node_whose_failures_come_close_to_a_quarantine_is_at_risk() -> None:
     """Two losses of three that quarantine; with more, health says that it is quarantined instead."""
     stage = Stage()

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.detectors.silences import is_silent
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def _weights(signs: NodeSigns) -> list[tuple[float, str]]:
         found.append((policy.RISK_DEVICE, f"unhealthy devices: {', '.join(signs.bad_devices)}"))
     if signs.held:
         found.append((policy.RISK_HELD, f"it takes no new ranks: {signs.held}"))
+    if is_silent(signs):
+        words = f"its agent beats, and has reported no steps for {signs.silent_s:.0f} s"
+        found.append((policy.RISK_SILENT, words))
     return found
 
 

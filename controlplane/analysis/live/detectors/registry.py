@@ -14,6 +14,7 @@ from controlplane.analysis.live.detectors.nodes_at_risk import nodes_at_risk
 from controlplane.analysis.live.detectors.numerics.gradients import exploding_gradients, vanishing_gradients
 from controlplane.analysis.live.detectors.numerics.losses import loss_plateau, loss_spike
 from controlplane.analysis.live.detectors.numerics.non_finite import non_finite
+from controlplane.analysis.live.detectors.silences import telemetry_silent
 from controlplane.analysis.live.detectors.slow_links import slow_links
 from controlplane.analysis.live.detectors.slow_storage import slow_storage
 from controlplane.analysis.live.detectors.slow_work import slow_work
@@ -44,6 +45,7 @@ DETECTORS: dict[str, Callable[[LiveSituation], Iterable[Finding]]] = {
     "long_tails": bottlenecks.long_tails,
     "memory_leak": memory_leak,
     "checkpoint_time_grows": checkpoint_time_grows,
+    "telemetry_silent": telemetry_silent,
     "nodes_at_risk": nodes_at_risk,
     "non_finite": non_finite,
     "exploding_gradients": exploding_gradients,
