@@ -16,13 +16,12 @@ from typing import Any
 from tests.golden.commit import Sample, taken_apart
 
 HERE = Path(__file__).parent
-NEWEST = "54b39a3"
+NEWEST = "ac1f33b"
 DIGESTS = {
     "fbad7ff": "4c6eafc67cf9cd95bfbdf52654d97d5f8628824e55e088fd1a2e01331857d5a6",
     "a708fa3": "e1d1829cdf8a3c132b7e4c3a09ab521e071ff4780e82864c1d7b8fee0dd9761a",
     "0ac402a": "67fda6011c89a1e0f1927b54af2674b101434cf9ac3454fdbafd70aa9aced47f",
-    "b5c2b44": "67ff5bd7d3f96bbd7a941ad2832acf2f3114ff2158f8856e8cfcd7a794d241d1",
-    "54b39a3": "047ab0a41fc6ab0cbab073880cbaee2b66e1bc4fe15ff5c5dfb7f327b2f48b3d",
+    "ac1f33b": "1d1431213cb99bdccf9657544364ffb775906cd2360c6ac7b12df24fbf2fd699",
 }
 """SHA-256 over the names and bytes of each folder's files."""
 
