@@ -38,7 +38,7 @@ def check_trainer(trainer: Any) -> None:
     if not module.automatic_optimization:
         raise SessionError(
             "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
-            "automatic optimization, or a loop of your own with Session or Fabric"
+            "automatic optimization, or a loop of your own with Session"
         )
     if trainer._checkpoint_connector._loaded_checkpoint or loop.restarting:
         raise SessionError(
