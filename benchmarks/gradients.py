@@ -67,7 +67,7 @@ def _pairs(every: int, on_nan: str, *, everything: bool) -> tuple[list[float], l
                 began_s = time.thread_time()
             session.report(loss=body())
             if step % 50 == 0:
-                watch.read()  # as the agent client's thread does
+                watch.read(wait=False)  # as the agent client's thread does
         return time.thread_time() - began_s
 
     def bare() -> float:

@@ -321,6 +321,7 @@ class _Loop:
         self._state.entry.last_step = self._state.completed + 1  # a step left by `break` is the last one too
         stepping.after_break(self._runtime)
         stepping.commit(self._runtime)
+        ending.settle_numbers(self._runtime)
         ending.keep_value(self._state, self._name, self._result)
         self._returned = True
         reason = ending.report_finished(self._state, self._agent)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc.messages.rank import Finished
 from holdfast.reentry import joining, snapshotting, stepping
+from holdfast.telemetry import own_reports
 
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 _LAST_SNAPSHOT_S = 60.0  # seconds that the end of training waits for room for its snapshot
 _POLL_S = 0.05
+
+
+def settle_numbers(runtime: Runtime) -> None:
+    """Report what is wrong with the numbers of the last steps, if anything is: reports reach the coordinator in
+    order, so it decides about that before it hears that this rank has finished."""
+    own_reports.settle(runtime.state, runtime.reports, runtime.anomalies, runtime.gradients)
 
 
 def keep_value(state: RankState, name: str, result: Any) -> None:

@@ -69,6 +69,11 @@ class GradientReading:
         """Whether all numbers are on the host."""
         return all(event.query() for event in self._events)  # type: ignore[no-untyped-call]
 
+    def wait(self) -> None:
+        """Wait until all numbers are on the host."""
+        for event in self._events:
+            event.synchronize()
+
     def report(self, history: Mapping[str, deque[float]]) -> Gradients:
         """The report of this step; only when it is ready. `history`: the norms of each parameter before."""
         taken, scale = self._taken, float(self._scale) if self._scale is not None else 1.0

@@ -212,14 +212,15 @@ class GradientWatch:
         log.warning("step %d: gradients are NaN or Inf: the step is left out on all ranks", step)
         self._arm(step)
 
-    # ------------------------------------------------------------------ the agent client's thread
+    # ------------------------------------------------------------------ one thread at a time (own_reports.py)
 
-    def read(self) -> list[Gradients]:
-        """The reports of the measurements that are on the host, oldest first."""
+    def read(self, *, wait: bool) -> list[Gradients]:
+        """The reports of the measurements that are on the host, oldest first. `wait`: of all of them."""
         found: list[Gradients] = []
-        while self._unread and (isinstance(self._unread[0], Gradients) or self._unread[0].ready):
+        while self._unread and (wait or isinstance(self._unread[0], Gradients) or self._unread[0].ready):
             each = self._unread.popleft()
             if isinstance(each, GradientReading):
+                each.wait()
                 found.append(each.report(self._history))
                 self._learn(each.norms(found[-1]))
                 self._act(found[-1])

@@ -64,9 +64,13 @@ class NumericAnomalies:
         self._first = torch.where((self._first < 0) & bad, step, self._first)
         if step - self._looked >= every:
             self._looked = step
-            first = int(self._first.item())
-            if first >= 0:
-                self.notice(first, "the loss is NaN or Inf")
+            self.settle()
+
+    def settle(self) -> None:
+        """Read what the GPU has noted so far. Waits for the GPU."""
+        first = int(self._first.item()) if self._first is not None else -1
+        if first >= 0:
+            self.notice(first, "the loss is NaN or Inf")
 
     def reported(self, name: str, value: Any, step: int) -> None:
         """Check a value of a report: one that is named as a loss must be finite."""

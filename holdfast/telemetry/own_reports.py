@@ -1,6 +1,7 @@
 """Compose what a rank reports about itself to its agent: hello, beats, numbers.
 
-All of it runs in the agent client's thread."""
+It runs in the agent client's thread. Only what the last steps of a function have left behind is read in the
+training thread, before the rank reports that it has finished: afterwards nobody would act on it."""
 
 from __future__ import annotations
 
@@ -45,16 +46,29 @@ def ended(state: RankState) -> int | None:
 def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies, gradients: GradientWatch) -> Beat:
     """The beat: this process lives, and its progress. Sends the script's reported numbers first, and what was
     measured of its gradients."""
-    _send_report(state, reports, anomalies)
-    for measured in gradients.read():
-        send(state, measured)
+    with reports.turn:
+        _send_report(state, reports, anomalies)
+        _send_gradients(state, gradients, wait=False)
     return Beat(state.phase, state.generation, state.completed)
+
+
+def settle(state: RankState, reports: Reports, anomalies: NumericAnomalies, gradients: GradientWatch) -> None:
+    """Report all numbers of the steps so far, and what is wrong with them. Waits for the GPU if it must."""
+    with reports.turn:
+        _send_report(state, reports, anomalies)
+        anomalies.settle()
+        _send_gradients(state, gradients, wait=True)
 
 
 def send(state: RankState, message: RankMessage) -> None:
     """Send a message to the agent, if there is one."""
     if state.agent is not None:
         state.agent.send(message)
+
+
+def _send_gradients(state: RankState, gradients: GradientWatch, *, wait: bool) -> None:
+    for measured in gradients.read(wait=wait):
+        send(state, measured)
 
 
 def _send_report(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> None:

@@ -21,6 +21,8 @@ class Reports:
         self._values: dict[str, Any] = {}
         self._step = 0
         self._lock = threading.Lock()
+        self.turn = threading.Lock()
+        """Held by the thread that reads what steps have left behind: numbers, anomalies, gradients."""
 
     def add(self, values: Mapping[str, Any], step: int) -> None:
         """Keep these values. Tensors are not read here, because that may wait for a GPU."""

@@ -8,6 +8,7 @@ from typing import Any
 from tests.e2e.cli_running import Run, running
 
 STEPS, POISONED = 30, 17
+LAST = STEPS - 1
 WATCHED = """
 import hashlib, json, math, os, pathlib, sys, time
 import torch
@@ -25,7 +26,7 @@ data = torch.randn(256, 8, generator=torch.Generator().manual_seed(7))
 
 
 def poisoned(step):
-    if planted == "never" or step != 17 or session.rank != 1:
+    if planted == "never" or step != POISONED or session.rank != 1:
         return False
     if planted == "always":
         return True
@@ -39,7 +40,7 @@ def poisoned(step):
 @session.elastic
 def train():
     wrapped = session.ddp(model)
-    for step in session.steps(30):
+    for step in session.steps(STEPS):
         time.sleep(0.05)
         optimizer.zero_grad()
         loss = wrapped(data[session.sample_indices(256, 8, seed=3)]).pow(2).mean()
@@ -58,8 +59,9 @@ session.close()
 FLAGS = ("--nproc-per-node", "2", "--snapshot-every", "5", "--nan-skip-window", "0")
 
 
-def script(on_nan: str, planted: str) -> str:
-    return WATCHED.replace("ON_NAN", on_nan).replace("PLANTED", planted)
+def script(on_nan: str, planted: str, step: int = POISONED) -> str:
+    text = WATCHED.replace("ON_NAN", on_nan).replace("PLANTED", planted)
+    return text.replace("POISONED", str(step)).replace("STEPS", str(STEPS))
 
 
 def verdicts(run: Run) -> list[dict[str, Any]]:
@@ -108,3 +110,10 @@ def test_stop_ends_the_job_at_the_first_nan_with_the_reason() -> None:
         assert strategies(run) == ["stop"], verdicts(run)
         assert f"step {POISONED}: the gradients are not finite" in run.output
         assert not list(run.folder.glob("result.*"))
+
+
+def test_a_nan_of_the_very_last_step_is_noticed_before_the_job_is_over() -> None:
+    with running(*FLAGS, script=script("stop", "once", LAST)) as run:
+        assert run.end() == 1, run.output
+        assert strategies(run) == ["stop"], verdicts(run)
+        assert f"step {LAST}: the gradients are not finite" in run.output
