@@ -35,9 +35,8 @@ def connect(*, cpu: bool = False) -> Session | None:
         return _connected[0]
     if dist.is_initialized():
         raise SessionError(
-            "a process group exists before the training begins: with transformers, import TrainingArguments "
-            "from holdfast.integrations.hf; with accelerate, call holdfast.integrations.accelerate.prepare() "
-            "before Accelerator() is made; remove init_process_group() from the script"
+            "a process group exists before the training begins: import TrainingArguments from "
+            "holdfast.integrations.hf, and remove init_process_group() from the script"
         )
     session = Session(backend="gloo" if cpu else None)
     _fill(torch.device("cpu") if cpu else session.device, cpu=cpu)

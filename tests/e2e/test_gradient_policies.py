@@ -81,19 +81,21 @@ def digests(run: Run) -> set[str]:
 
 
 def test_one_nan_is_rolled_back_and_the_final_weights_are_those_without_it() -> None:
+    """Also a NaN of the very last step, after which no beat reads measurements."""
     with running(*FLAGS, script=script("rollback", "never")) as calm:
         assert calm.end() == 0, calm.output
         assert not calm.journal("Judged"), calm.output
         usual = digests(calm)
-    with running(*FLAGS, script=script("rollback", "once")) as run:
-        assert run.end() == 0, run.output
-        (judged,) = verdicts(run)
-        assert (judged["verdict"]["cause"], judged["plan"]["strategy"]) == ("fault", "rollback")
-        (evidence,) = judged["verdict"]["evidence"][:1]
-        assert f"step {POISONED}: the gradients are not finite" in evidence
-        resume = run.journal("Form")[-1]["generation"]["resume"]
-        assert resume["step"] < POISONED, "the state that the step began with is not trusted either"
-        assert digests(run) == usual and len(usual) == 1
+    for poisoned in (POISONED, LAST):
+        with running(*FLAGS, script=script("rollback", "once", poisoned)) as run:
+            assert run.end() == 0, run.output
+            (judged,) = verdicts(run)
+            assert (judged["verdict"]["cause"], judged["plan"]["strategy"]) == ("fault", "rollback")
+            (evidence,) = judged["verdict"]["evidence"][:1]
+            assert f"step {poisoned}: the gradients are not finite" in evidence
+            resume = run.journal("Form")[-1]["generation"]["resume"]
+            assert resume["step"] < poisoned, "the state that the step began with is not trusted either"
+            assert digests(run) == usual and len(usual) == 1
 
 
 def test_a_nan_that_comes_again_at_the_same_step_ends_the_job_with_the_reason() -> None:
