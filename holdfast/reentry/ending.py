@@ -20,8 +20,10 @@ _POLL_S = 0.05
 
 
 def settle_numbers(runtime: Runtime) -> None:
-    """Report what is wrong with the numbers of the last steps, if anything is: reports reach the coordinator in
-    order, so it decides about that before it hears that this rank has finished."""
+    """Report what is wrong with the numbers of the last steps, if anything is.
+
+    Reports reach the coordinator in order, so it decides about that before it hears that this rank has
+    finished."""
     own_reports.settle(runtime.state, runtime.reports, runtime.anomalies, runtime.gradients)
 
 
