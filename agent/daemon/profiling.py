@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.background_tasks import BackgroundTasks
 from controlplane.core.records.diagnosis import OperatorTime, RankProfiled
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
@@ -62,7 +63,7 @@ class RankProfiles:
     ) -> None:
         self._members, self._trace, self._push, self._send = members, trace, push, send
         self._asked: dict[str, _Asked] = {}  # by member
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     def order(self, order: ProfileRank) -> None:
         """Begin a profile; answered by one RankProfiled."""
@@ -72,9 +73,7 @@ class RankProfiles:
             self._refuse(order, reason)
             return
         asked = self._asked[order.member] = _Asked(order)
-        task = asyncio.get_running_loop().create_task(self._follow(asked, member))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._follow(asked, member))
 
     def take(self, member: LocalMember, message: profile_msg.ProfileTaken | profile_msg.Profiled) -> None:
         """Take what a rank says of its profile. An answer to a request that was given up is left out."""
@@ -89,9 +88,7 @@ class RankProfiles:
 
     async def close(self) -> None:
         """Give up every profile."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _obstacle(self, order: ProfileRank, member: LocalMember | None) -> str:
         """Why this profile cannot begin; "": it can."""

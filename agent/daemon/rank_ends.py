@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.host.kernel_log import KernelLog
 from agent.host.memory_kills import MemoryKillCounter
+from controlplane.background_tasks import BackgroundTasks
 from holdfast import masking
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class RankEnds:
     ) -> None:
         self._members, self._log, self._send, self._ours = members, log, send, pids_are_ours
         self._memory, self._kernel = MemoryKillCounter(), KernelLog()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def run(self) -> None:
         """Read the counters of the cgroups of the living ranks, again and again, until cancelled."""
@@ -58,15 +59,11 @@ class RankEnds:
 
     def report(self, effect: ReportEnd) -> None:
         """Report one end, as soon as its log has been read."""
-        task = asyncio.get_running_loop().create_task(self._report(effect))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._report(effect))
 
     async def close(self) -> None:
         """Give up the reports that are not made yet."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._kernel.close()
 
     async def _report(self, effect: ReportEnd) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.deciding.silence import silence_s
+from controlplane.background_tasks import BackgroundTasks
 from controlplane.core.records import events
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 from holdfast.ipc.messages import agent as agent_msg
@@ -26,7 +27,7 @@ from holdfast.ipc.progress_page import ACTIVITIES, PHASES
 from holdfast.ipc.traces import CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.deciding.member import LocalMember
@@ -98,23 +99,16 @@ class Stacks:
     def __init__(self, members: NodeState, to: Channels, beat_interval_s: float) -> None:
         self._members, self._to, self._beat_interval_s = members, to, beat_interval_s
         self._asked: dict[str, _Asked] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._rounds = 0
 
     def order(self, order: CollectStacks) -> None:
         """Collect the reports of a generation's ranks; answered by StacksCollected."""
-        self._start(self._collect(order))
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._collect(order))
 
     async def close(self) -> None:
         """Cancel every collection."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def take_native(self, answer: NativeStacks) -> None:
         """Take the launcher's answer: it has signalled a member, and sends what the kernel shows of its
@@ -153,7 +147,7 @@ class Stacks:
 
     def report_silent(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
         """Take the stacks of a member that has stopped beating, then call `then` with its report."""
-        self._start(self._report_silent(member, then))
+        self._tasks.begin(self._report_silent(member, then))
 
     async def _report_silent(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
         then(await self._report_anyhow(member, _Question(0, CHARS_MAX, 0), sdk_answers=False))

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from agent.logs.reading import LogSlice
+from controlplane.background_tasks import BackgroundTasks
 from controlplane.core.records.logs import NO_END, LogHead, ReadLog
 from controlplane.settings import SettingsError
 from controlplane.wire import answers
@@ -55,20 +56,16 @@ class LogSender:
     ) -> None:
         self._node, self._paths, self._logs = node, paths, logs
         self._coordinator, self._access = coordinator, access
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._reading = 0
 
     def order(self, order: ReadLog) -> None:
         """Answer an order, on a stream of its own."""
-        task = asyncio.get_running_loop().create_task(self._answer(order))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._answer(order))
 
     async def close(self) -> None:
         """End all streams."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _answer(self, order: ReadLog) -> None:
         address = self._coordinator()

@@ -12,6 +12,7 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
+from controlplane.background_tasks import BackgroundTasks
 from controlplane.core.records.diagnosis import BlamedByRecords, RecordsJudged
 
 if TYPE_CHECKING:
@@ -46,19 +47,15 @@ class FlightJudging:
         report: Callable[[str, Sequence[Finding]], Awaitable[None]],
     ) -> None:
         self._post, self._report = post, report
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     def judge(self, effect: JudgeRecords) -> None:
         """Judge soon; answered by RecordsJudged in any case."""
-        task = asyncio.get_running_loop().create_task(self._judge(effect))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._judge(effect))
 
     async def close(self) -> None:
         """Cancel every judgement."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _judge(self, effect: JudgeRecords) -> None:
         try:

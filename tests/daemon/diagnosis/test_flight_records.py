@@ -62,13 +62,20 @@ def standing(rank: int, text: str, **changed: Any) -> Standing:
 async def judged(ranks: list[Standing], *, broke: bool = False) -> tuple[RecordsJudged, list[Finding]]:
     posted: list[RecordsJudged] = []
     reported: list[Finding] = []
+    over = asyncio.Event()  # findings are reported last, and only of records that could be judged
+
+    def post(event: RecordsJudged) -> None:
+        posted.append(event)
+        if event.trouble:
+            over.set()
 
     async def report(_: str, findings: Any) -> None:
         reported.extend(findings)
+        over.set()
 
-    judging = FlightJudging(posted.append, report)
+    judging = FlightJudging(post, report)
     judging.judge(JudgeRecords("j", 4, 7, tuple(ranks), broke))
-    await asyncio.gather(*judging._tasks)
+    await over.wait()
     await judging.close()
     (event,) = posted
     assert (event.job, event.generation, event.round) == ("j", 4, 7)
