@@ -22,8 +22,9 @@ USUAL_OF = 16
 """A parameter's usual norm is the median of so many measurements before."""
 USUAL_LEAST = 5
 """With fewer there is no usual norm."""
-UNREAD_MAX = 8
-"""Measurements that wait to be read. Beyond that the oldest is given up: the agent is away."""
+UNREAD_MAX = 256
+"""Measurements that wait to be read, once a second: those of steps of 4 ms that are all measured. Beyond that
+the oldest is given up: the agent is away."""
 LEFT_OUT_SHOWN = 4
 """Parameters that are named, of those that cannot be measured; the others are counted."""
 NAME_MAX = 120
