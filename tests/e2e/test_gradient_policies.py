@@ -1,7 +1,8 @@
-"""What follows NaN gradients by `session.watch(model, on_nan="stop")`, on real ranks."""
+"""What follows NaN gradients by `session.watch(model, on_nan=...)`, on real ranks: a roll back, or a stop."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.e2e.cli_running import Run, running
@@ -40,7 +41,8 @@ def poisoned(step):
 def train():
     wrapped = session.ddp(model)
     for step in session.steps(STEPS):
-        time.sleep(0.05)
+        # Measurements are read once a second: by then a snapshot from before the NaN must still be there.
+        time.sleep(0.4 if POISONED <= step < POISONED + 4 else 0.05)
         optimizer.zero_grad()
         loss = wrapped(data[session.sample_indices(256, 8, seed=3)]).pow(2).mean()
         (loss * math.nan if poisoned(step) else loss).backward()
@@ -73,6 +75,36 @@ def strategies(run: Run) -> list[str]:
     """What followed, in order; a job that has stopped may say so of both ranks."""
     found = [one["plan"]["strategy"] for one in verdicts(run)]
     return [name for at, name in enumerate(found) if name != "stop" or "stop" not in found[:at]]
+
+
+def digests(run: Run) -> set[str]:
+    return {json.loads((run.folder / f"result.{rank}").read_text())["digest"] for rank in (0, 1)}
+
+
+def test_one_nan_is_rolled_back_and_the_final_weights_are_those_without_it() -> None:
+    """Also a NaN of the very last step, after which no beat reads measurements."""
+    with running(*FLAGS, script=script("rollback", "never")) as calm:
+        assert calm.end() == 0, calm.output
+        assert not calm.journal("Judged"), calm.output
+        usual = digests(calm)
+    for poisoned in (POISONED, LAST):
+        with running(*FLAGS, script=script("rollback", "once", poisoned)) as run:
+            assert run.end() == 0, run.output
+            (judged,) = verdicts(run)
+            assert (judged["verdict"]["cause"], judged["plan"]["strategy"]) == ("fault", "rollback")
+            (evidence,) = judged["verdict"]["evidence"][:1]
+            assert f"step {poisoned}: the gradients are not finite" in evidence
+            resume = run.journal("Form")[-1]["generation"]["resume"]
+            assert resume["step"] < poisoned, "the state that the step began with is not trusted either"
+            assert digests(run) == usual and len(usual) == 1
+
+
+def test_a_nan_that_comes_again_at_the_same_step_ends_the_job_with_the_reason() -> None:
+    with running(*FLAGS, script=script("rollback", "always")) as run:
+        assert run.end() == 1, run.output
+        assert strategies(run) == ["rollback", "stop"], verdicts(run)
+        assert "the numbers are wrong again at the same step" in run.output
+        assert f"step {POISONED}: the gradients are not finite" in run.output
 
 
 def test_stop_ends_the_job_at_the_first_nan_with_the_reason() -> None:
