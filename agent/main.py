@@ -25,6 +25,7 @@ from agent.host.paths import FolderLock, Paths
 from agent.host.ports import route_address
 from agent.host.sensors import found_sensors, slots_here
 from controlplane.core.records.events import NodeLeaving
+from controlplane.exit_codes import REFUSED
 from controlplane.settings import SettingsError, check_agent, coordinators
 from holdfast import removal
 
@@ -63,7 +64,7 @@ class _Shell:
     def __init__(self, node: NodeDaemon) -> None:
         self._node = node
         self._stop = asyncio.Event()
-        self._failure = ""
+        self._code = 0
         self._leaving: asyncio.Task[None] | None = None
         self._metrics: AgentMetricsServer | None = None
         self._addresses = b""  # the content written to the address file; empty: none written
@@ -85,7 +86,7 @@ class _Shell:
             ]
             works += [self._sense(sensor) for sensor in sensors]
             works += [self._node.stalls.run(), self._node.step_reports.run(), self._repair_folders()]
-            works += [self._node.ends.run(), self._node.logs.run()]
+            works += [self._node.ends.run(), self._node.logs.run(), self._node.disks.run()]
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
             await self._stop.wait()
         except LauncherError as error:
@@ -94,7 +95,7 @@ class _Shell:
             await self._close(tasks)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-        return 1 if self._failure else 0
+        return self._code
 
     async def _opened(self) -> bool:
         """Open everything. False when a signal came while it waited for another container's launcher."""
@@ -177,15 +178,17 @@ class _Shell:
         """Run a task to its end. One that fails ends the agent, with the reason."""
         try:
             await work
-        except (LinkRefused, LauncherError) as error:
+        except LinkRefused as error:
+            self._fail(str(error), REFUSED)
+        except LauncherError as error:
             self._fail(str(error))
         except Exception as error:
             log.exception("unexpected error in the agent")
             self._fail(repr(error))
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, code: int = 1) -> None:
         log.error("the agent ends: %s", reason)
-        self._failure = reason
+        self._code = self._code or code  # the first failure is the cause
         self._stop.set()
 
     async def _sense(self, sensor: Sensor) -> None:
@@ -210,6 +213,7 @@ class _Shell:
         node = self._node
         if self._leaving is not None:
             self._leaving.cancel()
+        await node.checks.stop()
         await node.launcher.end()
         for task in tasks:
             task.cancel()

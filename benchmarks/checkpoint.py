@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from benchmarks import peer_stream
 from benchmarks.checkpointing import limits, peers, state
+from benchmarks.checkpointing.lazily import LazyTraining
 from benchmarks.checkpointing.ours import Holdfast
 from benchmarks.checkpointing.summary import AIMS, RATIOS, ratios
 from benchmarks.load import LoadMeter
@@ -57,6 +58,7 @@ class Bench:
             "dcp.async_save cached": lambda: self._async("async_cached", self.cached),
             "dcp.async_save process": lambda: self._async("async_process", self.process),
             "peer": self._peer,
+            "lazy": self._lazy,
         }
 
     def close(self) -> None:
@@ -146,6 +148,20 @@ class Bench:
         self._note(grpc_s=found["bare_s"], peer_s=found["fetch_s"])
         shutil.rmtree(folder)
 
+    def _lazy(self) -> None:
+        """Steps of about ten and three copies of the state, with a snapshot and without."""
+        folder = Path(tempfile.mkdtemp(dir=self.memory, prefix="lazy"))
+        training = LazyTraining(folder)
+        long, short = training.steps(10.0, LAZY_PAIRS), training.steps(3.0, LAZY_PAIRS)
+        self._note(lazy_memcpy_s=training.memcpy_s(), lazy_wait_s=statistics.median(long.waited_s))
+        self._note(lazy_step_s=statistics.median(long.lazy_s), lazy_plain_s=statistics.median(long.plain_s))
+        self._note(
+            lazy_short_step_s=statistics.median(short.lazy_s),
+            lazy_short_plain_s=statistics.median(short.plain_s),
+        )
+        training.close()
+        shutil.rmtree(folder)
+
     def clean(self, name: str) -> None:
         """Delete what was saved, so that every contender finds the same disk, and make a folder for the
         next."""
@@ -160,6 +176,7 @@ def _thirty(step: Callable[[], None]) -> None:
         step()
 
 
+LAZY_PAIRS = 15
 _LEFT, _RIGHT = torch.randn(256, 256), torch.randn(256, 256)
 
 

@@ -35,7 +35,7 @@ def table(result: dict[str, Any], values: Values, aims: tuple[Aim, ...] = AIMS) 
     """Medians with their spread, then each aim: met, missed, or not measured."""
     lines = [f"{'':16} {'median':>9} {'least':>9} {'most':>9}   rounds without an end"]
     lines += [_row(name, result[name], series) for name, series in values.items()]
-    lines += ["", *[_verdict(aim, result) for aim in aims], ""]
+    lines += ["", *[verdict(aim, result) for aim in aims], ""]
     load = result["load"]
     busy = (
         f"load average {load['average_1min']}, CPU pressure {load['cpu_pressure']}, {load['cpus']:.0f} CPUs"
@@ -51,7 +51,8 @@ def _row(name: str, median: float | None, series: list[float | None]) -> str:
     return f"{name:16} {shown}   {len(series) - len(ended)}"
 
 
-def _verdict(aim: Aim, result: dict[str, Any]) -> str:
+def verdict(aim: Aim, result: dict[str, Any]) -> str:
+    """Whether the aim is met, in one line."""
     value, against = result.get(aim.value), 1.0 if aim.against is None else result.get(aim.against)
     if value is None or against is None:
         return f"not measured  {aim.text}"

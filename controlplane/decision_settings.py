@@ -27,6 +27,7 @@ class DecisionSettings:
         "how long a surviving rank may take to stop its step after a failure; then it is killed",
         unit="s",
         minimum=1,
+        env=True,
     )
     form_timeout_s: float = setting(
         _CORE.form_timeout_s,
@@ -121,6 +122,28 @@ class DecisionSettings:
         "shortest time between two moves of a job off nodes (see --slow-rank-policy, --node-risk-policy)",
         unit="s",
         minimum=0,
+    )
+    check_nodes: str = setting(
+        _CORE.check_nodes,
+        "whether a node is measured before it first takes ranks, and after a failure that began on it before "
+        "it takes ranks again; it waits for that. off: no; report: what is broken or slow is reported; act: "
+        "such a node also takes no ranks until a later check finds it in order, or somebody releases it",
+        words=POLICIES,
+        env=True,
+    )
+    check_timeout_s: float = setting(
+        _CORE.check_timeout_s,
+        "a check of a node (see --check-nodes) without a result by then is given up, and the node is used",
+        unit="s",
+        minimum=10,
+        flag="--check-nodes-timeout-s",
+    )
+    check_again_s: float = setting(
+        _CORE.check_again_s,
+        "how often a node that takes no ranks because of its check is checked again",
+        unit="s",
+        minimum=10,
+        flag="--check-nodes-again-s",
     )
     restart_policy: str = setting(
         _CORE.restart_policy,

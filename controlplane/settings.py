@@ -226,6 +226,9 @@ class AgentSettings(CallerSettings, PortSettings, StorageSettings):
     show_tracebacks: bool = setting(
         True, "also copy the traceback that ends a script; switch off where the end of the job shows it"
     )
+    show_local_ranks: str = setting(
+        "", "local ranks whose output is copied there, comma separated, as 0,2; empty: all, and spares"
+    )
     rank_log_bytes: int = setting(
         64 << 20,
         "how much of what each rank has written is kept, through restarts; what is older is given back to "
@@ -327,6 +330,7 @@ def check_agent(settings: AgentSettings) -> None:
         check_name("failure domain", settings.domain)
     for job in filter(None, settings.jobs.split(",")):
         check_name("job", job)
+    local_ranks(settings.show_local_ranks)
     for flag, address in (("--peer-listen", settings.peer_listen), ("--metrics", settings.metrics)):
         if address:
             host_port(flag, address)
@@ -339,6 +343,16 @@ def check_agent(settings: AgentSettings) -> None:
     check_port(settings, asks=not settings.private and _asks(settings))
     check_storages(settings)
     _agree(timeout_constraints.AGENT, settings)
+
+
+LOCAL_RANKS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
+
+
+def local_ranks(text: str) -> list[int]:
+    """The local ranks in `0,2`; [] for "". Raises SettingsError."""
+    if text and LOCAL_RANKS.fullmatch(text) is None:
+        raise SettingsError(f"--show-local-ranks {text!r} names no local ranks: give them as 0,2")
+    return [int(rank) for rank in text.split(",")] if text else []
 
 
 def is_loopback(host: str) -> bool:

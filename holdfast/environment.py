@@ -33,6 +33,7 @@ class Environment:
     - `role`: "rank", "spare" or WORKER.
     - `ledger`: folder of the sample ledger; "": none is kept.
     - `snapshot_every`: steps between snapshots; 0: none.
+    - `snapshot_lazily`: copy what only optimizers change beside the next step, not at the boundary.
     - `check_replicas_every`: steps between two comparisons of whole replicas; 0: slices are compared instead.
     - `corrupt_acts`: whether the job goes back when a replica differs; else that is only reported.
     - `anatomy`: whether the phases of steps are timed.
@@ -46,6 +47,7 @@ class Environment:
     role: str
     ledger: str
     snapshot_every: int
+    snapshot_lazily: bool
     check_replicas_every: int
     corrupt_acts: bool
     anatomy: bool
@@ -71,6 +73,7 @@ class Environment:
             role=variables.get("HOLDFAST_ROLE", "rank"),
             ledger=variables.get("HOLDFAST_LEDGER", ""),
             snapshot_every=_integer(variables, "HOLDFAST_SNAPSHOT_EVERY", 0),
+            snapshot_lazily=_lazily(variables),
             check_replicas_every=_integer(variables, "HOLDFAST_CHECK_REPLICAS_EVERY", 0),
             corrupt_acts=variables.get("HOLDFAST_ON_CORRUPT_STATE", "") == "act",
             anatomy=_switch(variables, "HOLDFAST_ANATOMY"),
@@ -111,6 +114,13 @@ def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise SessionError(f"{name}={text!r} is not a number: set it to one or unset it") from None
+
+
+def _lazily(variables: Mapping[str, str]) -> bool:
+    text = variables.get("HOLDFAST_SNAPSHOT_COPY", "")
+    if text not in ("", "eager", "lazy"):
+        raise SessionError(f"HOLDFAST_SNAPSHOT_COPY={text!r:.80} must be eager or lazy")
+    return text == "lazy"
 
 
 def _switch(variables: Mapping[str, str], name: str) -> bool:

@@ -100,7 +100,11 @@ class RankState:
     shard_id: str = ""  # names the part of the state that this rank holds
     announced_shard: str = ""  # the shard id last reported to the agent
     newest_snapshot: tuple[int, int] = (-1, 0)  # step and generation; (-1, 0): none
+    lazy_stall_s: float = 0.0  # what the snapshot that is under way has cost at its boundary
+    lazy_waits: bool = False  # the log says that steps wait for lazy copies
     owed_snapshots: int = 0  # snapshots put off because gradients crossed their boundaries
+    # Judges what was measured of the steps so far, before a snapshot is taken of their state.
+    judge: Callable[[], None] = lambda: None
     numeric_anomaly: bool = False  # a loss was NaN or Inf in this generation: no snapshot is taken
     inexact: list[str] = field(default_factory=list)  # what differs from an undisturbed run, in words
 

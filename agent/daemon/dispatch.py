@@ -68,6 +68,7 @@ class Components:
     port: OfferedPort
     own_launcher: bool
     show_tracebacks: bool
+    show_local_ranks: frozenset[int]  # empty: all
     decide: Callable[[ev.Event], None]  # passes an event to the core
     send_event: Callable[[events.Event], None]  # sends an event to the leader
     count: Callable[[str], None]
@@ -161,7 +162,13 @@ class EffectDispatcher:
         outputs, node = self._of.outputs, self._of.environment.node
         if outputs is not None:
             path = self._of.paths.log(member.name)
-            outputs.follow(member.name, path, lambda: _label(node, member), from_end=from_end)
+            outputs.follow(
+                member.name,
+                path,
+                lambda: _label(node, member),
+                from_end=from_end,
+                shown=lambda: _is_shown(member, self._of.show_local_ranks),
+            )
 
     def _ended(self, effect: fx.Ended) -> None:
         if self._of.outputs is not None:
@@ -210,6 +217,15 @@ def _label(node: str, member: LocalMember) -> str:
     status = member.status
     rank = "spare" if status.role == Role.SPARE and status.rank < 0 else str(status.rank)
     return f"{node} {rank}"
+
+
+def _is_shown(member: LocalMember, local_ranks: frozenset[int]) -> bool:
+    """Whether the output of this member is shown now. That of an unknown local rank is: better too much."""
+    if not local_ranks:
+        return True
+    if member.status.role == Role.SPARE and member.status.rank < 0:
+        return False
+    return member.local_rank < 0 or member.local_rank in local_ranks
 
 
 def _mild(env: dict[str, str], spec: JobSpec) -> dict[str, str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from agent.daemon.admission import Admission
@@ -18,6 +20,7 @@ from agent.daemon.coordinator_link import CoordinatorLink, Peer
 from agent.daemon.dispatch import Components, EffectDispatcher
 from agent.daemon.launcher_client import LauncherClient
 from agent.daemon.local_view import LocalView
+from agent.daemon.node_checks import NodeChecks
 from agent.daemon.order_routing import OrderRouter
 from agent.daemon.profiling import RankProfiles
 from agent.daemon.rank_ends import RankEnds
@@ -30,6 +33,8 @@ from agent.deciding.aggregate import AgentCore
 from agent.deciding.judging import Reading, Tick
 from agent.deciding.node_state import AgentFacts
 from agent.deciding.progress import HangLimits
+from agent.host import resources
+from agent.host.disks import DiskWatch, local_folders
 from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
@@ -41,12 +46,13 @@ from agent.orders.snapshot_queue import SnapshotQueue
 from agent.peers.dialling import PeerDialler
 from agent.peers.service import Peers
 from agent.ranks.arenas import Arenas
-from agent.ranks.environment import NodeFacts
+from agent.ranks.environment import NodeFacts, inherited
 from agent.ranks.members import MemberMemory
 from agent.ranks.rank_server import RankServer
 from controlplane.access.client_credentials import ClientCredentials
 from controlplane.core.records import events
 from controlplane.setting import coordinators
+from controlplane.settings import local_ranks
 from controlplane.storage_settings import Allowed
 from holdfast.ipc.messages import launcher as msg
 from holdfast.ipc.messages.agent import Welcome
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
     from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
     from agent.host.sensors import DeviceReading
+    from controlplane.core.records.diagnosis import NodeResources
     from controlplane.core.records.model import MemberStatus
     from controlplane.settings import AgentSettings
     from controlplane.wire.codec import AgentEvent
@@ -96,6 +103,7 @@ class NodeDaemon:
             profiles=self.profiles,
             links=self.links,
             log_sender=self.log_sender,
+            checks=self.checks,
             drained=self.drained.set,
             count=self.count,
         )
@@ -104,6 +112,7 @@ class NodeDaemon:
         self.link = CoordinatorLink(
             self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access
         )
+        self.disks = DiskWatch(self._folders)
         self.step_reports = StepReports(
             name,
             self.incarnation,
@@ -113,13 +122,26 @@ class NodeDaemon:
             drop=self.drop,
             storages=self.snapshots.context.storages.totals,
             device_used=self._device_used,
+            disks=self.disks.newest,
         )
+
+    def _folders(self) -> dict[Path, str]:
+        """The folders whose file systems must not fill up, and what is kept in each."""
+        urls = self.snapshots.context.storages.totals()
+        return {
+            **{Path(path): "checkpoints" for path in local_folders(urls)},
+            self.paths.logs: "logs",
+            self.paths.memory: "snapshots",
+        }
 
     def _device_used(self, member: LocalMember) -> float:
         """The share of the time in which the member's GPU computes, as NVML last said; -1: not known."""
         reading = self.devices.get(f"gpu{member.local_rank}")
         percent = reading.figures.get("utilization_percent") if reading is not None else None
         return UNKNOWN if percent is None else min(1.0, max(0.0, percent / 100.0))
+
+    def _resources(self) -> NodeResources:
+        return resources.read(self.disks.newest())
 
     def _make_ranks(self) -> None:
         """Make the components that serve and watch the ranks' processes."""
@@ -133,13 +155,15 @@ class NodeDaemon:
             own=settings.own_launcher,
             log_format=settings.log_format,
         )
-        channels = Channels(paths.stacks, self._push, self.launcher.send, self.send_event)
+        channels = Channels(paths.stacks, self._push, self.launcher.send, self.send_event, self._resources)
         self.stacks = Stacks(members, channels, settings.beat_interval_s)
         self.profiles = RankProfiles(members, paths.trace, self._push, self.send_event)
         self.logs = RankLogs(paths, members, settings.rank_log_bytes)
         access = ClientCredentials.of(settings)
         self.log_sender = LogSender(self.name, paths, self.logs, lambda: self.link.target, access)
         self.ends = RankEnds(members, paths.log, self.send_event, pids_are_ours=settings.own_launcher)
+        env = inherited(os.environ) if settings.own_launcher else None
+        self.checks = NodeChecks(members, paths, env, self.launcher.send, self.send_event)
         self.stalls = PageReader(members, self.core.progress.look_every_s, self.decide)
         admission = Admission(
             self.name,
@@ -202,6 +226,7 @@ class NodeDaemon:
             port=self.port,
             own_launcher=settings.own_launcher,
             show_tracebacks=settings.show_tracebacks,
+            show_local_ranks=frozenset(local_ranks(settings.show_local_ranks)),
             decide=self.decide,
             send_event=self.send_event,
             count=self.count,
@@ -313,7 +338,12 @@ class NodeDaemon:
         """Take one message of the launcher. An impossible one is dropped and counted: it must not end the
         agent."""
         try:
-            self._launcher_handlers[type(message)](message)
+            if isinstance(message, msg.LauncherHello):
+                message = self.checks.leave_out(message)
+            if self.checks.owns(getattr(message, "member", "")):
+                self.checks.take(message)
+            else:
+                self._launcher_handlers[type(message)](message)
         except (OSError, LookupError, TypeError, ValueError) as error:
             self.drop("launcher_message", f"{message.op}: {error!r:.300}")
 
@@ -323,6 +353,7 @@ class NodeDaemon:
 
     def launcher_lost(self) -> None:
         """Note that the launcher died, and its members with it."""
+        self.checks.launcher_lost()
         self.decide(ev.LauncherLost())
         self.rank_server.named()
 

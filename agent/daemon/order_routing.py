@@ -16,6 +16,7 @@ from holdfast.logs import incident
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.daemon.node_checks import NodeChecks
     from agent.daemon.profiling import RankProfiles
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
@@ -45,12 +46,16 @@ class OrderRouter:
         profiles: RankProfiles,
         links: LinkProber,
         log_sender: LogSender,
+        checks: NodeChecks,
         drained: Callable[[], None],
         count: Callable[[str], None],
     ) -> None:
         self._pass_to_core, self._peers, self._set_drained, self._count = decide, peers, drained, count
+        self._checks = checks
         self._table: dict[type[Any], Callable[[Any], None]] = {
             **dict.fromkeys(DECIDED, self._decide),
+            effects.Launch: self._launch,
+            effects.CheckNode: checks.order,
             effects.Complete: self._complete,
             effects.Release: self._release,
             effects.Drained: self._drained,
@@ -75,6 +80,10 @@ class OrderRouter:
 
     def _decide(self, order: Any) -> None:
         self._pass_to_core(Ordered(order, incident()))
+
+    def _launch(self, order: effects.Launch) -> None:
+        self._checks.give_way(order.member)
+        self._decide(order)
 
     def _complete(self, order: effects.Complete) -> None:
         self._peers.complete(order)

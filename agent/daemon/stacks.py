@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
+    from controlplane.core.records.diagnosis import NodeResources
     from controlplane.core.records.effects import CollectStacks
     from holdfast.ipc.messages import rank as rank_msg
     from holdfast.ipc.messages.launcher import LauncherCommand, NativeStacks
@@ -41,6 +42,9 @@ ANSWER_S = 0.8
 
 RECORD_BYTES_MAX = 64 * 1024
 """Limit for the flight record of one rank; 256 operations take about 8 KiB."""
+
+PROCESS_CHARS_MAX = 400
+"""Limit for the words about one process."""
 
 _POLL_S = 0.02
 _STILL_S = 0.06
@@ -62,6 +66,7 @@ class _Asked:
     threads: str = ""  # stacks of the threads besides the main one
     record: str = ""  # what was called in its groups, as the SDK packs it
     no_stacks: str = ""  # why the process writes none; "" when it does
+    process: str = ""  # how the kernel lists it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Channels:
     push: Callable[[str, agent_msg.AgentMessage], object]  # sends a message to a member
     command: Callable[[LauncherCommand], None]  # sends a command to the launcher
     send_event: Callable[[events.Event], None]  # sends an event to the leader
+    resources: Callable[[], NodeResources | None] = lambda: None  # what the node has left now
 
 
 class Stacks:
@@ -117,6 +123,7 @@ class Stacks:
         if asked is not None:
             asked.native = answer.native[:CHARS_MAX]
             asked.no_stacks = answer.reason[:200]
+            asked.process = answer.process[:PROCESS_CHARS_MAX]
 
     def take_groups(self, member: LocalMember, answer: rank_msg.GroupProgress) -> None:
         """Take a member's answer: how many collectives of each process group it has entered and ended."""
@@ -139,11 +146,11 @@ class Stacks:
         )
         ranks = await asyncio.gather(*(self._report_anyhow(member, ask) for member in members))
         facts = self._members.facts
-        self._to.send_event(
-            events.StacksCollected(
-                facts.node, facts.incarnation, order.job, order.generation, order.round, tuple(ranks)
-            )
+        reports = events.StacksCollected(
+            facts.node, facts.incarnation, order.job, order.generation, order.round, tuple(ranks)
         )
+        left = None if order.records_only else await asyncio.to_thread(self._to.resources)
+        self._to.send_event(dataclasses.replace(reports, resources=left))
 
     def report_silent(self, member: LocalMember, then: Callable[[Standing], None]) -> None:
         """Take the stacks of a member that has stopped beating, then call `then` with its report."""
@@ -190,7 +197,7 @@ class Stacks:
         silent_s = quiet_s if asked.groups is None else 0.0
         found = _Dump(text[: ask.room], dump.frames)
         report = _stack_report(member, step, asked.groups or (), found, silent_s)
-        return dataclasses.replace(report, flight_record=asked.record)
+        return dataclasses.replace(report, flight_record=asked.record, process=asked.process)
 
     def _ask(self, member: LocalMember, ask: _Question) -> _Asked:
         """Ask the SDK in the member; `take_groups` takes its answer."""
@@ -231,9 +238,9 @@ class Stacks:
 
 def _is_asked(member: LocalMember, order: CollectStacks) -> bool:
     """Whether an order is about this member: a rank that trains in the generation, or, where only records are
-    wanted, any that may have."""
+    wanted or a barrier is late, any that has a process."""
     status = member.status
-    if order.records_only:
+    if order.records_only or order.at_barrier:
         return status.rank >= 0 and status.pid > 0
     return status.phase is MemberPhase.RUNNING and status.generation == order.generation
 

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.host import cpu_counts
-from controlplane.core.records.diagnosis import StepTimes, StorageTraffic
+from controlplane.core.records.diagnosis import NodeDisks, StepTimes, StorageTraffic
 from controlplane.core.records.model import MemberPhase
 from holdfast.ipc.rank_facts import NOTES, RankFacts, RankFactsPage
 from holdfast.ipc.step_times import FLOPS_UNIT, NAMES, StepSums, StepTimesPage
@@ -50,7 +50,7 @@ class StepReports:
     `every_s` returns how often the leader wants a report, in s; 0: never. `send` sends one. `drop(kind,
     reason)` counts what is left out. `storages` returns the traffic of each storage so far. `device_used`
     returns the share of the time in which a rank's GPU computes; UNKNOWN: it has none, or nobody can read
-    it."""
+    it. `disks` returns the room on this node's file systems; None: not known."""
 
     def __init__(
         self,
@@ -63,8 +63,9 @@ class StepReports:
         drop: Callable[[str, str], None],
         storages: Callable[[], Mapping[str, Totals]] = dict,
         device_used: Callable[[LocalMember], float] = lambda _: UNKNOWN,
+        disks: Callable[[], NodeDisks | None] = lambda: None,
     ) -> None:
-        self._device_used = device_used
+        self._device_used, self._disks = device_used, disks
         self._facts: dict[str, RankFacts] = {}
         self._node, self._incarnation, self._members = node, incarnation, members
         self._every_s, self._send, self._drop, self._storages = every_s, send, drop, storages
@@ -148,6 +149,7 @@ class StepReports:
             throttled_s=tuple(row.cpu.throttled_s for row in rows),
             cpu_limits=tuple(row.cpu.cpu_limit for row in rows),
             storage=_traffic(self._storages()),
+            disks=self._disks(),
             **self._columns([self._since_last(row.member) for row in rows]),
         )
 

@@ -80,8 +80,10 @@ class Silences:
         if not self._here(member):
             return
         place = f"; it stands at {' < '.join(report.frames[:3])}" if report.frames else ""
+        process = f"; {report.process}" if report.process else ""
         step = self._state.step(member)
-        failure = Failure(Cause.SILENT, f"no beat for {age_s:.1f} s{place}", step=step, age_s=age_s)
+        message = f"no beat for {age_s:.1f} s{process}{place}"
+        failure = Failure(Cause.SILENT, message, step=step, age_s=age_s)
         failure = dataclasses.replace(failure, traceback=report.stacks[:TRACE_CHARS])
         self._state.note(member, failure=failure)
         self._state.kill(member, signal.SIGKILL)

@@ -27,6 +27,7 @@ _HELD_BYTES_MAX = 1 << 20
 class _Followed:
     path: Path
     label: Callable[[], str]
+    shown: Callable[[], bool]
     descriptor: int = -1
     rest: bytes = b""
     hidden: bytes = b""  # text that is about to come and must not be shown
@@ -48,13 +49,22 @@ class Outputs:
         """Start the thread that copies the output."""
         self._thread.start()
 
-    def follow(self, member: str, path: Path, label: Callable[[], str], *, from_end: bool = False) -> None:
+    def follow(
+        self,
+        member: str,
+        path: Path,
+        label: Callable[[], str],
+        *,
+        from_end: bool = False,
+        shown: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Show this log from its start, or from its end when an earlier agent has shown what is there.
 
-        `label` makes the prefix of its lines, and is called at each look: a member's rank may change."""
+        `label` makes the prefix of its lines, and is called at each look: a member's rank may change.
+        So is `shown`, which says whether its lines are shown now."""
         with self._lock:
             if member not in self._followed:
-                self._followed[member] = _Followed(path, label, from_end=from_end)
+                self._followed[member] = _Followed(path, label, shown, from_end=from_end)
 
     def hide(self, member: str, text: str) -> None:
         """Leave this text out when it comes."""
@@ -113,6 +123,8 @@ class Outputs:
         return True
 
     def _write(self, one: _Followed, lines: list[bytes]) -> bool:
+        if not one.shown():
+            return True
         prefix = f"[{one.label()}] ".encode()
         try:
             self._target.write(b"".join(prefix + line + b"\n" for line in lines))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent.orders.context import Context, Hold, OrderKind, log, one_line
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import CheckpointRecord
-from holdfast.checkpoint import load, mirroring, save
+from holdfast.checkpoint import load, mirroring, save, suspect
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX
@@ -47,7 +47,7 @@ class SaveOrders:
             effects.Persist: OrderKind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
             effects.Seal: OrderKind("commit", _finalize_key, self._finalize, self._not_persisted),
             effects.Mirror: OrderKind("mirror", _record_key, self._mirror, self._not_mirrored),
-            effects.Publish: OrderKind("commit", _record_key, self._publish, self._not_published),
+            effects.Publish: OrderKind("commit", _publish_key, self._publish, self._not_published),
         }
 
     # ------------------------------------------------------------ one writer's part
@@ -127,12 +127,22 @@ class SaveOrders:
     def _publish(self, order: effects.Publish) -> events.Event:
         """Publish on the first storage, which decides.
 
-        A second storage that cannot follow has everything but the final name; a later scrub gives it that."""
+        A second storage that cannot follow has everything but the final name; a later scrub gives it that. A
+        record that is bad was published before: its manifest gets a mark beside it."""
         record, context, spec = order.record, self._context, order.spec
+        if record.bad:
+            return self._mark(order)
         with self._context.timed("publish", record.job):
             save.publish(context.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
             if spec.mirror and spec.commit_when == "both":
                 self._publish_mirror(order)
+        return events.Published(order.node, context.incarnation, record.job, record.id)
+
+    def _mark(self, order: effects.Publish) -> events.Event:
+        """Mark a suspect checkpoint on both storages."""
+        record, context, spec = order.record, self._context, order.spec
+        for url in dict.fromkeys(filter(None, (spec.storage, spec.mirror))):
+            suspect.mark(context.storages.open(url), record.job, record.id, record.bad)
         return events.Published(order.node, context.incarnation, record.job, record.id)
 
     def _publish_mirror(self, order: effects.Publish) -> None:
@@ -196,5 +206,9 @@ def _finalize_key(order: effects.Seal) -> tuple[str, ...]:
     return order.spec.job, order.checkpoint, *sorted(part.digest for part in order.parts)
 
 
-def _record_key(order: effects.Mirror | effects.Publish) -> tuple[str, ...]:
+def _publish_key(order: effects.Publish) -> tuple[str, ...]:
+    return order.record.job, order.record.id, order.record.manifest_digest, order.record.bad
+
+
+def _record_key(order: effects.Mirror) -> tuple[str, ...]:
     return order.record.job, order.record.id, order.record.manifest_digest

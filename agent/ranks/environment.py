@@ -41,10 +41,15 @@ class NodeFacts:
     ledger: str  # folder of the sample ledger; "": none
 
 
+def inherited(base: Mapping[str, str]) -> dict[str, str]:
+    """The agent's environment as the processes of its node get it: without its credentials."""
+    return {name: value for name, value in base.items() if name not in _OURS}
+
+
 def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page: str) -> dict[str, str]:
     """The full environment of one process: the agent's own, then the job's, then that of this launch."""
     spec = launch.spec
-    env = {name: value for name, value in base.items() if name not in _OURS} | dict(spec.env)
+    env = inherited(base) | dict(spec.env)
     nproc = launch.spec.nproc_per_node
     if nproc > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
@@ -89,7 +94,7 @@ def _seat(launch: Launch, node: str) -> dict[str, str]:
         "GROUP_WORLD_SIZE": str(len(groups) if generation else spec.nnodes_max),
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world),
-        "ROLE_NAME": "default",
+        "ROLE_NAME": dict(spec.env).get("ROLE_NAME", "default"),
         "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
         "TORCHELASTIC_RESTART_COUNT": str(generation.restarts if generation else 0),

@@ -21,6 +21,9 @@ RATIOS: dict[str, tuple[str, str]] = {
     "restore_vs_dcp_load": ("restore_s", "dcp_load_s"),
     "restore_shm_vs_dcp_load": ("restore_memory_s", "dcp_load_s"),
     "restore_peer_vs_grpc": ("peer_s", "grpc_s"),
+    "wait_vs_memcpy": ("lazy_wait_s", "lazy_memcpy_s"),
+    "step_every_snapshot": ("lazy_step_s", "lazy_plain_s"),
+    "short_step_every_snapshot": ("lazy_short_step_s", "lazy_short_plain_s"),
 }
 """Each ratio: which measurement is divided by which."""
 
@@ -41,6 +44,9 @@ AIMS = (
     Aim("cold restore 0.9x of safetensors", "restore_vs_safetensors", None, 0.9),
     Aim("restore from memory 0.2x of dcp.load", "restore_shm_vs_dcp_load", None, 0.2),
     Aim("restore from a peer 1.5x of raw gRPC", "restore_peer_vs_grpc", None, 1.5),
+    Aim("steps wait 0.1x of a memcpy for a lazy copy", "wait_vs_memcpy", None, 0.1),
+    Aim("a snapshot every step: 1.03x at 10 copies a step", "step_every_snapshot", None, 1.03),
+    Aim("a snapshot every step: 1.1x at 3 copies a step", "short_step_every_snapshot", None, 1.1),
 )
 
 

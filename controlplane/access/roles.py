@@ -87,6 +87,7 @@ RULES: dict[str, Rule] = {
     f"/{ADMIN}/Stacks": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Submit": _rule(_OPERATOR, job=_of_spec),
     f"/{ADMIN}/Stop": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Delete": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Pause": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Checkpoint": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Adopt": _rule(_OPERATOR, job=_named),

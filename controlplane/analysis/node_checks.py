@@ -11,10 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core.records.node_checks import BROKEN, SLOW, BadPart, CheckedReading, NodeJudged
 from controlplane.core.state.findings import Finding, Level, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from controlplane.core.records.node_checks import JudgeNode
+
+    _Named = dict[tuple[str, str], CheckedReading]
 
 SIGMAS = 1.0
 SLOWER = {"disk.": 1.0, "link.": 1.0}
@@ -32,7 +37,6 @@ LOAD_MAX = 0.5
 SURE, LIKELY, DOUBTFUL = 1.0, 0.9, 0.5
 """Confidence that the node is to blame: its part computes wrong or fails; it is slower than its peers; the
 fault may be that of another process, or of the other end of a connection."""
-BROKEN, SLOW = "node_part_broken", "node_part_slow"
 LINK = "link."
 """How the names of readings begin that take two nodes."""
 FINE, JUDGED_BROKEN, JUDGED_SLOW, NOT_JUDGED, NOT_MEASURED = (
@@ -42,21 +46,6 @@ FINE, JUDGED_BROKEN, JUDGED_SLOW, NOT_JUDGED, NOT_MEASURED = (
     "not judged",
     "not measured",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedReading:
-    """One reading of a node. `value`: None if it was not measured. `higher`: whether more is better.
-    `broken`: why the part does not work. `reason`: why there is no number. `crowded`: the share of the CPU
-    time wanted meanwhile that other processes had."""
-
-    name: str
-    value: float | None
-    unit: str
-    higher: bool = True
-    broken: str = ""
-    reason: str = ""
-    crowded: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +76,8 @@ def judge(
     own: Sequence[CheckedReading], peers: Sequence[Sequence[CheckedReading]]
 ) -> tuple[JudgedReading, ...]:
     """Judge each reading of a node. `peers`: the readings of each other node."""
-    return tuple(_one(reading, _values(reading, peers)) for reading in own)
+    named = [_named(each) for each in peers]
+    return tuple(_one(reading, _values(reading, named)) for reading in own)
 
 
 def findings(node: str, judged: Sequence[JudgedReading], load: float = 0.0) -> tuple[Finding, ...]:
@@ -96,14 +86,32 @@ def findings(node: str, judged: Sequence[JudgedReading], load: float = 0.0) -> t
     return tuple(each for each in found if each is not None)
 
 
-def _values(reading: CheckedReading, peers: Sequence[Sequence[CheckedReading]]) -> list[float]:
+def answer(asked: JudgeNode) -> NodeJudged:
+    """The answer to the core's question what is wrong with a node."""
+    judged = judge(asked.readings, [each.readings for each in asked.peers])
+    bad = tuple(
+        BadPart(part, each.kind, each.confidence, each.reason)
+        for each in findings(asked.node, judged, asked.load)
+        for name, part in each.place
+        if name == "part" and isinstance(part, str)
+    )
+    fine = tuple(each.reading.name for each in judged if each.judgement == FINE)
+    sound = tuple(each.name for each in asked.readings if _sound(each.value) and not each.broken)
+    return NodeJudged(asked.node, asked.round, bad, fine, sound)
+
+
+def _values(reading: CheckedReading, peers: Sequence[_Named]) -> list[float]:
     """What the peers measured of the same thing; no more than one number of each."""
-    found = []
-    for peer in peers:
-        same = (each for each in peer if (each.name, each.unit) == (reading.name, reading.unit))
-        value = next((each.value for each in same if _comparable(each)), None)
-        if value is not None:
-            found.append(value)
+    found = (peer.get((reading.name, reading.unit)) for peer in peers)
+    return [each.value for each in found if each is not None and each.value is not None]
+
+
+def _named(readings: Sequence[CheckedReading]) -> _Named:
+    """The readings of a peer that can be compared, the first of each name."""
+    found: _Named = {}
+    for each in readings:
+        if _comparable(each):
+            found.setdefault((each.name, each.unit), each)
     return found
 
 

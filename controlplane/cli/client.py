@@ -89,6 +89,11 @@ class AdminClient:
         """End a job. Raises UnreachableError, CliError."""
         await self._ask("Stop", pb.StopRequest(job=job, reason=reason))
 
+    async def delete(self, job: str, reason: str) -> pb.MarkReply:
+        """Forget an ended job. Raises UnreachableError, CliError with the reason of a refusal."""
+        reply: pb.MarkReply = await self._ask("Delete", pb.DeleteRequest(job=job, reason=reason))
+        return reply
+
     async def release(self, node: str, reason: str) -> None:
         """Forget the failures of a node, which ends its quarantine. Raises UnreachableError, CliError."""
         await self._ask("Release", pb.ReleaseRequest(node=node, reason=reason))
@@ -262,6 +267,8 @@ def _code_of(error: CliError) -> grpc.StatusCode | None:
 
 def _reason_of(error: grpc.aio.AioRpcError) -> str:
     details = error.details() or error.code().name.lower()
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return "the coordinator is older than this command and cannot do this: upgrade it"
     if error.code() in _DENIED:
         return f"the coordinator refuses: {details}"
     return "connection refused" if "Connection refused" in details else details

@@ -42,6 +42,9 @@ class UnreachableError(CliError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the nearest known name, or nothing when none is near."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.55)
+    """`; did you mean X?` for the nearest known name, or nothing when none is near. The only one that begins
+    so is the nearest."""
+    names = list(known)
+    begun = [each for each in names if name and each.startswith(name)]
+    found = begun if len(begun) == 1 else difflib.get_close_matches(name, names, n=1, cutoff=0.55)
     return f"; did you mean {found[0]}?" if found else ""

@@ -19,7 +19,7 @@ from holdfast import removal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 USAGE = "holdfast exec [flags] -- python train.py [its arguments]"
 PACKAGES = ("holdfast", "controlplane")
@@ -39,6 +39,11 @@ done
 echo "holdfast: no Python of 3.11 or newer on PATH in this image: name one in HOLDFAST_PYTHON" >&2
 exit 127
 """
+_TORCHRUN = """#!/bin/sh
+# holdfast: stands for torchrun where this folder comes first on PATH.
+exec "$(dirname "$0")/holdfast" torchrun "$@"
+"""
+_PROGRAMS = {"holdfast": _SHIM, "torchrun": _TORCHRUN}
 
 
 def exec_(values: argparse.Namespace) -> int:
@@ -128,11 +133,11 @@ def _become(python: str) -> NoReturn:
 
 
 def copy(folder: Path) -> int:
-    """Put the launcher and the SDK into `folder`: bin/holdfast and lib/. Raises CliError."""
+    """Put the launcher and the SDK into `folder`: bin/holdfast, bin/torchrun and lib/. Raises CliError."""
     root = Path(__file__).resolve().parents[2]
-    shim = folder / "bin" / "holdfast"
+    programs = {folder / "bin" / name: text for name, text in _PROGRAMS.items()}
     targets = {package: folder / "lib" / package for package in PACKAGES}
-    _check_replaceable(shim, targets.values())
+    _check_replaceable(programs, targets.values())
     try:
         for package, target in targets.items():
             removal.tree(target)
@@ -145,24 +150,28 @@ def copy(folder: Path) -> int:
                 copy_function=shutil.copyfile,
                 dirs_exist_ok=True,
             )
-        shim.parent.mkdir(exist_ok=True)
-        draft = shim.with_name(removal.draft_name())
-        draft.write_text(_SHIM)
-        draft.chmod(0o755)
-        draft.replace(shim)
+        for program, text in programs.items():
+            _put(program, text)
     except OSError as error:
         raise CliError(
             f"cannot copy to {folder}: {error.strerror or error}; give a writable --copy-to"
         ) from error
-    print(f"the launcher is in {shim}")
+    print(f"the launcher is in {folder / 'bin' / 'holdfast'}")
     return OK
 
 
-def _check_replaceable(shim: Path, targets: Iterable[Path]) -> None:
+def _put(program: Path, text: str) -> None:
+    program.parent.mkdir(exist_ok=True)
+    draft = program.with_name(removal.draft_name())
+    draft.write_text(text)
+    draft.chmod(0o755)
+    draft.replace(program)
+
+
+def _check_replaceable(programs: Mapping[Path, str], targets: Iterable[Path]) -> None:
     """Raise CliError when a file is in the way that no `exec --copy-to` has made."""
     foreign = [path for path in targets if os.path.lexists(path) and not removal.claimed(path)]
-    if os.path.lexists(shim) and (not shim.is_file() or shim.is_symlink() or not _is_shim(shim)):
-        foreign.append(shim)
+    foreign += [path for path, text in programs.items() if os.path.lexists(path) and not _is_ours(path, text)]
     if foreign:
         there = ", ".join(map(str, foreign))
         raise CliError(
@@ -171,8 +180,9 @@ def _check_replaceable(shim: Path, targets: Iterable[Path]) -> None:
         )
 
 
-def _is_shim(path: Path) -> bool:
-    return path.read_bytes().startswith("".join(_SHIM.splitlines(keepends=True)[:2]).encode())
+def _is_ours(path: Path, text: str) -> bool:
+    head = "".join(text.splitlines(keepends=True)[:2]).encode()
+    return path.is_file() and not path.is_symlink() and path.read_bytes().startswith(head)
 
 
 def _only_sources(folder: str, names: list[str]) -> list[str]:

@@ -25,6 +25,7 @@ SECTIONS = {
         "submit": CommandEntry("orders.submit", "give a job to a running coordinator"),
         "wait": CommandEntry("orders.wait", "return when a job is in a phase, for scripts"),
         "stop": CommandEntry("questions.queries", "end a job; its checkpoints stay"),
+        "delete": CommandEntry("orders.delete", "forget an ended job; its checkpoints stay"),
         "pause": CommandEntry(
             "orders.pause", "stop a job at the end of a step; its processes keep their state"
         ),
@@ -71,6 +72,7 @@ SECTIONS = {
         "coordinator": CommandEntry("daemons", "run a coordinator, the process that decides"),
         "agent": CommandEntry("daemons", "run the agent of one node"),
         "exec": CommandEntry("exec", "run the launcher in a training container, beside its agent"),
+        "torchrun": CommandEntry("torchrun", "take torchrun's place in the pod of a TrainJob"),
         "kubernetes": CommandEntry("kubernetes.command", "print the Kubernetes manifests of a training job"),
         "slurm": CommandEntry("slurm.command", "print the batch script of a training job on Slurm"),
         "completion": CommandEntry("completion", "print the completion script for bash or zsh"),
@@ -84,7 +86,7 @@ CLUSTER_EXTRA = frozenset(
 )
 """What the extra `cluster` installs, as modules: a trainer's image has none of it."""
 
-ONE_MACHINE = frozenset({"run", "demo"})
+ONE_MACHINE = frozenset({"run", "demo", "torchrun"})
 """The commands that start a whole cluster on this machine: they need an etcd and torch too."""
 
 WHOLE = "local,torch"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.job import add_job_flags, check_command, job_name, read_job, unused_flags
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.flags.settings import add_settings, given
+from controlplane.cli.flags.torchrun import add_output_flags, shown_ranks
+from controlplane.cli.local.node_spaces import read_spaces
 from controlplane.settings import (
     LOG_FORMATS,
     AgentSettings,
@@ -42,6 +46,7 @@ EPILOG = "Run the same command again to continue a job that has --storage."
 def _flags(parser: Parser) -> None:
     parser.add_script("SCRIPT", "the training script; all that follows is passed to it")
     add_job_flags(parser)
+    add_output_flags(parser)
     here = parser.add_argument_group("this machine")
     here.add_argument(
         "--state-dir",
@@ -76,6 +81,7 @@ def _flags(parser: Parser) -> None:
     here.add_argument(
         "--etcd", default="", metavar="HOST:PORT", help="your own etcd (default: a private one is started)"
     )
+    here.add_argument("--network-spaces", type=read_spaces, default=("", ()), help=argparse.SUPPRESS)
     here.add_argument(
         "--ledger",
         default="",
@@ -98,9 +104,11 @@ def run(values: argparse.Namespace) -> int:
     name, stable = job_name(values, command)
     vain = unused_flags(values)
     if vain:
-        print(f"holdfast: {vain}", file=sys.stderr)
+        print("".join(f"holdfast: {line}\n" for line in vain.splitlines()), end="", file=sys.stderr)
     spec = read_job(values, command, name)
     _check_folders(values)
+    if not plan.log_dir and (values.redirects or values.tee or len(shown_ranks(values)) < plan.slots):
+        plan = dataclasses.replace(plan, log_dir=_kept_dir())
     _probe(spec.storage, spec.mirror)
     from controlplane.cli.local.layout import make_layout
     from controlplane.cli.local.run import run_locally
@@ -123,7 +131,7 @@ def _beginning(values: argparse.Namespace) -> Beginning:
 
 
 def _plan(values: argparse.Namespace) -> ClusterPlan:
-    from controlplane.cli.local.cluster import ClusterPlan
+    from controlplane.cli.local.cluster import LOOPBACK, ClusterPlan
 
     coordinator, agent = (
         {name: value for name, value in given(kind, values).items() if name != "ledger"}
@@ -137,6 +145,14 @@ def _plan(values: argparse.Namespace) -> ClusterPlan:
         raise UsageError(str(error)) from error
     if values.ledger:
         agent["ledger"] = values.ledger
+    shown = shown_ranks(values)
+    if not shown:
+        agent["show_output"] = False
+    elif len(shown) < values.nproc_per_node:
+        agent["show_local_ranks"] = ",".join(map(str, shown))
+    host, spaces = values.network_spaces
+    if spaces and len(spaces) != values.nnodes[1]:
+        raise UsageError(f"--network-spaces has {len(spaces)} nodes, and --nnodes {values.nnodes[1]}")
     return ClusterPlan(
         nodes=values.nnodes[1],
         slots=values.nproc_per_node,
@@ -144,7 +160,16 @@ def _plan(values: argparse.Namespace) -> ClusterPlan:
         coordinator=coordinator,
         agent=agent,
         log_dir=values.log_dir,
+        host=host or LOOPBACK,
+        spaces=spaces,
     )
+
+
+def _kept_dir() -> str:
+    """A new folder for the ranks' output, as torchrun makes one: else it would be gone after the run."""
+    folder = tempfile.mkdtemp(prefix="holdfast_")
+    print(f"holdfast: the ranks' output is in {folder}; name another folder with --log-dir", file=sys.stderr)
+    return folder
 
 
 def _check_folders(values: argparse.Namespace) -> None:

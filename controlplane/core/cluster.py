@@ -22,9 +22,10 @@ from controlplane.core.checkpoint import (
     scrubbing,
 )
 from controlplane.core.elasticity import draining, pausing, resizing, spares, swapping
-from controlplane.core.failures import eligibility, hangs, network, quarantine
+from controlplane.core.failures import eligibility, hangs, network, node_checks, quarantine
 from controlplane.core.lifecycle import (
     corrupt_state,
+    deleting,
     ending,
     incidents,
     launching,
@@ -120,6 +121,8 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.Fetched: _checked(loading.fetched),
     ev.OrderFailed: _checked(members.order_failed),
     ev.PeersLooked: _checked(network.looked),
+    ev.NodeChecked: _checked(node_checks.answered),
+    ev.NodeJudged: node_checks.judged,
     ev.ProbeAnswered: mass_failure.answered,
     ev.DcsChanged: _dcs_changed,
     ev.QuarantineReleased: quarantine.release,
@@ -132,6 +135,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.CordonRequested: draining.cordon,
     ev.JobSubmitted: submission.submitted,
     ev.JobStopRequested: ending.stop_requested,
+    ev.JobDeleteRequested: deleting.requested,
     ev.PauseRequested: pausing.requested,
     ev.CheckpointWanted: pausing.checkpoint,
     ev.Diagnosed: health.diagnosed,
@@ -287,6 +291,7 @@ _DUE: dict[str, Callable[[ClusterState, str], None]] = {
     "hold": eligibility.hold_over,
     "quarantine": quarantine.expired,
     "cut": network.look_again,
+    "check": node_checks.due,
     "health": lambda state, _name: health.due(state),
     "replace": lambda state, _name: replacement.due(state),
     "watch": lambda state, _name: overdue.due(state),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from controlplane.core.checkpoint.durability import DurabilityProblem
     from controlplane.core.records.diagnosis import Diagnosed, OpenFinding
     from controlplane.core.records.model import Unread
+    from controlplane.core.records.node_checks import BadPart
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
@@ -50,6 +51,8 @@ class HealthFacts:
     spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
     unkept: tuple[tuple[str, DurabilityProblem], ...] = ()  # (job, what is wrong with how its state is kept)
     incidents: int = 0  # begun within the last hour
+    bad_parts: tuple[tuple[str, BadPart], ...] = ()  # (node, what its check found)
+    unchecked: tuple[tuple[str, str], ...] = ()  # nodes whose check brought nothing
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that should be replaced and were not
     unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
     diagnosed: tuple[tuple[str, OpenFinding], ...] = ()  # (job, what diagnosis has open about it)
@@ -108,6 +111,15 @@ def _each(
     return rule
 
 
+def _bad_parts(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
+    for node, each in facts.bad_parts:
+        place = (("node", node), ("part", each.part))
+        subject = f"{node}: {each.part}"
+        yield Finding(
+            each.kind, Level.DEGRADED, subject, each.reason, place=place, confidence=each.confidence
+        )
+
+
 def _unkept(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for job, found in facts.unkept:
         yield Finding(found.kind, Level.DEGRADED, job, found.reason, job, loud=found.loud)
@@ -134,6 +146,8 @@ RULES: tuple[Rule, ...] = (
     _each("node_quarantined", lambda f: f.quarantined),
     _each("node_held", lambda f: f.held),
     _each("device_unhealthy", lambda f: f.devices),
+    _bad_parts,
+    _each("node_unchecked", lambda f: f.unchecked),
     _each("job_parked", lambda f: f.parked, jobs=True),
     _each("spares_exhausted", lambda f: f.spareless, jobs=True),
     _unkept,
@@ -238,6 +252,8 @@ def facts_of(state: ClusterState) -> HealthFacts:
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(state, job))),
         unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(state, job)),
         incidents=_recent(state),
+        bad_parts=tuple((node.name, each) for node in state.nodes.values() for each in node.check.bad),
+        unchecked=tuple((n.name, n.check.unchecked) for n in state.nodes.values() if n.check.unchecked),
         unreplaced=tuple((node.name, node.unreplaced) for node in state.nodes.values() if node.unreplaced),
         unread=state.unread,
         diagnosed=tuple((job.name, each) for job in jobs for each in state.diagnosed.get(job.name, ())),

@@ -37,10 +37,14 @@ class JobRow:
     argv: str
     health: str = ""  # healthy, degraded or critical; "": it has ended
     troubles: tuple[str, ...] = ()  # why it is not healthy, worst first
-    # Where its time went, over all of its lives (s); the core does not know, and leaves them 0.
+    # Where its time went, over all of its lives (s), its age and its pace: the core does not know them, and
+    # leaves them 0.
     total_s: float = 0.0
     productive_s: float = 0.0
     unknown_s: float = 0.0
+    age_s: float = 0.0  # s since its account began: since its submission, if that account was kept
+    step_s: float = 0.0  # mean duration of its newest steps; 0 when it does not train
+    loss: float | None = None  # of its newest measured step; None: not known, or it does not train
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class NodeRow:
     reason: str
     standing: str = "ok"  # eligibility: ok, last choice, or why it takes no ranks
     score: float = 0.0  # of its failures, decayed
+    connected_s: float = 0.0  # s since its agent connected to this leader; 0: it is not connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
         score=quarantine.decayed(
             node.failure_history, state.wall_s + now, cluster.settings.lemon_half_life_s
         ),
+        connected_s=max(0.0, now - node.up_since) if node.up else 0.0,
         reason=node.reason
         or marks.reason(node)
         or word[1]

@@ -249,6 +249,7 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "Published": _troubled("checkpoint {checkpoint} could not be published: {reason}"),
     "StoreFailed": _phrase(EventLevel.DECISION, "etcd did not take it: {reason}"),
     "JobStopRequested": _phrase(EventLevel.HEADLINE, "job {job} shall stop: {reason}"),
+    "JobDeleteRequested": _phrase(EventLevel.DECISION, "job {job} shall be deleted: {reason}"),
     "JobSubmitted": lambda body: Sentence(EventLevel.DECISION, f"job {body['spec']['job']} submitted"),
     "Refuse": _phrase(EventLevel.DECISION, "node {node} refused: {reason}"),
     "Kill": _phrase(EventLevel.DECISION, "{member} on {node} is killed: {reason}"),

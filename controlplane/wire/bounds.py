@@ -155,6 +155,11 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "memory_peak_bytes": BYTES,
     "memory_limit_bytes": BYTES,
     "memory_reserved_bytes": BYTES,
+    "free_bytes": BYTES,
+    "memory_free_bytes": BYTES,
+    "disk_free_bytes": BYTES,
+    "cpu_waiting": Bound(-1, _SPAN_MAX_S),  # it is only shown
+    "total_bytes": BYTES,
     "device_used": Bound(-1, _SPAN_MAX_S),  # the diagnosis leaves out what is no share
     "token_flops": Bound(0, 1e30),
     "peak_flops": Bound(0, 1e30),
@@ -184,6 +189,13 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     # logs of ranks
     "gone_bytes": BYTES,
     "from_bytes": BYTES,
+    # checks of nodes
+    "value": Bound(-1e30, 1e30),  # the analysis leaves out what no node can have
+    "crowded": SPAN,
+    "load": SPAN,
+    "confidence": Bound(0, 1),
+    "seconds": SPAN,
+    "fresh_s": SPAN,
     # what people ask for
     "nnodes_min": SOME,
     "nnodes_max": SOME,

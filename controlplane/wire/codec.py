@@ -8,7 +8,6 @@ in an event, its incarnation)."""
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -28,6 +27,9 @@ from controlplane.core.records.diagnosis import (
 from controlplane.core.records.logs import ReadLog
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire.greetings import Greeting as Greeting  # noqa: PLC0414 - for daemons to import from here
+from controlplane.wire.greetings import Refused as Refused  # noqa: PLC0414 - the same
+from controlplane.wire.greetings import Welcome as Welcome  # noqa: PLC0414 - the same
 from controlplane.wire.mapping import PROFILED, RECORDS, Mapping
 from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - for agents to import from here
 from controlplane.wire.unreadable import leave_out
@@ -60,6 +62,7 @@ Order = (
     | effects.CheckpointTold
     | effects.CollectStacks
     | effects.LookAtPeers
+    | effects.CheckNode
     | effects.Drained
     | effects.Publish
     | effects.Load
@@ -71,39 +74,6 @@ Order = (
 
 AgentEvent = events.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport
 """What agents send after their hello: events of the core, and what only diagnosis and profiles read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The coordinator accepted the hello."""
-
-    cluster: str
-    beat_interval_s: float
-    hears: frozenset[str] = frozenset()  # the new message bodies that it understands (versions.NEW_WORDS)
-    step_times_every_s: float = 0.0  # how often it wants StepTimes; 0: never
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The coordinator refused the hello. `retry`: the agent may try again as it is. `leader` is the leader's
-    host:port; "" when unknown."""
-
-    reason: str
-    retry: bool
-    leader: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """A hello: the NodeJoined event in it, and what else it says."""
-
-    protocol_version: int
-    cluster: str
-    term_seen: int  # the highest leader term that the agent has heard
-    holdfast_version: str
-    joined: events.NodeJoined
-    takes: frozenset[str] = frozenset()  # the new orders that it understands (versions.NEW_ORDERS)
-    unread: str = ""  # why some members or copies are left out of `joined`; "": none are
 
 
 _HELLO = Mapping(events.NodeJoined, pb.Hello, 0, "node incarnation")
@@ -131,6 +101,7 @@ _EVENTS: dict[str, Mapping] = {
     "replicas_reported": Mapping(events.ReplicasReported, pb.ReplicasReported, 2, "job member"),
     "leaving": Mapping(events.NodeLeaving, pb.Leaving, 2),
     "peers_looked": Mapping(events.PeersLooked, pb.PeersLooked, 2),
+    "node_checked": Mapping(events.NodeChecked, pb.NodeChecked, 2),
     "step_times": Mapping(StepTimes, pb.StepTimes, 2, "job"),
     "profiled": PROFILED,
     "links_probed": Mapping(LinksProbed, pb.LinksProbed, 2, "job"),
@@ -156,6 +127,7 @@ _ORDERS: dict[str, Mapping] = {
     "checkpoint_told": Mapping(effects.CheckpointTold, pb.CheckpointTold, 1, "job member request"),
     "drained": Mapping(effects.Drained, pb.Drained, 1),
     "look_at_peers": Mapping(effects.LookAtPeers, pb.LookAtPeers, 1),
+    "check_node": Mapping(effects.CheckNode, pb.CheckNode, 1),
     "collect_stacks": Mapping(effects.CollectStacks, pb.CollectStacks, 1, "job"),
     "publish": Mapping(effects.Publish, pb.Publish, 1),
     "load": Mapping(effects.Load, pb.Load, 1, "member"),
@@ -203,6 +175,8 @@ def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> AgentEv
     bounds.check(event)
     if isinstance(event, StepTimes):
         bounds.check_columns(event)
+        if event.disks is not None:
+            bounds.check_columns(event.disks)
     return event
 
 

@@ -204,7 +204,7 @@ class Collective(_message.Message):
     def __init__(self, group: _Optional[str] = ..., sequence: _Optional[int] = ..., ended: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("member", "rank", "step", "activity", "since_s", "stalled", "collectives", "frames", "stacks", "silent_s", "flight_record")
+    __slots__ = ("member", "rank", "step", "activity", "since_s", "stalled", "collectives", "frames", "stacks", "silent_s", "flight_record", "process")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,7 @@ class Standing(_message.Message):
     STACKS_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
     FLIGHT_RECORD_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     member: str
     rank: int
     step: int
@@ -227,7 +228,20 @@ class Standing(_message.Message):
     stacks: str
     silent_s: float
     flight_record: str
-    def __init__(self, member: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., activity: _Optional[str] = ..., since_s: _Optional[float] = ..., stalled: bool = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[str] = ..., silent_s: _Optional[float] = ..., flight_record: _Optional[str] = ...) -> None: ...
+    process: str
+    def __init__(self, member: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., activity: _Optional[str] = ..., since_s: _Optional[float] = ..., stalled: bool = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[str] = ..., silent_s: _Optional[float] = ..., flight_record: _Optional[str] = ..., process: _Optional[str] = ...) -> None: ...
+
+class NodeResources(_message.Message):
+    __slots__ = ("memory_free_bytes", "cpu_waiting", "disk", "disk_free_bytes")
+    MEMORY_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_WAITING_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    memory_free_bytes: int
+    cpu_waiting: float
+    disk: str
+    disk_free_bytes: int
+    def __init__(self, memory_free_bytes: _Optional[int] = ..., cpu_waiting: _Optional[float] = ..., disk: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born", "digest", "skip")
@@ -658,16 +672,18 @@ class Leaving(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., deadline_s: _Optional[float] = ...) -> None: ...
 
 class StacksCollected(_message.Message):
-    __slots__ = ("job", "generation", "round", "ranks")
+    __slots__ = ("job", "generation", "round", "ranks", "resources")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     job: str
     generation: int
     round: int
     ranks: _containers.RepeatedCompositeFieldContainer[Standing]
-    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
+    resources: NodeResources
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., resources: _Optional[_Union[NodeResources, _Mapping]] = ...) -> None: ...
 
 class UserFault(_message.Message):
     __slots__ = ("job", "member", "generation", "step", "kind", "reason", "rollback")
@@ -727,8 +743,20 @@ class StorageTraffic(_message.Message):
     read_s: float
     def __init__(self, bytes_written: _Optional[int] = ..., write_s: _Optional[float] = ..., bytes_read: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
 
+class NodeDisks(_message.Message):
+    __slots__ = ("paths", "uses", "free_bytes", "total_bytes")
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    uses: _containers.RepeatedScalarFieldContainer[str]
+    free_bytes: _containers.RepeatedScalarFieldContainer[int]
+    total_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, paths: _Optional[_Iterable[str]] = ..., uses: _Optional[_Iterable[str]] = ..., free_bytes: _Optional[_Iterable[int]] = ..., total_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class StepTimes(_message.Message):
-    __slots__ = ("job", "span_s", "members", "ranks", "generations", "steps", "last_steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s", "samples", "tokens", "flops", "memory_bytes", "memory_peak_bytes", "watched_s", "ran_s", "queued_s", "throttled_s", "cpu_limits", "storage", "memory_limit_bytes", "memory_reserved_bytes", "device_used", "token_flops", "peak_flops", "compute_notes", "compile_s", "evaluate_s", "checkpoint_s")
+    __slots__ = ("job", "span_s", "members", "ranks", "generations", "steps", "last_steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s", "samples", "tokens", "flops", "memory_bytes", "memory_peak_bytes", "watched_s", "ran_s", "queued_s", "throttled_s", "cpu_limits", "storage", "memory_limit_bytes", "memory_reserved_bytes", "device_used", "token_flops", "peak_flops", "compute_notes", "compile_s", "evaluate_s", "checkpoint_s", "disks")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SPAN_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -767,6 +795,7 @@ class StepTimes(_message.Message):
     COMPILE_S_FIELD_NUMBER: _ClassVar[int]
     EVALUATE_S_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_S_FIELD_NUMBER: _ClassVar[int]
+    DISKS_FIELD_NUMBER: _ClassVar[int]
     job: str
     span_s: float
     members: _containers.RepeatedScalarFieldContainer[str]
@@ -805,7 +834,8 @@ class StepTimes(_message.Message):
     compile_s: _containers.RepeatedScalarFieldContainer[float]
     evaluate_s: _containers.RepeatedScalarFieldContainer[float]
     checkpoint_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, job: _Optional[str] = ..., span_s: _Optional[float] = ..., members: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., last_steps: _Optional[_Iterable[int]] = ..., covered: _Optional[_Iterable[int]] = ..., wall_s: _Optional[_Iterable[float]] = ..., data_s: _Optional[_Iterable[float]] = ..., forward_s: _Optional[_Iterable[float]] = ..., backward_s: _Optional[_Iterable[float]] = ..., communication_s: _Optional[_Iterable[float]] = ..., optimizer_s: _Optional[_Iterable[float]] = ..., snapshot_s: _Optional[_Iterable[float]] = ..., other_s: _Optional[_Iterable[float]] = ..., cpu_s: _Optional[_Iterable[float]] = ..., longest_s: _Optional[_Iterable[float]] = ..., samples: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., flops: _Optional[_Iterable[float]] = ..., memory_bytes: _Optional[_Iterable[int]] = ..., memory_peak_bytes: _Optional[_Iterable[int]] = ..., watched_s: _Optional[_Iterable[float]] = ..., ran_s: _Optional[_Iterable[float]] = ..., queued_s: _Optional[_Iterable[float]] = ..., throttled_s: _Optional[_Iterable[float]] = ..., cpu_limits: _Optional[_Iterable[float]] = ..., storage: _Optional[_Union[StorageTraffic, _Mapping]] = ..., memory_limit_bytes: _Optional[_Iterable[int]] = ..., memory_reserved_bytes: _Optional[_Iterable[int]] = ..., device_used: _Optional[_Iterable[float]] = ..., token_flops: _Optional[_Iterable[float]] = ..., peak_flops: _Optional[_Iterable[float]] = ..., compute_notes: _Optional[_Iterable[str]] = ..., compile_s: _Optional[_Iterable[float]] = ..., evaluate_s: _Optional[_Iterable[float]] = ..., checkpoint_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    disks: NodeDisks
+    def __init__(self, job: _Optional[str] = ..., span_s: _Optional[float] = ..., members: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., last_steps: _Optional[_Iterable[int]] = ..., covered: _Optional[_Iterable[int]] = ..., wall_s: _Optional[_Iterable[float]] = ..., data_s: _Optional[_Iterable[float]] = ..., forward_s: _Optional[_Iterable[float]] = ..., backward_s: _Optional[_Iterable[float]] = ..., communication_s: _Optional[_Iterable[float]] = ..., optimizer_s: _Optional[_Iterable[float]] = ..., snapshot_s: _Optional[_Iterable[float]] = ..., other_s: _Optional[_Iterable[float]] = ..., cpu_s: _Optional[_Iterable[float]] = ..., longest_s: _Optional[_Iterable[float]] = ..., samples: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., flops: _Optional[_Iterable[float]] = ..., memory_bytes: _Optional[_Iterable[int]] = ..., memory_peak_bytes: _Optional[_Iterable[int]] = ..., watched_s: _Optional[_Iterable[float]] = ..., ran_s: _Optional[_Iterable[float]] = ..., queued_s: _Optional[_Iterable[float]] = ..., throttled_s: _Optional[_Iterable[float]] = ..., cpu_limits: _Optional[_Iterable[float]] = ..., storage: _Optional[_Union[StorageTraffic, _Mapping]] = ..., memory_limit_bytes: _Optional[_Iterable[int]] = ..., memory_reserved_bytes: _Optional[_Iterable[int]] = ..., device_used: _Optional[_Iterable[float]] = ..., token_flops: _Optional[_Iterable[float]] = ..., peak_flops: _Optional[_Iterable[float]] = ..., compute_notes: _Optional[_Iterable[str]] = ..., compile_s: _Optional[_Iterable[float]] = ..., evaluate_s: _Optional[_Iterable[float]] = ..., checkpoint_s: _Optional[_Iterable[float]] = ..., disks: _Optional[_Union[NodeDisks, _Mapping]] = ...) -> None: ...
 
 class ParameterGradient(_message.Message):
     __slots__ = ("name", "numel", "norm", "mean", "deviation", "least", "most", "zeros", "nans", "infs", "usual")
@@ -953,6 +983,38 @@ class LinksProbed(_message.Message):
     found: _containers.RepeatedCompositeFieldContainer[LinkProbe]
     def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., found: _Optional[_Iterable[_Union[LinkProbe, _Mapping]]] = ...) -> None: ...
 
+class CheckedReading(_message.Message):
+    __slots__ = ("name", "value", "unit", "higher", "broken", "reason", "crowded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    HIGHER_FIELD_NUMBER: _ClassVar[int]
+    BROKEN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CROWDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    unit: str
+    higher: bool
+    broken: str
+    reason: str
+    crowded: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., unit: _Optional[str] = ..., higher: bool = ..., broken: _Optional[str] = ..., reason: _Optional[str] = ..., crowded: _Optional[float] = ...) -> None: ...
+
+class NodeChecked(_message.Message):
+    __slots__ = ("round", "readings", "load", "age_s", "reason")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    READINGS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    readings: _containers.RepeatedCompositeFieldContainer[CheckedReading]
+    load: float
+    age_s: float
+    reason: str
+    def __init__(self, round: _Optional[int] = ..., readings: _Optional[_Iterable[_Union[CheckedReading, _Mapping]]] = ..., load: _Optional[float] = ..., age_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class RankEnded(_message.Message):
     __slots__ = ("job", "member", "rank", "generation", "step", "began_step", "exit_code", "signal", "ordered", "at_s", "log", "text", "skipped_bytes", "no_text", "oom_kills", "memory_limit_bytes", "cgroup", "kernel_text")
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -994,7 +1056,7 @@ class RankEnded(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., began_step: _Optional[int] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ordered: _Optional[str] = ..., at_s: _Optional[float] = ..., log: _Optional[str] = ..., text: _Optional[str] = ..., skipped_bytes: _Optional[int] = ..., no_text: _Optional[str] = ..., oom_kills: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cgroup: _Optional[str] = ..., kernel_text: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported")
+    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported", "node_checked")
     SENT_AT_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
@@ -1024,6 +1086,7 @@ class AgentMessage(_message.Message):
     RANK_ENDED_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_REPORTED_FIELD_NUMBER: _ClassVar[int]
+    NODE_CHECKED_FIELD_NUMBER: _ClassVar[int]
     sent_at_s: float
     hello: Hello
     beat: Beat
@@ -1053,7 +1116,8 @@ class AgentMessage(_message.Message):
     rank_ended: RankEnded
     gradients: Gradients
     replicas_reported: ReplicasReported
-    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ...) -> None: ...
+    node_checked: NodeChecked
+    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ..., node_checked: _Optional[_Union[NodeChecked, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s", "hears", "step_times_every_s")
@@ -1322,18 +1386,20 @@ class Drained(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class CollectStacks(_message.Message):
-    __slots__ = ("job", "generation", "round", "bytes_max", "records_only")
+    __slots__ = ("job", "generation", "round", "bytes_max", "records_only", "at_barrier")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     RECORDS_ONLY_FIELD_NUMBER: _ClassVar[int]
+    AT_BARRIER_FIELD_NUMBER: _ClassVar[int]
     job: str
     generation: int
     round: int
     bytes_max: int
     records_only: bool
-    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ..., records_only: bool = ...) -> None: ...
+    at_barrier: bool
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ..., records_only: bool = ..., at_barrier: bool = ...) -> None: ...
 
 class Profile(_message.Message):
     __slots__ = ("job", "member", "request", "generation", "steps", "timeout_s", "bytes_max")
@@ -1389,8 +1455,20 @@ class ReadLog(_message.Message):
     follow: bool
     def __init__(self, job: _Optional[str] = ..., request: _Optional[str] = ..., member: _Optional[str] = ..., from_bytes: _Optional[int] = ..., end_bytes: _Optional[int] = ..., tail: _Optional[int] = ..., since_s: _Optional[float] = ..., follow: bool = ...) -> None: ...
 
+class CheckNode(_message.Message):
+    __slots__ = ("round", "seconds", "timeout_s", "fresh_s")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    FRESH_S_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    seconds: float
+    timeout_s: float
+    fresh_s: float
+    def __init__(self, round: _Optional[int] = ..., seconds: _Optional[float] = ..., timeout_s: _Optional[float] = ..., fresh_s: _Optional[float] = ...) -> None: ...
+
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "profile", "probe_links", "read_log", "incident")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "profile", "probe_links", "read_log", "check_node", "incident")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -1418,6 +1496,7 @@ class CoordinatorMessage(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     PROBE_LINKS_FIELD_NUMBER: _ClassVar[int]
     READ_LOG_FIELD_NUMBER: _ClassVar[int]
+    CHECK_NODE_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
@@ -1446,8 +1525,9 @@ class CoordinatorMessage(_message.Message):
     profile: Profile
     probe_links: ProbeLinks
     read_log: ReadLog
+    check_node: CheckNode
     incident: str
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., probe_links: _Optional[_Union[ProbeLinks, _Mapping]] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ..., probe_links: _Optional[_Union[ProbeLinks, _Mapping]] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., check_node: _Optional[_Union[CheckNode, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
 
 class LogMark(_message.Message):
     __slots__ = ("from_bytes", "at_s", "rank", "generation")
@@ -1542,7 +1622,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class JobRow(_message.Message):
-    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles", "total_s", "productive_s", "unknown_s")
+    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles", "total_s", "productive_s", "unknown_s", "age_s", "step_s", "loss")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1558,6 +1638,9 @@ class JobRow(_message.Message):
     TOTAL_S_FIELD_NUMBER: _ClassVar[int]
     PRODUCTIVE_S_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_S_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -1573,10 +1656,13 @@ class JobRow(_message.Message):
     total_s: float
     productive_s: float
     unknown_s: float
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ..., total_s: _Optional[float] = ..., productive_s: _Optional[float] = ..., unknown_s: _Optional[float] = ...) -> None: ...
+    age_s: float
+    step_s: float
+    loss: float
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ..., total_s: _Optional[float] = ..., productive_s: _Optional[float] = ..., unknown_s: _Optional[float] = ..., age_s: _Optional[float] = ..., step_s: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class NodeRow(_message.Message):
-    __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason", "standing", "score")
+    __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason", "standing", "score", "connected_s")
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -1587,6 +1673,7 @@ class NodeRow(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_S_FIELD_NUMBER: _ClassVar[int]
     node: str
     state: str
     address: str
@@ -1597,7 +1684,8 @@ class NodeRow(_message.Message):
     reason: str
     standing: str
     score: float
-    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., members: _Optional[int] = ..., last_heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., standing: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+    connected_s: float
+    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., members: _Optional[int] = ..., last_heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., standing: _Optional[str] = ..., score: _Optional[float] = ..., connected_s: _Optional[float] = ...) -> None: ...
 
 class RankRow(_message.Message):
     __slots__ = ("job", "rank", "member", "node", "phase", "role", "generation", "step", "pid", "stalled_s")
@@ -1682,6 +1770,14 @@ class MarkReply(_message.Message):
     outcome: str
     reason: str
     def __init__(self, outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DeleteRequest(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PauseRequest(_message.Message):
     __slots__ = ("job", "on", "reason")

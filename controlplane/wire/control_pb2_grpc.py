@@ -209,6 +209,11 @@ class AdminStub(object):
                 request_serializer=controlplane_dot_wire_dot_control__pb2.StopRequest.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_control__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Delete',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.DeleteRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+                _registered_method=True)
         self.Pause = channel.unary_unary(
                 '/holdfast.control.v1.Admin/Pause',
                 request_serializer=controlplane_dot_wire_dot_control__pb2.PauseRequest.SerializeToString,
@@ -306,6 +311,12 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Delete(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pause(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -392,6 +403,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.StopRequest.FromString,
                     response_serializer=controlplane_dot_wire_dot_control__pb2.StopReply.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.DeleteRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.MarkReply.SerializeToString,
             ),
             'Pause': grpc.unary_unary_rpc_method_handler(
                     servicer.Pause,
@@ -738,6 +754,33 @@ class Admin(object):
             '/holdfast.control.v1.Admin/Stop',
             controlplane_dot_wire_dot_control__pb2.StopRequest.SerializeToString,
             controlplane_dot_wire_dot_control__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Delete',
+            controlplane_dot_wire_dot_control__pb2.DeleteRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
             options,
             channel_credentials,
             insecure,

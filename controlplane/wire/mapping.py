@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core.records import model
 from controlplane.core.records.diagnosis import (
     LinkProbe,
+    NodeDisks,
+    NodeResources,
     OperatorTime,
     ParameterGradient,
     RankProfiled,
     StorageTraffic,
 )
 from controlplane.core.records.logs import LogFile, LogMark
+from controlplane.core.records.node_checks import CheckedReading
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import Shape, WireError, shapes_of
 
@@ -186,6 +189,7 @@ for _record, _type, _never_empty in (
     (model.Window, pb.Window, ""),
     (model.Collective, pb.Collective, ""),
     (model.Standing, pb.Standing, "member"),
+    (NodeResources, pb.NodeResources, ""),
     (model.Source, pb.Source, "shard"),
     (model.Resume, pb.Resume, ""),
     (model.Generation, pb.Generation, "job number"),
@@ -197,7 +201,9 @@ for _record, _type, _never_empty in (
     (model.PeerSight, pb.PeerSight, "node"),
     (OperatorTime, pb.OperatorTime, "name"),
     (LinkProbe, pb.LinkProbe, "node"),
+    (CheckedReading, pb.CheckedReading, "name"),
     (StorageTraffic, pb.StorageTraffic, ""),
+    (NodeDisks, pb.NodeDisks, ""),
     (ParameterGradient, pb.ParameterGradient, ""),
     (LogMark, pb.LogMark, ""),
     (LogFile, pb.LogFile, "member"),

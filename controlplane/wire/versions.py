@@ -14,12 +14,12 @@ PROTOCOL_VERSION."""
 
 NEW_WORDS = frozenset({
     "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients",
-    "replicas_reported",
+    "replicas_reported", "node_checked",
 })  # fmt: skip
 """Bodies of AgentMessage that the version before does not understand: an agent sends them only to a
 coordinator whose welcome names them. Emptied when tests/skew/before.txt moves on."""
 
-NEW_ORDERS = frozenset({"profile", "probe_links", "read_log"})
+NEW_ORDERS = frozenset({"profile", "probe_links", "read_log", "check_node"})
 """Bodies of CoordinatorMessage that the version before does not understand: a leader sends them only to an
 agent whose hello names them. Emptied when tests/skew/before.txt moves on."""
 

@@ -24,7 +24,7 @@ FILES = ROOT / "helm" / "holdfast" / "files"
 HEADER = "# Built by `python docs/monitoring/build.py` from docs/monitoring/rules.py.\n"
 
 
-MARKED = "# The chart puts its own thresholds in the place of each @name@.\n"
+MARKED = "# The chart puts its own values in the place of each @name@.\n"
 
 
 def built() -> dict[Path, str]:

@@ -87,6 +87,12 @@ def known() -> set[str]:
     return {name for entry in (*coordinator(), *agent()) for name in entry.series()}
 
 
+def about_jobs() -> set[str]:
+    """The names of the series that have the label of a job."""
+    entries = (entry for entry in (*coordinator(), *agent()) if "training_job" in entry.labels)
+    return {name for entry in entries for name in entry.series()}
+
+
 def table(entries: list[Entry]) -> str:
     """These metrics as a table in Markdown."""
     rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]

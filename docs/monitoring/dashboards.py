@@ -1,26 +1,28 @@
 """Define the dashboards of Grafana: Fleet, Job, Node.
 
-They are checked as documents only: no Grafana was available where they were written."""
+Lines and colours are at the limits of the alerts as they are shipped (rules.py). The dashboards are checked
+as documents only: no Grafana was available where they were written."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from grafana import Board, Panel, documents
+from grafana import BLUE, GREEN, RED, YELLOW, Board, Panel, documents
+from rules import THRESHOLDS
 
-JOB = 'training_job=~"$training_job"'
 ON_NODE = '* on (instance) group_left (node) holdfast_agent_build_info{node=~"$node"}'
 """Joins an agent's series with the one that names its node."""
 
+JOBS = ("training_job", 'label_values(holdfast_generation{namespace=~"$namespace"}, training_job)')
+"""The variable by which panels are narrowed to jobs, and the query for its values."""
+YES_NO = ((0, "no", RED), (1, "yes", GREEN))
 
-def mean(histogram: str, by: str = "", labels: str = "") -> str:
+
+def mean(histogram: str, by: str = "") -> str:
     """The expression for the mean of a histogram's observations in a window."""
     group = f"sum by ({by})" if by else "sum"
-    where = f"{{{labels}}}" if labels else ""
     window = "[$__rate_interval]"
-    return (
-        f"{group} (rate({histogram}_sum{where}{window})) / {group} (rate({histogram}_count{where}{window}))"
-    )
+    return f"{group} (rate({histogram}_sum{window})) / {group} (rate({histogram}_count{window}))"
 
 
 FLEET = Board(
@@ -30,35 +32,42 @@ FLEET = Board(
         Panel(
             "Leader",
             "1 while exactly one coordinator leads.",
-            (("", "sum(holdfast_leader)"),),
+            (("{{namespace}}", "sum by (namespace) (holdfast_leader)"),),
             now=True,
             span=4,
+            words=((0, "none", RED), (1, "one leads", GREEN), (2, "two claim to lead", RED)),
+            below=RED,
+            limits=((1, GREEN), (2, RED)),
         ),
         Panel(
             "Health",
             "1 for the current health of the cluster.",
-            (("{{state}}", "max by (state) (holdfast_cluster_health)"),),
+            (("{{namespace}} {{state}}", "max by (namespace, state) (holdfast_cluster_health) == 1"),),
             now=True,
             span=4,
+            words=((1, "now", BLUE),),
         ),
         Panel(
             "Spare nodes",
             "Nodes that are up and have no rank.",
-            (("", "max(holdfast_spare_nodes)"),),
+            (("{{namespace}}", "max by (namespace) (holdfast_spare_nodes)"),),
             now=True,
             span=4,
+            below=YELLOW,
+            limits=((1, GREEN),),
         ),
         Panel(
             "Quarantined nodes",
             "Nodes that get ranks only when no other node is free.",
-            (("", "max(holdfast_quarantined_nodes)"),),
+            (("{{namespace}}", "max by (namespace) (holdfast_quarantined_nodes)"),),
             now=True,
             span=4,
+            limits=((1, YELLOW),),
         ),
         Panel(
             "Time between failures",
             "Mean over one day.",
-            (("", "holdfast_mtbf:seconds1d"),),
+            (("{{namespace}}", "holdfast_mtbf:seconds1d"),),
             "s",
             now=True,
             span=4,
@@ -66,27 +75,32 @@ FLEET = Board(
         Panel(
             "Time to recover",
             "Mean over one day, from the failure to the first step after it.",
-            (("", "holdfast_mttr:seconds1d"),),
+            (("{{namespace}}", "holdfast_mttr:seconds1d"),),
             "s",
             now=True,
             span=4,
+            limits=((THRESHOLDS["recoverySlowSeconds"], YELLOW),),
         ),
         Panel(
             "Goodput",
             "Share of a job's time that went into steps that were kept.",
             (("{{training_job}}", "training_job:holdfast_goodput:ratio5m"),),
             "percentunit",
+            below=RED,
+            limits=((THRESHOLDS["goodputLow"], GREEN),),
+            to_job=True,
         ),
         Panel(
             "ETTR of a day",
             "Effective training time ratio.",
             (("{{training_job}}", "training_job:holdfast_ettr:ratio1d"),),
             "percentunit",
+            to_job=True,
         ),
         Panel(
             "Nodes by state",
             "As the leader sees them.",
-            (("{{state}}", 'max by (state) (holdfast_members{level="node"})'),),
+            (("{{namespace}} {{state}}", 'max by (namespace, state) (holdfast_members{level="node"})'),),
             stacked=True,
         ),
         Panel(
@@ -120,8 +134,10 @@ FLEET = Board(
             "Lag of the event loop.",
             (("{{instance}}", "holdfast_event_loop_lag_seconds"),),
             "s",
+            limits=((THRESHOLDS["coordinatorLateSeconds"], RED),),
         ),
     ),
+    (JOBS,),
 )
 
 TRAINING = Board(
@@ -134,9 +150,10 @@ TRAINING = Board(
             (
                 (
                     "{{training_job}}: {{kind}}",
-                    f"max by (training_job, kind) (holdfast_job_trouble{{{JOB}}}) > 0",
+                    "max by (namespace, training_job, kind) (holdfast_job_trouble) > 0",
                 ),
             ),
+            words=((1, "yes", RED),),
         ),
         Panel(
             "Failed checkpoints in a row",
@@ -144,24 +161,25 @@ TRAINING = Board(
             (
                 (
                     "{{training_job}}",
-                    f"max by (training_job) (holdfast_checkpoint_failures_in_a_row{{{JOB}}})",
+                    "max by (namespace, training_job) (holdfast_checkpoint_failures_in_a_row)",
                 ),
             ),
+            limits=((1, YELLOW), (THRESHOLDS["checkpointsFailing"], RED)),
         ),
         Panel(
             "Step",
             "Newest step that every rank has completed.",
-            (("{{training_job}}", f"max by (training_job) (holdfast_step{{{JOB}}})"),),
+            (("{{training_job}}", "max by (namespace, training_job) (holdfast_step)"),),
         ),
         Panel(
             "What the script reports",
             "For example the loss; mean over the ranks.",
-            (("{{name}}", f"avg by (training_job, name) (holdfast_rank_reported{{{JOB}}})"),),
+            (("{{name}}", "avg by (namespace, training_job, name) (holdfast_rank_reported)"),),
         ),
         Panel(
             "Step time",
             "Mean.",
-            (("{{training_job}}", mean("holdfast_step_seconds", "training_job", JOB)),),
+            (("{{training_job}}", mean("holdfast_step_seconds", "namespace, training_job")),),
             "s",
         ),
         Panel(
@@ -170,7 +188,7 @@ TRAINING = Board(
             (
                 (
                     "{{phase}}",
-                    f"max by (training_job, phase) (holdfast_step_phase_ratio{{{JOB}}})",
+                    "max by (namespace, training_job, phase) (holdfast_step_phase_ratio)",
                 ),
             ),
             "percentunit",
@@ -179,7 +197,7 @@ TRAINING = Board(
         Panel(
             "Slowdown by slow ranks",
             "A step takes so many times as long as if no rank were slower than its peers.",
-            (("{{training_job}}", f"max by (training_job) (holdfast_step_slowdown_ratio{{{JOB}}})"),),
+            (("{{training_job}}", "max by (namespace, training_job) (holdfast_step_slowdown_ratio)"),),
         ),
         Panel(
             "Recoveries by phase",
@@ -187,7 +205,7 @@ TRAINING = Board(
             (
                 (
                     "{{phase}}",
-                    f"sum by (phase) (increase(holdfast_recovery_seconds_sum{{{JOB}}}[1h]))",
+                    "sum by (phase) (increase(holdfast_recovery_seconds_sum[1h]))",
                 ),
             ),
             "s",
@@ -199,7 +217,7 @@ TRAINING = Board(
             (
                 (
                     "{{cause}}",
-                    f"sum by (cause) (rate(holdfast_lost_seconds_total{{{JOB}}}[$__rate_interval])) > 0",
+                    "sum by (cause) (rate(holdfast_lost_seconds_total[$__rate_interval])) > 0",
                 ),
             ),
             "percentunit",
@@ -211,7 +229,7 @@ TRAINING = Board(
             (
                 (
                     "{{training_job}}",
-                    f"sum by (training_job) (increase(holdfast_steps_lost_total{{{JOB}}}[1h]))",
+                    "sum by (namespace, training_job) (increase(holdfast_steps_lost_total[1h]))",
                 ),
             ),
         ),
@@ -221,16 +239,17 @@ TRAINING = Board(
             (
                 (
                     "{{tier}}",
-                    "time() - max by (training_job, tier) "
-                    f"(holdfast_checkpoint_last_success_timestamp_seconds{{{JOB}}})",
+                    "time() - max by (namespace, training_job, tier) "
+                    "(holdfast_checkpoint_last_success_timestamp_seconds)",
                 ),
             ),
             "s",
+            limits=((THRESHOLDS["checkpointStaleSeconds"], RED),),
         ),
         Panel(
             "Stages of a checkpoint",
             "Mean duration.",
-            (("{{stage}}", mean("holdfast_checkpoint_seconds", "stage", JOB)),),
+            (("{{stage}}", mean("holdfast_checkpoint_seconds", "stage")),),
             "s",
         ),
         Panel(
@@ -239,7 +258,7 @@ TRAINING = Board(
             (
                 (
                     "{{training_job}}",
-                    f"sum by (training_job) (increase(holdfast_checkpoint_bytes_total{{{JOB}}}[1h]))",
+                    "sum by (namespace, training_job) (increase(holdfast_checkpoint_bytes_total[1h]))",
                 ),
             ),
             "bytes",
@@ -250,23 +269,23 @@ TRAINING = Board(
             (
                 (
                     "{{reason}}",
-                    f"sum by (reason) (increase(holdfast_checkpoint_failures_total{{{JOB}}}[1h])) > 0",
+                    "sum by (reason) (increase(holdfast_checkpoint_failures_total[1h])) > 0",
                 ),
             ),
         ),
         Panel(
             "Stall of a snapshot",
             "Mean, per rank.",
-            (("{{training_job}}", mean("holdfast_snapshot_stall_seconds", "training_job", JOB)),),
+            (("{{training_job}}", mean("holdfast_snapshot_stall_seconds", "namespace, training_job")),),
             "s",
         ),
         Panel(
             "Generation",
             "Increases by one each time the ranks build new process groups.",
-            (("{{training_job}}", f"max by (training_job) (holdfast_generation{{{JOB}}})"),),
+            (("{{training_job}}", "max by (namespace, training_job) (holdfast_generation)"),),
         ),
     ),
-    ("training_job", "label_values(holdfast_generation, training_job)"),
+    (JOBS,),
 )
 
 NODE = Board(
@@ -278,6 +297,9 @@ NODE = Board(
             "1 while its agent is connected to a coordinator.",
             (("{{node}}", f"holdfast_agent_connected {ON_NODE}"),),
             now=True,
+            words=YES_NO,
+            below=RED,
+            limits=((1, GREEN),),
         ),
         Panel(
             "Processes by phase",
@@ -299,6 +321,7 @@ NODE = Board(
             "Devices",
             "1 while the device is healthy.",
             (("{{node}} {{device}}", f"holdfast_device_healthy {ON_NODE}"),),
+            words=((0, "bad", RED), (1, "healthy", GREEN)),
         ),
         Panel(
             "Device use",
@@ -322,6 +345,7 @@ NODE = Board(
             "Uncorrected memory errors",
             "Since the driver was loaded (NVML).",
             (("{{device}}", f"holdfast_device_uncorrected_errors {ON_NODE}"),),
+            limits=((1, RED),),
         ),
         Panel(
             "Free",
@@ -341,7 +365,7 @@ NODE = Board(
             "Bps",
         ),
     ),
-    ("node", "label_values(holdfast_agent_build_info, node)"),
+    (("node", 'label_values(holdfast_agent_build_info{namespace=~"$namespace"}, node)'), JOBS),
 )
 
 BOARDS = {"fleet": FLEET, "job": TRAINING, "node": NODE}

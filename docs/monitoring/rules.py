@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+PREFIX = "Holdfast"
+"""Of the name of every alert. The chart has it as `monitoring.prometheusRule.alertPrefix`."""
 RUNBOOKS = "https://github.com/holdfast/holdfast/blob/main/docs/runbooks"
+"""The folder of the runbooks. The chart has it as `monitoring.prometheusRule.runbookUrl`."""
 DAY = "1d"
 BY, BY_JOB, ON_JOB = "by (namespace)", "by (namespace, training_job)", "on (namespace, training_job)"
 """One Prometheus may scrape several clusters, by namespace. Where series have none, the label has no
@@ -27,6 +30,10 @@ class Alert:
     def runbook(self) -> str:
         """The page that tells what to do."""
         return f"{RUNBOOKS}/{self.name}.md"
+
+    def marked(self) -> Alert:
+        """The same with the mark of the prefix in its name."""
+        return replace(self, name=f"@alertPrefix@{self.name.removeprefix(PREFIX)}")
 
 
 def spent(window: str) -> str:
@@ -229,7 +236,7 @@ LEFT_OUT = {
 
 
 def groups(*, marked: bool = False) -> dict[str, Any]:
-    """The content of the rules file. `marked`: with the names of thresholds instead of their values."""
+    """The content of the rules file. `marked`: with the names of the chart's values instead of the values."""
     records = [{"record": name, "expr": expression} for name, expression in RECORDS.items()]
     return {
         "groups": [
@@ -247,14 +254,15 @@ def placed(expression: str) -> str:
 
 
 def _rule(alert: Alert, marked: bool) -> dict[str, Any]:
+    runbook = alert.runbook.replace(RUNBOOKS, "@runbookUrl@") if marked else alert.runbook
     return {
-        "alert": alert.name,
+        "alert": alert.marked().name if marked else alert.name,
         "expr": alert.expression if marked else placed(alert.expression),
         "for": alert.wait,
         "labels": {"severity": alert.severity, "component": "holdfast"},
         "annotations": {
             "summary": alert.summary,
             "description": alert.description,
-            "runbook_url": alert.runbook,
+            "runbook_url": runbook,
         },
     }

@@ -30,6 +30,7 @@ _generator = torch.Generator().manual_seed(7)
 X = torch.randn(SAMPLES, WIDTH, generator=_generator)
 Y = (X @ torch.randn(WIDTH, CLASSES, generator=_generator)).argmax(dim=1)
 _shares: list[tuple[int, list[int]]] = []
+_inner = [16]
 
 
 def arguments(**flags: dict[str, Any]) -> argparse.Namespace:
@@ -39,16 +40,20 @@ def arguments(**flags: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--reference", action="store_true", help="plain torch, without Holdfast")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", default="", help="a folder for what each rank came to")
+    parser.add_argument("--inner", type=int, default=_inner[0], help="width of the models' inner layers")
     for name, options in flags.items():
         parser.add_argument(f"--{name.replace('_', '-')}", **options)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(0)
-    return parser.parse_args()
+    args = parser.parse_args()
+    _inner[0] = args.inner
+    return args
 
 
-def mlp(inner: int = 16, out: int = CLASSES, into: int = WIDTH) -> nn.Sequential:
-    """A small network."""
+def mlp(inner: int = 0, out: int = CLASSES, into: int = WIDTH) -> nn.Sequential:
+    """A small network. `inner`: its width; 0: that of the flag --inner."""
+    inner = inner or _inner[0]
     return nn.Sequential(nn.Linear(into, inner), nn.Tanh(), nn.Linear(inner, out))
 
 

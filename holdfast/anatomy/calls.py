@@ -1,10 +1,10 @@
 """Time the forward and backward passes of the script's modules, without any code of the script.
 
 Forward: the modules that are watched (tracked ones, and what `session.ddp` returns) are called through a
-function in the place that torch has for the compiled form of a module's call (`Module.compile`). Unlike
-hooks, it leaves copies, pickles and exports of the module alone, costs 0.2 us in steps that are not measured,
-and adds no guard to compiled code; within a compiled region it is the plain call. A module called within
-another one's call, or not in train mode, is not timed.
+function in the place that torch has for the compiled form of a module's call (`Module.compile`). It is there
+in measured steps only, so that the others do not pay for it. Unlike hooks, it leaves copies, pickles and
+exports of the module alone, and no guard of compiled code looks at that place; within a compiled region it is
+the plain call. A module called within another one's call, or not in train mode, is not timed.
 
 Backward: a hook before the node of the graph that made an output begins the pass, and queues a callback in
 the autograd engine. It runs when all gradients are computed, and queues the next: callbacks run in the order
@@ -24,9 +24,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from holdfast.anatomy import policy
-from holdfast.anatomy.recorder import BACKWARD, FORWARD, LOSS, OPTIMIZER, OTHER, REDUCTION
+from holdfast.anatomy.phases import BACKWARD, FORWARD, LOSS, OPTIMIZER, OTHER, REDUCTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,14 +40,31 @@ _engine: Any = torch.autograd.Variable._execution_engine
 _task: Callable[[], int] = torch._C._current_graph_task_id
 
 
+@dataclasses.dataclass(slots=True)
+class WatchedModule:
+    """A module whose calls are timed in measured steps."""
+
+    module: weakref.ref[torch.nn.Module]
+    call: Any = None  # what is called then
+    before: Any = None  # and otherwise: its compiled form; None: it has none
+
+    def leave(self, place: dict[str, Any]) -> None:
+        """Put back what was there. `place`: the module's attributes."""
+        if self.before is None:
+            del place[_PLACE]
+        else:
+            place[_PLACE] = self.before
+
+
 class ModuleCalls:
     """The module calls and backward passes of one session."""
 
     def __init__(self, recorder: StepRecorder) -> None:
         self._recorder = recorder
-        self._watched: list[tuple[weakref.ref[torch.nn.Module], Any, Any]] = []
+        self._watched: list[WatchedModule] = []
         self._inside = False  # a watched module is being called
         self._backward = _NO_TASK  # the engine's task of the backward pass that runs
+        recorder.on_measuring = self._measures
 
     def watch(self, module: torch.nn.Module) -> None:
         """Time this module's calls until `close`; those of its children if it cannot be called itself."""
@@ -56,24 +74,31 @@ class ModuleCalls:
             for child in module.children():
                 self.watch(child)
             return
-        before = module.__dict__.get(_PLACE)
-        self._watched = [entry for entry in self._watched if entry[0]() is not None]
-        if not any(entry[0]() is module and entry[1] is before for entry in self._watched):
-            call = self._timed(weakref.ref(module), before)
-            module.__dict__[_PLACE] = call
-            self._watched.append((weakref.ref(module), call, before))
+        self._watched = [each for each in self._watched if each.module() is not None]
+        if all(each.module() is not module for each in self._watched):
+            self._watched.append(WatchedModule(weakref.ref(module)))
+            self._measures(self._recorder.measuring)
 
     def close(self) -> None:
         """Give the modules back as they were."""
-        watched, self._watched = self._watched, []
-        for reference, call, before in reversed(watched):
-            module = reference()
-            if module is None or module.__dict__.get(_PLACE) is not call:
+        self._measures(False)
+        self._watched = []
+
+    def _measures(self, measuring: bool) -> None:
+        """Begin to time calls, or give the modules back as they were."""
+        for each in self._watched:
+            module = each.module()
+            if module is None:
                 continue
-            if before is None:
-                del module.__dict__[_PLACE]
-            else:
-                module.__dict__[_PLACE] = before
+            place = module.__dict__
+            there = place.get(_PLACE)
+            if not measuring:
+                if there is not None and there is each.call:  # else the script has compiled it meanwhile
+                    each.leave(place)
+            elif there is None or there is not each.call:
+                if each.call is None or there is not each.before:
+                    each.call, each.before = self._timed(each.module, there), there
+                place[_PLACE] = each.call
 
     def _timed(self, module: weakref.ref[torch.nn.Module], before: Any) -> Callable[..., Any]:
         """The call of a module, timed. `before`: its compiled form; None: it has none."""
@@ -81,7 +106,8 @@ class ModuleCalls:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             run = before or module()._call_impl  # type: ignore[union-attr]  # it is being called
-            if torch.compiler.is_compiling() or not recorder.measuring:
+            # First what dynamo knows without looking: the rest is then in no guard of compiled code.
+            if is_dynamo_compiling() or not recorder.measuring or is_compiling():
                 return run(*args, **kwargs)
             return time_call(module(), run, args, kwargs)
 

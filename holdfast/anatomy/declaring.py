@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 import torch
 
 from holdfast.anatomy import policy
-from holdfast.anatomy.recorder import DATA, DECLARED
+from holdfast.anatomy.phases import DATA, DECLARED
 from holdfast.errors import SessionError
 
 if TYPE_CHECKING:

@@ -24,7 +24,17 @@ from typing import TYPE_CHECKING, Any
 from holdfast.anatomy import policy
 from holdfast.anatomy.division import Division
 from holdfast.anatomy.memory import EVERY_NS
-from holdfast.ipc.step_times import FLOPS_UNIT, NAMES, StepSums
+from holdfast.anatomy.phases import (
+    DECLARED,
+    FORWARD,
+    LOSS,
+    OTHER,
+    OWN,
+    PHASES,
+    WAITS,
+    WAITS_GPU,
+)  # fmt: skip
+from holdfast.anatomy.totals import PLACE, StepTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,25 +44,22 @@ if TYPE_CHECKING:
     from holdfast.anatomy.gpu import GpuTimes
     from holdfast.ipc.step_times import StepTimesPage
 
-DATA, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, SNAPSHOT, OTHER, LOSS, REDUCTION, DECLARED = range(10)
-"""Phases. LOSS: from the end of a forward pass, until it is known whether a backward pass follows; REDUCTION:
-after the gradients are computed, until DDP has those of the other ranks; DECLARED: other work that the script
-has declared, and what follows a step."""
-PHASES = 10
-_OWN = tuple(phase in (FORWARD, BACKWARD, OPTIMIZER, LOSS) for phase in range(PHASES))
-_WAITS = (DATA, COMMUNICATION, SNAPSHOT, DECLARED)  # measured in every step
-_WAITS_GPU = (SNAPSHOT, DECLARED)  # with a GPU, which works on meanwhile: the others may cost nothing
-_PLACE = {name: index for index, name in enumerate(NAMES)}
-_FIRST = _PLACE["data_ns"]  # the phases DATA to OTHER lie in this order
-_SUM_OF = [_FIRST + phase for phase in (*range(OTHER + 1), FORWARD, COMMUNICATION, OTHER)]
-_WALL, _CPU, _COVERED, _LONGEST = (_PLACE[name] for name in ("wall_ns", "cpu_ns", "covered", "longest_ns"))
-_STEPS, _LAST, _GENERATION = _PLACE["steps"], _PLACE["last_step"], _PLACE["generation"]
-_MEMORY, _MEMORY_PEAK = _PLACE["memory_bytes"], _PLACE["memory_peak_bytes"]
-_SAMPLES, _TOKENS, _FLOPS = _PLACE["samples"], _PLACE["tokens"], _PLACE["flops"]
+_COVERED, _LONGEST, _SAMPLES = (PLACE[name] for name in ("covered", "longest_ns", "samples"))
+_STEPS, _LAST, _GENERATION = PLACE["steps"], PLACE["last_step"], PLACE["generation"]
+_MEMORY, _MEMORY_PEAK = PLACE["memory_bytes"], PLACE["memory_peak_bytes"]
 
 
 class StepRecorder:
     """The recorder of one session; without a page it does nothing. The clocks give ns."""
+
+    # Slots, and first those of every step: a step finds little of this in the CPU's caches.
+    __slots__ = (
+        *("_page", "running", "measuring", "depth", "_clock", "_phase", "_last", "_spent", "_body_phase"),
+        *("_waited", "_step_began", "_longest", "_held", "_held_ns", "_held_steps", "_held_samples"),
+        *("_newest", "_declared", "_write_due", "_due", "owner", "gpu", "facts", "base", "calls", "passes"),
+        *("_cpu_clock", "_cpu_clock_given", "_cpu_last", "_cpu", "_memory", "_memory_due", "_loop"),
+        *("_division", "_measured", "_totals", "on_measuring"),
+    )
 
     def __init__(
         self,
@@ -70,6 +77,7 @@ class StepRecorder:
         self.owner = 0  # the thread that trains
         self.running = False  # a loop over steps runs
         self.measuring = False  # the present step is measured
+        self.on_measuring: Callable[[bool], None] = _ignore  # called when that changes
         self.calls = self.passes = 0  # module calls, and ended backward passes, of this step
         self.base = OTHER  # the phase outside of forward and backward passes
         self.depth = 0  # waits that interrupt a phase now: what modules do meanwhile is not training
@@ -80,14 +88,14 @@ class StepRecorder:
         self._measured, self._due = 0, 0  # steps measured in this loop; steps until the next one
         self._held, self._held_ns = [0] * PHASES, 0  # waits and time of steps that are not divided yet
         self._held_steps = self._held_samples = 0  # that are in no sum yet
+        # Whether a wait has interrupted this step, or goes on in it; or nothing was measured yet.
+        self._waited = False
         self._newest: tuple[int, int] | None = None  # complete step, and its generation
         self._body_phase = -1  # the phase in which the step's body ended; -1: it has not
         self._write_due = 0
         self._declared: list[Any] | None = None  # tokens and flops of this step
-        self._flops = 0.0  # of all steps
-        start = page.read() if page is not None else None
-        self._sums = [getattr(start or StepSums(), name) for name in NAMES]
-        self._longest = self._sums[_LONGEST]
+        self._totals = StepTotals(page.read() if page is not None else None)
+        self._longest = self._totals.values[_LONGEST]
 
     @property
     def on(self) -> bool:
@@ -101,7 +109,8 @@ class StepRecorder:
 
     def close(self) -> None:
         """Record nothing any more."""
-        self._page, self.running, self.measuring = None, False, False
+        self._page, self.running = None, False
+        self._measures(False)
 
     # ------------------------------------------------------------------ steps
 
@@ -126,7 +135,8 @@ class StepRecorder:
         """End the loop with this number (0: whichever runs), unless another one has begun: the time from here
         on is no step's."""
         if loop in (0, self._loop) and self.running:
-            self.running = self.measuring = False
+            self.running = False
+            self._measures(False)
             self._write(self._clock())
 
     def body_ends(self) -> None:
@@ -136,7 +146,7 @@ class StepRecorder:
             now, phase = self._clock(), self._phase
             if self.measuring:
                 self._count(now)
-                if _OWN[phase]:
+                if OWN[phase]:
                     self._read_cpu()
             else:
                 self._spent[phase] += now - self._last
@@ -148,39 +158,58 @@ class StepRecorder:
         """Complete a step. `samples`: of this rank's share; 0: not known."""
         if self._page is None or not self.running:
             return
-        now, measured = self._clock(), self.measuring
-        self._count(now)
-        if self._body_phase >= 0:
-            self._leave_body()
+        now = self._clock()
         if self._declared is not None:
-            self._add_declared(self._declared)
+            self._totals.declare(*self._declared)
+            self._declared = None
         wall = now - self._step_began
         self._longest = max(self._longest, wall)
         self._newest = step, generation
-        if measured:
-            self._settle_held()
-            self._measured += 1
-            self._due = policy.gap(self.calls, wall, self._measured)
-            self._learn()
-            self._add(wall, self._spent, exact=self.gpu is None)
-        else:
-            held, spent = self._held, self._spent
-            for phase in _WAITS:
-                held[phase] += spent[phase]
-            self._held_ns += wall
-            if not self._division.rates:  # nothing was measured: each step is counted as it is
-                self._add(wall, spent, exact=True)
-                self._held, self._held_ns = [0] * PHASES, 0
         self._held_steps += 1
         self._held_samples += samples
-        if measured or now >= self._write_due:
+        if self.measuring:
+            self._complete_measured(now, wall)
+            return
+        self._held_ns += wall
+        if self._waited:
+            self._fold_waits(now, wall)
+        elif self._body_phase >= 0:  # nothing but the body, and the boundary after it
+            self._held[DECLARED] += now - self._last
+            self.depth, self._body_phase, self._phase = self.depth - 1, -1, OTHER
+        if now >= self._write_due:
             self._write(now)
         self._due -= 1
-        if measured or self._due <= 0:
-            self._next(now, measuring=self._due <= 0)
-            return
-        self._step_began = self._last = now  # the rest is as it was: nothing else changes in such a step
+        if self._due <= 0:
+            self._next(now, measuring=True)
+        else:
+            self._step_began = self._last = now
+
+    def _complete_measured(self, now: int, wall: int) -> None:
+        """Complete a measured step: learn from it, and choose the next one that is measured."""
+        self._count(now)
+        if self._body_phase >= 0:
+            self._leave_body()
+        self._settle_held()
+        self._measured += 1
+        self._due = policy.gap(self.calls, wall, self._measured) - 1
+        self._learn()
+        self._add(wall, self._spent, exact=self.gpu is None)
+        self._write(now)
+        self._next(now, measuring=self._due <= 0)
+
+    def _fold_waits(self, now: int, wall: int) -> None:
+        """Complete a step that is left out and has waited: its waits are counted exactly."""
+        held, spent = self._held, self._spent
+        spent[self._phase] += now - self._last
+        if self._body_phase >= 0:
+            self._leave_body()
+        for phase in WAITS:
+            held[phase] += spent[phase]
+        if not self._division.rates:  # nothing was measured: each step is counted as it is
+            self._add(wall, spent, exact=True)
+            self._held, self._held_ns = [0] * PHASES, 0
         self._spent = [0] * PHASES
+        self._waited = self.depth > 0 or not self._division.rates  # a wait goes on in the next step
         if not self.depth:
             self._phase = OTHER
 
@@ -188,8 +217,8 @@ class StepRecorder:
         """Leave the boundary that `body_ends` has entered."""
         self.depth = max(self.depth - 1, 0)
         before, self._body_phase = self._body_phase, -1
-        self._phase = before if self.measuring or not _OWN[before] else OTHER
-        if self.measuring and _OWN[before]:
+        self._phase = before if self.measuring or not OWN[before] else OTHER
+        if self.measuring and OWN[before]:
             self._cpu_last = self._cpu_clock()
 
     def _settle_held(self) -> None:
@@ -198,18 +227,11 @@ class StepRecorder:
             self._add(self._held_ns, self._held, exact=False)
             self._held, self._held_ns = [0] * PHASES, 0
 
-    def _add_declared(self, declared: list[Any]) -> None:
-        """Add what the script has declared in this step."""
-        self._declared = None
-        self._sums[_TOKENS] += declared[0]
-        self._flops += declared[1]
-        self._sums[_FLOPS] = int(self._flops / FLOPS_UNIT)
-
     def _write(self, now: int) -> None:
         """Write the sums to the page, and what is read seldom."""
         self._settle_held()
         self._write_due = now + policy.WRITE_EVERY_NS
-        sums = self._sums
+        sums = self._totals.values
         sums[_STEPS] += self._held_steps
         sums[_SAMPLES] += self._held_samples
         self._held_steps = self._held_samples = 0
@@ -234,7 +256,10 @@ class StepRecorder:
 
     def _next(self, now: int, *, measuring: bool) -> None:
         """Begin a step."""
-        self.measuring, self._step_began, self._last = measuring, now, now
+        self._waited = self.depth > 0 or not self._division.rates
+        self._step_began = self._last = now
+        if measuring is not self.measuring:
+            self._measures(measuring)
         self.calls = self.passes = self._cpu = 0
         self.base = OTHER
         if not self.depth:
@@ -244,12 +269,16 @@ class StepRecorder:
         if measuring and self.gpu is not None:
             self.gpu.begin()
 
+    def _measures(self, measuring: bool) -> None:
+        self.measuring = measuring
+        self.on_measuring(measuring)
+
     # ------------------------------------------------------------------ phases
 
     def switch(self, phase: int) -> None:
         """End the present phase and begin another one. Only in a measured step."""
         self._count(self._clock())
-        if _OWN[self._phase] != _OWN[phase]:
+        if OWN[self._phase] != OWN[phase]:
             self._read_cpu()
         self._phase = phase
 
@@ -273,9 +302,9 @@ class StepRecorder:
             return -1
         before = self._phase
         self._count(self._clock())
-        if self.measuring and _OWN[before]:
+        if self.measuring and OWN[before]:
             self._read_cpu()
-        self._phase = phase
+        self._phase, self._waited = phase, True
         self.depth += 1
         return before
 
@@ -285,8 +314,8 @@ class StepRecorder:
             return
         self._count(self._clock())
         self.depth = max(self.depth - 1, 0)
-        self._phase = before if self.measuring or not _OWN[before] else OTHER
-        if self.measuring and _OWN[before]:
+        self._phase = before if self.measuring or not OWN[before] else OTHER
+        if self.measuring and OWN[before]:
             self._cpu_last = self._cpu_clock()
 
     def _count(self, now: int) -> None:
@@ -299,7 +328,7 @@ class StepRecorder:
     def _read_cpu(self) -> None:
         """Own work begins or ends."""
         now = self._cpu_clock()
-        if _OWN[self._phase]:
+        if OWN[self._phase]:
             self._cpu += now - self._cpu_last
         self._cpu_last = now
 
@@ -308,47 +337,35 @@ class StepRecorder:
     def _learn(self) -> None:
         """Learn from a measured step how steps are divided; on a GPU, from steps that it has finished."""
         self.settle(backward=False)
-        if _OWN[self._phase]:
+        if OWN[self._phase]:
             self._read_cpu()
         gpu = self.gpu
         if gpu is None:
-            self._sums[_COVERED] += self.covered
-            self._division.learn(self._spent, self._cpu, without=_WAITS)
+            self._totals.values[_COVERED] += self.covered
+            self._division.learn(self._spent, self._cpu, without=WAITS)
             return
         gpu.end(covered=self.covered, cpu_ns=self._cpu)
         for done in gpu.done():
-            self._sums[_COVERED] += done.covered
-            self._division.learn(done.spent_ns, done.cpu_ns, without=_WAITS_GPU)
+            self._totals.values[_COVERED] += done.covered
+            self._division.learn(done.spent_ns, done.cpu_ns, without=WAITS_GPU)
         if gpu.failed:
             self._division = Division(PHASES)
 
     def _add(self, wall: int, spent: list[int], *, exact: bool) -> None:
         """Add the time of steps to the sums of their phases: as it was measured, or divided like that of
         steps that were."""
-        sums, gpu = self._sums, self.gpu
-        rates = self._division.rates
-        exact = exact or not rates
-        sums[_WALL] += wall
-        left = wall
-        for phase in range(OTHER) if exact else _WAITS if gpu is None else _WAITS_GPU:
-            sums[_SUM_OF[phase]] += spent[phase]
-            left -= spent[phase]
-        if exact:
-            sums[_SUM_OF[COMMUNICATION]] += spent[REDUCTION]
-            left -= spent[REDUCTION]
-            sums[_CPU] += self._cpu
+        if exact or not self._division.rates:
+            self._totals.add_measured(wall, spent, self._cpu)
         else:
-            total = left
-            for phase, rate in rates:
-                part = int(total * rate)
-                sums[_SUM_OF[phase]] += part
-                left -= part
-            sums[_CPU] += int(total * self._division.cpu_rate)
-        sums[_SUM_OF[OTHER]] += left
+            self._totals.add_divided(wall, spent, self._division, WAITS if self.gpu is None else WAITS_GPU)
 
 
 def _no_clock() -> int:
     return 0
+
+
+def _ignore(_: bool) -> None:
+    pass
 
 
 class _Within:

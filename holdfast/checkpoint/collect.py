@@ -88,6 +88,7 @@ class _Found:
     manifests: dict[str, StoredFile] = field(default_factory=dict)  # by id
     pending: dict[str, StoredFile] = field(default_factory=dict)  # by file
     parts: dict[str, StoredFile] = field(default_factory=dict)  # by file
+    marks: dict[str, StoredFile] = field(default_factory=dict)  # of suspect checkpoints, by id
     bases: dict[str, list[StoredFile]] = field(default_factory=dict)  # chunks by base
 
     @property
@@ -186,7 +187,7 @@ class _Old:
 def _find(store: Store, job: str, *, chunks: bool = True) -> _Found:
     """What is in the job's folder; names are relative to it."""
     found, folder = _Found(), names.job_folder(job)
-    places = ["manifests", "pending", "parts", *(["bases"] if chunks else [])]
+    places = ["manifests", "pending", "parts", "suspect", *(["bases"] if chunks else [])]
     for place in places:
         for entry in store.walk(f"{folder}/{place}"):
             _SORTERS[place](found, entry._replace(name=f"{place}/{entry.name}"), entry.name)
@@ -216,10 +217,17 @@ def _sort_chunk(found: _Found, entry: StoredFile, file: str) -> None:
         found.bases.setdefault(base, []).append(entry)
 
 
+def _sort_mark(found: _Found, entry: StoredFile, file: str) -> None:
+    checkpoint = file.removesuffix(".json")
+    if _is_id(checkpoint) and file.endswith(".json"):
+        found.marks[checkpoint] = entry
+
+
 _SORTERS: dict[str, Callable[[_Found, StoredFile, str], None]] = {
     "manifests": _sort_manifest,
     "pending": _sort_pending,
     "parts": _sort_part,
+    "suspect": _sort_mark,
     "bases": _sort_chunk,
 }
 
@@ -235,7 +243,8 @@ def _is_id(checkpoint: str) -> bool:
 def _drafts(
     found: _Found, remove: Collection[str], keep: Collection[str], busy: Collection[str], old: _Old
 ) -> list[StoredFile]:
-    """What saves have left behind: of checkpoints that are removed, published, or were given up."""
+    """What saves have left behind: of checkpoints that are removed, published, or were given up; and marks of
+    those that are removed."""
     gone = []
     for file, entry in (*found.pending.items(), *found.parts.items()):
         checkpoint = file.partition(".")[0]
@@ -243,7 +252,7 @@ def _drafts(
         given_up = checkpoint in remove or checkpoint in found.manifests or not busy
         if old(entry) and given_up and not needed:
             gone.append(entry)
-    return gone
+    return gone + [entry for checkpoint, entry in found.marks.items() if checkpoint in remove]
 
 
 def _living(

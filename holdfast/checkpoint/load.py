@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from holdfast.checkpoint import suspect
 from holdfast.checkpoint.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -49,6 +50,7 @@ class Found:
     id: str
     step: int
     generation: int
+    suspect: str = ""  # why its state is not trusted; "": no mark says so
 
 
 class _Target(NamedTuple):
@@ -63,13 +65,14 @@ def listing(store: Store, job: str) -> list[Found]:
     """The published checkpoints of a job, newest (highest step, then generation) first.
 
     Names that are not those of manifests are passed over."""
-    found = []
+    found, suspects = [], suspect.reasons(store, job)
     for entry in store.list(names.manifests(job)):
         try:
             step, generation = names.split_id(entry.removesuffix(".json"))
         except NameRefused:
             continue
-        found.append(Found(entry.removesuffix(".json"), step, generation))
+        checkpoint = entry.removesuffix(".json")
+        found.append(Found(checkpoint, step, generation, suspects.get(checkpoint, "")))
     return sorted(found, key=lambda entry: (entry.step, entry.generation), reverse=True)
 
 

@@ -65,6 +65,8 @@ class Guard:
         self.reason = ""  # why the newest broken step could not be undone; "": it could
         # Called before an optimizer begins in a step; what it raises leaves the state as it was.
         self.on_begun: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
+        # Called before tracked tensors are written, by an optimizer or to undo a step.
+        self.before_writing: Callable[[], None] = lambda: None
         self.on_optimizer: Any = lambda code: None
         self.on_tail: Any = lambda code: None
 
@@ -72,6 +74,7 @@ class Guard:
         """Read the tracked objects again, before the first step of a generation.
 
         A generation begins without carried gradients: those that a broken step has left are dropped."""
+        self.before_writing()
         gradients.drop(self._tracked.modules)
         for hook in self._hooks:
             hook.remove()
@@ -166,6 +169,7 @@ class Guard:
         """Put back what can be after the loop was left in `step` (or between steps, before it).
 
         Returns the number of completed steps that the state is clean with, or DIRTY."""
+        self.before_writing()
         if not (self._inside or self.carries):
             return step
         inside, self._inside, self.reason = self._inside, False, ""
@@ -198,6 +202,7 @@ class Guard:
 
     def _before(self, index: int) -> Any:
         def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            self.before_writing()
             if self._inside:
                 self.on_begun(optimizer)
             if self._inside and not self.moved:

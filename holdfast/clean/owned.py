@@ -16,14 +16,14 @@ import torch
 from holdfast.state import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _SAMPLES = 32
 """Values of each parameter that are compared."""
 
 _SHARE = 0.004
-"""The share of a step's time that comparing samples may take: if it takes more, some steps are not
-compared."""
+"""The share of a step's time that taking samples and comparing them may take: if it takes more, some steps
+are not compared."""
 
 _LEARNED_FIRST, _LEARNED_EVERY = 3, 100
 
@@ -34,7 +34,8 @@ class Owned:
     They are watched from a step's start to its first optimizer's step, and from its last optimizer's step to
     its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.parameters: list[torch.Tensor] = []
         self._live: list[torch.Tensor] = []  # their memory: for a DTensor its local part
         self._samples: dict[tuple[torch.dtype, torch.device], list[tuple[int, torch.Tensor]]] = {}
@@ -44,7 +45,7 @@ class Owned:
         self._bits: list[int] | None = None
         self._count = 0
         self._every = 1
-        self._begun_at = 0.0
+        self._begun_at = self._compared_s = 0.0
         self.tail_moves = False  # a parameter moved between the last optimizer's step and the step's end
 
     def arm(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -66,11 +67,11 @@ class Owned:
     def begin(self) -> None:
         """Begin a step."""
         self._count += 1
-        begun_at = time.perf_counter()
+        begun_at = self._clock()
         self._look(sampled=self._count % self._every == 0)
-        now = time.perf_counter()
+        now = self._clock()
         if self._seen is not None and self._bits is None and self._count > _LEARNED_FIRST:
-            self._pace(now - begun_at, now - self._begun_at)
+            self._pace(now - begun_at + self._compared_s, now - self._begun_at)
         self._begun_at = now
 
     def moved(self) -> list[torch.Tensor]:
@@ -80,8 +81,10 @@ class Owned:
         if self._bits is not None:
             found |= {i for i, live in enumerate(self._live) if digest.whole(live) != self._bits[i]}
         elif self._seen is not None:
+            begun_at = self._clock()
             for some, seen in zip(self._samples.values(), self._seen, strict=True):
                 found |= _changed(some, seen)
+            self._compared_s = self._clock() - begun_at
         return [self.parameters[index] for index in sorted(found)]
 
     def versions(self) -> list[int]:
@@ -118,6 +121,9 @@ class Owned:
 
 
 def _changed(some: Sequence[tuple[int, torch.Tensor]], seen: torch.Tensor) -> set[int]:
-    """The parameters whose chosen values have other bits now."""
+    """The parameters whose chosen values have other bits now. They are looked at one by one only if there
+    are any."""
+    if digest.same_bits(torch.cat([now for _, now in some]), seen):
+        return set()
     parts = torch.split(seen, [len(values) for _, values in some])
     return {index for (index, now), then in zip(some, parts, strict=True) if not digest.same_bits(now, then)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from holdfast.anatomy.recorder import DATA
+from holdfast.anatomy.phases import DATA
 from holdfast.data import sampler, sampling
 from holdfast.data.seeding import Collated, FetchedBatch, PreservedGenerators, Seeded, Tag, Wanted, WorkerInit
 from holdfast.data.stateful import StateLoader, end_workers, is_maker

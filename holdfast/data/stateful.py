@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, default_collate
 
 from holdfast import coordinates
-from holdfast.anatomy.recorder import DATA
+from holdfast.anatomy.phases import DATA
 from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import StreamPosition

@@ -131,9 +131,14 @@ class HoldfastReader(StorageReader):
 
 
 def newest(store: Store, job: str) -> Manifest:
-    """The newest checkpoint whose manifest is valid. Raises CheckpointRefused if there is none."""
+    """The newest checkpoint whose manifest is valid and whose state is not suspect. Raises CheckpointRefused
+    if there is none."""
     passed = []
     for found in load.listing(store, job):
+        if found.suspect:
+            log.warning("skipped a suspect checkpoint: %s: %s", found.id, found.suspect)
+            passed.append(f"{found.id}: {found.suspect}")
+            continue
         try:
             return load.read_manifest(store, job, found.id)
         except (CheckpointCorrupt, CheckpointRefused) as error:

@@ -24,12 +24,17 @@ _connected: list[Session] = []
 """The session of this process; empty before the first `connect`, and without an agent."""
 
 
+def agent_looks_after() -> bool:
+    """Whether this process has an agent."""
+    return bool(Environment.read(os.environ).agent_socket)
+
+
 def connect(*, cpu: bool = False) -> Session | None:
     """The session of this process, with accelerate's state prepared for it; None without an agent: then
     everything is as without Holdfast.
 
     `cpu`: train on the CPU, whatever devices there are. Raises SessionError if a process group exists."""
-    if not Environment.read(os.environ).agent_socket:
+    if not agent_looks_after():
         return None
     if _connected:
         return _connected[0]
@@ -103,7 +108,12 @@ def wrapping(session: Session, accelerator: Any) -> Callable[..., Any]:
             accelerator._models.append(model)
         if evaluation_mode:
             return done[id(model)]
-        options = accelerator.ddp_handler.to_kwargs() if accelerator.ddp_handler is not None else {}
-        return session.ddp(done[id(model)], weighted=False, **options)
+        return wrapped(session, accelerator, done[id(model)])
 
     return prepare_model
+
+
+def wrapped(session: Session, accelerator: Any, model: Any) -> Any:
+    """A model that this accelerator has prepared, wrapped by the session with the accelerator's options."""
+    options = accelerator.ddp_handler.to_kwargs() if accelerator.ddp_handler is not None else {}
+    return session.ddp(model, weighted=False, **options)

@@ -22,6 +22,19 @@ CHARS_MAX = 64_000
 """Characters of stacks that are read or sent, at most."""
 _FRAMES_MAX = 20
 _OTHERS_CHARS = 16_000
+_STUCK_MAX = 3
+"""Threads in the kernel that are named."""
+_STATES = {
+    "R": "runs, or could",
+    "S": "sleeps",
+    "D": "waits in the kernel",
+    "I": "is idle",
+    "T": "is stopped",
+    "t": "is held by a debugger",
+    "Z": "has ended, and its parent has not collected it",
+    "X": "has ended",
+}
+"""The letters of State: in /proc/PID/status, by proc_pid_stat(5)."""
 _kept: list[int] = []  # the descriptor of the file, which stays open
 
 
@@ -76,6 +89,33 @@ def ask(pid: int) -> str:
     except (OSError, StopIteration, ValueError) as error:
         return f"it cannot be asked: {error}"
     return ""
+
+
+def process_state(pid: int) -> str:
+    """How the kernel lists a process, in words: `its process is stopped (T)`, and which of its threads wait
+    in the kernel (state D; proc_pid_stat(5)), where it tells in what. "" if it does not list it."""
+    code = _first(Path(f"/proc/{pid}/status"), "State:")[:1]
+    if code not in _STATES:
+        return ""
+    stuck = [task for task in _tasks(pid) if _first(task / "status", "State:").startswith("D")]
+    words = f"its process {_STATES[code]} ({code})"
+    if not stuck:
+        return words
+    named = "; ".join(f"thread {task.name}{_sleeps_in(task)}" for task in stuck[:_STUCK_MAX])
+    more = f"; {len(stuck) - _STUCK_MAX} more" if len(stuck) > _STUCK_MAX else ""
+    return f"{words}, in the kernel without waking for a signal (D): {named}{more}"
+
+
+def _sleeps_in(task: Path) -> str:
+    where = _read(task / "wchan")
+    return f" in {where}" if where not in ("", "0") else ""
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name))
+    except OSError:
+        return []
 
 
 def native(pid: int) -> str:

@@ -191,9 +191,10 @@ class Launcher:
         process = self._processes[command.member]
         if process.pid == 0 or process.end is not None:
             return
+        state = traces.process_state(process.pid)  # before it is asked: answering would wake it
         reason = traces.ask(process.pid)
         native = traces.native(process.pid)[: traces.CHARS_MAX]
-        self._send(msg.NativeStacks(process.member, reason, native))
+        self._send(msg.NativeStacks(process.member, reason, native, state))
 
     async def _forget(self, command: msg.ForgetCommand) -> None:
         process = self._processes.get(command.member)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.anatomy.recorder import SNAPSHOT
+from holdfast.anatomy.phases import SNAPSHOT
 from holdfast.ipc import recovery_log
 from holdfast.ipc.messages.rank import Started
 from holdfast.reentry import snapshotting
@@ -47,7 +47,7 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     elif _is_due(state, every):
         state.progress.show("snapshot")
         with state.times.within(SNAPSHOT):
-            skip = snapshotting.snapshot(state, agent)
+            skip = snapshotting.snapshot(state, agent, lazily=state.environment.snapshot_lazily)
         if skip is not None:
             snapshotting.report(state, agent, skip)
         state.progress.show("between")

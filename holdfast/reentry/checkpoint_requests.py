@@ -135,6 +135,7 @@ class CheckpointRequests:
 def _snapshot(state: RankState, agent: AgentClient) -> Skip | None:
     """Take a snapshot of this very step, if there is none yet; wait a while for room. Returns None, or why
     there is none."""
+    snapshotting.settle(state)
     if state.newest_snapshot == (state.completed, state.generation):
         return None
     skip = snapshotting.snapshot(state, agent)

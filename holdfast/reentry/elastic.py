@@ -284,6 +284,7 @@ class _Loop:
     def _leave(self, error: BaseException) -> None:
         """Leave the generation: undo or complete the step that broke, and keep what is clean."""
         state = self._state
+        snapshotting.settle(state)
         if state.phase == "running":
             before, state.clean.step = state.completed, state.guard.settle(state.completed)
             if state.clean.step > before:  # only the step's tail was cut off: it counts

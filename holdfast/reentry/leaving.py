@@ -21,6 +21,7 @@ log = logging.getLogger("holdfast.sdk")
 
 def preserve(state: RankState, agent: AgentClient) -> None:
     """Take a snapshot of this very state before ranks move to other places."""
+    snapshotting.settle(state)
     if state.newest_snapshot == (state.completed, state.generation):
         return
     skip = snapshotting.insist(state, agent, snapshotting.snapshot(state, agent), _ROOM_WAIT_S)

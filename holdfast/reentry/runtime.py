@@ -14,7 +14,8 @@ from holdfast.agreement.generators import Generators
 from holdfast.anatomy.calls import ModuleCalls
 from holdfast.anatomy.facts import FactsWriter
 from holdfast.anatomy.memory import used
-from holdfast.anatomy.recorder import COMMUNICATION, StepRecorder
+from holdfast.anatomy.phases import COMMUNICATION
+from holdfast.anatomy.recorder import StepRecorder
 from holdfast.clean.guard import Guard
 from holdfast.data.streams import SampleStreams
 from holdfast.groups import flight_recorder, waiting
@@ -80,7 +81,9 @@ class Runtime:
         self.gradients = GradientWatch(state, self.anomalies.notice)
         self.anomalies.on_notice = self.gradients.noticed
         state.guard.on_begun = self.gradients.before_optimizer
+        state.guard.before_writing = functools.partial(snapshotting.settle, state)
         self.reports = Reports()
+        state.judge = functools.partial(own_reports.judge, state, self.reports, self.gradients)
         self.profiler = StepProfiler(functools.partial(own_reports.send, state))
         self.collectives = CollectiveProof(state)
         self.mistakes = MisuseChecks(state, self.collectives)

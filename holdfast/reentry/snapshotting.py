@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.05
 _FIRST_WAIT_S = 2.0  # seconds that the start of a function waits for room for its snapshot
+_LONG_WAIT = 0.1
+"""Of a lazy copy: more than this share that training waits for is logged, once."""
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -69,6 +71,7 @@ def last(state: RankState, agent: AgentClient) -> Skip | None:
     """Ensure a snapshot of the final state. Returns None, or why there is none."""
     if not state.environment.snapshot_every or not state.tracked.objects:
         return None
+    settle(state)
     made = state.newest_snapshot == (state.completed, state.generation)
     return None if made else snapshot(state, agent)
 
@@ -83,8 +86,12 @@ def first(state: RankState, agent: AgentClient) -> None:
             report(state, agent, skip)
 
 
-def snapshot(state: RankState, agent: AgentClient) -> Skip | None:
-    """Take a snapshot now. Returns None, or why there is none: a failing arena never ends the training."""
+def snapshot(state: RankState, agent: AgentClient, *, lazily: bool = False) -> Skip | None:
+    """Take a snapshot now. Returns None, or why there is none: a failing arena never ends the training.
+
+    `lazily`: it may be copied beside the next step, and is announced once `settle` finds it whole."""
+    settle(state)
+    state.judge()
     if state.numeric_anomaly:
         return Skip(SkipKind.ANOMALY, "a numeric anomaly was found: no snapshot is taken of this state")
     skip = _attach(state, agent)
@@ -93,7 +100,7 @@ def snapshot(state: RankState, agent: AgentClient) -> Skip | None:
     orders, begun = agent.orders, time.perf_counter()
     try:
         outcome = state.snapshots.write(
-            state.completed, state.generation, orders.released_step, orders.void_step
+            state.completed, state.generation, orders.released_step, orders.void_step, lazily=lazily
         )
     except (ArenaError, StateError) as error:
         return Skip(SkipKind.REFUSED, str(error))
@@ -102,9 +109,53 @@ def snapshot(state: RankState, agent: AgentClient) -> Skip | None:
         if outcome.kind is SkipKind.OUTGROWN:
             _send_tracked(state, agent)
         return outcome
-    state.newest_snapshot = (state.completed, state.generation)
-    agent.send(Snapshot(state.generation, state.completed, outcome, stall_s), keep=True)
+    if state.snapshots.under_way:
+        state.lazy_stall_s = stall_s
+        return None
+    _announce(state, agent, Snapshot(state.generation, state.completed, outcome, stall_s))
     return None
+
+
+def _announce(state: RankState, agent: AgentClient, made: Snapshot) -> None:
+    state.newest_snapshot = (made.step, made.generation)
+    agent.send(made, keep=True)
+
+
+def settle(state: RankState) -> None:
+    """Wait for a snapshot that is being copied beside training, and announce it if it is whole.
+
+    Called before anything writes tracked tensors, looks for the newest snapshot, or leaves a generation: an
+    optimizer's step, the end of a step, the next snapshot, a break. Never raises for a failing arena."""
+    agent = state.agent
+    if agent is None or not state.snapshots.under_way:
+        return
+    try:
+        end = state.snapshots.settle()
+    except ArenaError as error:
+        log.warning("a snapshot that was copied beside training is lost: %s", error)
+        return
+    assert end is not None
+    if end.moved:
+        log.warning(
+            "step %d: changed outside of an optimizer's step, so copied at each boundary from now on: %s",
+            end.step,
+            ", ".join(end.moved),
+        )
+    if not end.whole:
+        reason = f"changed while it was copied: {', '.join(end.moved)}"
+        agent.send(SnapshotSkipped(end.generation, end.step, reason[:500]))
+        return
+    if end.waited_s > end.copy_s * _LONG_WAIT and not state.lazy_waits:
+        state.lazy_waits = True
+        log.warning(
+            "step %d waited %.3f s for its snapshot's copy of %.3f s: forward and backward are shorter than "
+            "that; a larger --snapshot-every makes it wait less often (said once)",
+            end.step,
+            end.waited_s,
+            end.copy_s,
+        )
+    stall_s = state.lazy_stall_s + end.waited_s
+    _announce(state, agent, Snapshot(end.generation, end.step, end.index, stall_s))
 
 
 def _attach(state: RankState, agent: AgentClient) -> Skip | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agreement import generators
 from holdfast.anatomy.gpu import GpuTimes
-from holdfast.anatomy.recorder import PHASES
+from holdfast.anatomy.phases import PHASES
 from holdfast.errors import SessionError
 from holdfast.reentry import misuse, stepping
 

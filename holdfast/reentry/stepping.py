@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.agreement import restore as state_restore
 from holdfast.clean.guard import DIRTY
 from holdfast.errors import Interrupted, SessionError
-from holdfast.reentry import boundary, meeting
+from holdfast.reentry import boundary, meeting, snapshotting
 from holdfast.state.randomness import seed_step
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def after_break(runtime: Runtime) -> None:
     state = runtime.state
     guard = state.guard
     state.times.stop()
+    snapshotting.settle(state)
     if not guard.entered:
         return
     moved = int(guard.moved) if guard.left_half and state.tracked.optimizers else _UNASKED
@@ -123,6 +124,7 @@ def complete(runtime: Runtime) -> None:
     Raises CollectiveFailed if a collective of the step may have failed."""
     state = runtime.state
     runtime.collectives.check("the step")
+    snapshotting.settle(state)  # a step without an optimizer; callbacks may write the state
     runtime.gradients.end(runtime.streams.taken)
     runtime.streams.end()
     state.guard.end()

@@ -5,6 +5,7 @@ same. A snapshot is then one pass of copies at the speed of memory, and a small 
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,14 @@ from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
-from holdfast.snapshots import gpu, plan
+from holdfast.snapshots import gpu, lazy, plan
 from holdfast.state import copying, shard_ids
 from holdfast.state.tracked import dtype_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.snapshots.plan import SnapshotPlan
     from holdfast.state.tracked import TrackedState
 
 _Places = tuple[layout.Tensor, ...]
@@ -64,8 +66,40 @@ class KeptState:
         tracked.adopt(entries, plain, list(self.tensors))
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How a lazy snapshot has ended.
+
+    - `step`, `generation`: of its state; `index`: its slot.
+    - `moved`: tensors that were changed while they were copied, by name.
+    - `whole`: the slot is READY; else it was given back empty.
+    - `waited_s`, `copy_s`: how long training waited for the end of the copy, and how long that took."""
+
+    step: int
+    generation: int
+    index: int
+    moved: tuple[str, ...]
+    whole: bool
+    waited_s: float
+    copy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A lazy snapshot whose slot is still WRITING."""
+
+    writer: SlotWriter
+    step: int
+    generation: int
+    copy: lazy.LazyCopy
+
+
 class SnapshotWriter:
-    """This rank's snapshots, in its arena."""
+    """This rank's snapshots, in its arena.
+
+    A lazy one is under way until `settle`: its slot is WRITING, so no reader takes it and a death leaves the
+    other slot whole. Whatever writes tracked tensors calls `settle` first. Only the main thread touches the
+    arena's words."""
 
     def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
@@ -76,6 +110,10 @@ class SnapshotWriter:
         self._header = b""
         self._copier = gpu.GpuCopier()
         self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
+        self._under_way: _UnderWay | None = None
+        self._lazy: tuple[plan.SnapshotPlan, frozenset[int]] | None = None  # what may be copied late
+        self._lazy_count = 0  # lazy snapshots of this plan
+        self._eager: set[str] = set()  # tensors that were seen to move while they were copied
 
     @property
     def path(self) -> str:
@@ -126,17 +164,33 @@ class SnapshotWriter:
         self._arena = Arena.open(path)
 
     def detach(self) -> None:
-        """Close the arena; the file stays."""
+        """Close the arena; the file stays. A snapshot that is under way is given up."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.copy.join()
+            under_way.writer.abandon()
         self._views.clear()
         self._copier.release()
         if self._arena is not None:
             self._arena.close()
             self._arena = None
 
-    def write(self, step: int, generation: int, released_step: int, void_step: int = -1) -> int | Skip:
+    def write(
+        self,
+        step: int,
+        generation: int,
+        released_step: int,
+        void_step: int = -1,
+        *,
+        lazily: bool = False,
+    ) -> int | Skip:
         """Copy the state into the free slot. Returns the slot's index, or why the snapshot was skipped.
 
-        `released_step`, `void_step`: see `Arena.begin`. Raises StateError, ArenaError."""
+        `released_step`, `void_step`: see `Arena.begin`. `lazily`: what only an optimizer changes is copied
+        beside the next step; if there is such, the snapshot is `under_way` until `settle`. Raises StateError,
+        ArenaError, and SessionError if another one is under way."""
+        if self._under_way is not None:
+            raise SessionError("a snapshot is under way: settle it before the next one")
         if self._arena is None:
             return NO_ARENA
         tensors, header = self.look()
@@ -147,20 +201,70 @@ class SnapshotWriter:
         writer = self._arena.begin(step, generation, released_step=released_step, void_step=void_step)
         if isinstance(writer, Skip):
             return writer
-        self._fill(writer, tensors, self._plan.placed)
+        late = self._late(self._plan) if lazily else []
+        pairs = self._pairs(writer, tensors, self._plan.placed)
+        rest = set(late)
+        self._fill(writer, [pair for index, pair in enumerate(pairs) if index not in rest])
         writer.layout(header, data_bytes)
-        writer.ready()
+        if late:
+            names = [self._plan.placed[index].name for index in late]
+            copy = lazy.LazyCopy(names, [pairs[index] for index in late], self._lazy_count)
+            self._under_way = _UnderWay(writer, step, generation, copy)
+            self._lazy_count += 1
+        else:
+            writer.ready()
         return writer.index
 
-    @torch.no_grad()
-    def _fill(
+    @property
+    def under_way(self) -> bool:
+        """Whether a lazy snapshot waits for `settle`."""
+        return self._under_way is not None
+
+    def settle(self) -> Settled | None:
+        """Wait for the snapshot that is under way, check it, and declare its slot READY or give it back.
+
+        Returns None if none is under way. Raises ArenaError; then none is under way any more."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is None:
+            return None
+        begun = time.perf_counter()
+        under_way.copy.join()
+        waited_s = time.perf_counter() - begun
+        moved, right = under_way.copy.moved()
+        self._eager.update(moved)
+        if right:
+            under_way.writer.ready()
+        else:
+            under_way.writer.abandon()
+        return Settled(
+            under_way.step,
+            under_way.generation,
+            under_way.writer.index,
+            tuple(moved),
+            right,
+            waited_s,
+            under_way.copy.copy_s,
+        )
+
+    def _late(self, current: SnapshotPlan) -> list[int]:
+        """Indices of the tensors that may be copied beside the next step."""
+        if self._lazy is None or self._lazy[0] is not current:
+            self._lazy, self._lazy_count = (current, lazy.candidates(current)), 0
+        placed = current.placed
+        return [index for index in sorted(self._lazy[1]) if placed[index].name not in self._eager]
+
+    def _pairs(
         self, writer: SlotWriter, tensors: list[torch.Tensor], placed: tuple[layout.Tensor, ...]
-    ) -> None:
+    ) -> list[lazy.Pair]:
+        """Each tensor with its place in the slot before it: (target, source)."""
         known = self._views.get(writer.index)
         if known is None or known[0] is not placed:
             known = (placed, [view(writer.memory, entry) for entry in placed])
             self._views[writer.index] = known
-        pairs = list(zip(known[1], tensors, strict=True))
+        return list(zip(known[1], tensors, strict=True))
+
+    @torch.no_grad()
+    def _fill(self, writer: SlotWriter, pairs: list[lazy.Pair]) -> None:
         copying.copy([pair for pair in pairs if not pair[1].is_cuda])
         away = [pair for pair in pairs if pair[1].is_cuda]
         if away:

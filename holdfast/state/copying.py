@@ -23,7 +23,7 @@ def copy(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Copy each (target, source) pair; both have the same shape and dtype."""
     rest = []
     for target, source in pairs:
-        if source.nbytes >= _RUN_BYTES and _is_run(source) and _is_run(target):
+        if source.nbytes >= _RUN_BYTES and is_run(source) and is_run(target):
             ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)
             torch.autograd.graph.increment_version(target)
         else:
@@ -33,6 +33,7 @@ def copy(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         torch._foreach_copy_(list(targets), list(sources))
 
 
-def _is_run(tensor: torch.Tensor) -> bool:
+def is_run(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is one run of bytes in the host's memory."""
     plain = not tensor.is_conj() and not tensor.is_neg()
     return plain and tensor.device.type == "cpu" and tensor.is_contiguous()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from holdfast.anatomy.recorder import COMMUNICATION
+from holdfast.anatomy.phases import COMMUNICATION
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier
 from holdfast.ipc.messages.gradients import Gradients
@@ -85,6 +85,11 @@ class GradientWatch:
         self._loss = self._state.completed, value
         if self._trace is not None and not is_finite(value):
             self._trace.loss_is_bad()
+
+    @property
+    def acts(self) -> bool:
+        """Whether the job goes back or stops after values that are not finite."""
+        return self._on_nan in ("rollback", "stop")
 
     # ------------------------------------------------------------------ steps
 
@@ -240,7 +245,7 @@ class GradientWatch:
         What an older generation measured is over: the state that these gradients are of was left."""
         if (not report.nans and not report.infs) or report.generation != self._state.generation:
             return
-        acts = self._on_nan in ("rollback", "stop")
+        acts = self.acts
         if acts and self._state.numeric_anomaly:
             return  # reported: this state will be left, and modules are looked at around its first bad step
         self._arm(report.step)

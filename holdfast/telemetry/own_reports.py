@@ -1,7 +1,8 @@
 """Compose what a rank reports about itself to its agent: hello, beats, numbers.
 
-It runs in the agent client's thread. Only what the last steps of a function have left behind is read in the
-training thread, before the rank reports that it has finished: afterwards nobody would act on it."""
+It runs in the agent client's thread. Two things are read in the training thread: what the last steps of a
+function have left behind, before the rank reports that it has finished, as nobody would act on it later; and
+measurements that a snapshot must not be newer than (`judge`)."""
 
 from __future__ import annotations
 
@@ -58,6 +59,18 @@ def settle(state: RankState, reports: Reports, anomalies: NumericAnomalies, grad
         _send_report(state, reports, anomalies)
         anomalies.settle()
         _send_gradients(state, gradients, wait=True)
+
+
+def judge(state: RankState, reports: Reports, gradients: GradientWatch) -> None:
+    """Judge the gradients of all steps so far, if the script wants the job to go back or stop when they are
+    not finite. The training thread calls this before each snapshot.
+
+    So no snapshot holds what a measured NaN has spoiled; and as a rank overwrites an older snapshot only when
+    all ranks have the newer one, some snapshot from before the NaN is left on all of them. On a GPU it waits
+    for nothing that the snapshot's own copy does not wait for."""
+    if gradients.acts:
+        with reports.turn:
+            _send_gradients(state, gradients, wait=True)
 
 
 def send(state: RankState, message: RankMessage) -> None:

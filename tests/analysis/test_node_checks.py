@@ -10,11 +10,11 @@ import pytest
 from controlplane.analysis.node_checks import (
     DOUBTFUL,
     SURE,
-    CheckedReading,
     JudgedReading,
     findings,
     judge,
 )
+from controlplane.core.records.node_checks import CheckedReading
 
 
 def reading(value: float | None, name: str = "cpu.gemm.float32", *, higher: bool = True) -> CheckedReading:

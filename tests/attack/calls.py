@@ -30,6 +30,7 @@ UNNAMED = {"foreign-cluster": "cluster 'elsewhere'", "empty-job": "job"}
 OTHERS: dict[str, str] = {
     "Admin.Submit": "denied",
     "Admin.Stop": "denied",
+    "Admin.Delete": "denied",
     "Admin.Pause": "denied",
     "Admin.Checkpoint": "denied",
     "Admin.Adopt": "denied",

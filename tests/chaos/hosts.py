@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controlplane.cli.local import network_spaces
 from controlplane.cli.local.processes import descendants
 from controlplane.parent_death import with_parent_death_signal
 
@@ -23,18 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INIT = Path(__file__).with_name("init.py")
-TOOLS = ("ip", "ss", "iptables", "tc", "unshare", "nsenter")
+TOOLS = (*network_spaces.TOOLS, "ss", "iptables")
 START_S = 20.0
 SPACES = ("--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 
 
 def missing() -> str:
     """What this machine lacks for such hosts, and the solution; "" when nothing."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if absent:
-        return f"{', '.join(absent)} not found: apt-get install iproute2 iptables util-linux"
+    if why := network_spaces.missing(TOOLS):
+        return why
     tried = subprocess.run(
         ["unshare", *SPACES, "iptables", "-w", "-A", "INPUT", "-m", "statistic", "--mode", "random",
          "--probability", "0.5", "-j", "DROP"],
@@ -44,20 +42,20 @@ def missing() -> str:
 
 
 class HostError(AssertionError):
-    """A host or a cable could not be made."""
+    """A host could not be made."""
 
 
-class Host:
+class Host(network_spaces.NetworkSpace):
     """One machine of the cluster. While it is off it has no process and no memory."""
 
     def __init__(self, name: str, number: int, folder: Path) -> None:
-        self.name, self.address = name, f"10.77.0.{number}"
+        super().__init__(name)  # its `pid`: its process 1, as this machine sees it
+        self.address = f"10.77.0.{number}"
         self.folder = folder  # logs; outlives the host's death
         folder.mkdir(parents=True, exist_ok=True)
         self._root: subprocess.Popen[bytes] | None = None
         self._heard = b""
         self._lines: list[dict[str, object]] = []
-        self.pid = 0  # its process 1, as this machine sees it
 
     @property
     def on(self) -> bool:
@@ -116,19 +114,6 @@ class Host:
             return {}
         return {_inner(pid): pid for pid in descendants(self.pid)}
 
-    def run(self, *argv: str, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
-        """Run a program in the host's network to its end."""
-        return subprocess.run(
-            ["nsenter", "-t", str(self.pid), "-n", *argv], capture_output=True, text=True, check=False,
-            timeout=timeout_s,
-        )  # fmt: skip
-
-    def must(self, *argv: str) -> None:
-        """The same; raises HostError when it fails."""
-        done = self.run(*argv)
-        if done.returncode:
-            raise HostError(f"{self.name}: {' '.join(argv)}: {done.stderr.strip()}")
-
     def _await(self, key: str, value: str) -> dict[str, object]:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
@@ -159,8 +144,7 @@ class Network:
 
     def __enter__(self) -> Network:
         self._switch.boot()
-        self._switch.must("ip", "link", "add", "br0", "type", "bridge")
-        self._switch.must("ip", "link", "set", "br0", "up")
+        network_spaces.make_bridge(self._switch)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -169,29 +153,7 @@ class Network:
     def plug(self, host: Host) -> None:
         """Plug in a host that was just started."""
         number = int(host.address.rpartition(".")[2])
-        port, card = f"p{number}", f"02:00:00:00:00:{number:02x}"  # the address outlives a crash
-        self._switch.run("ip", "link", "del", port)  # the port from before the crash, if the kernel is slow
-        self._switch.must(
-            *(
-                "ip",
-                "link",
-                "add",
-                port,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "address",
-                card,
-                "netns",
-                f"/proc/{host.pid}/ns/net",
-            )
-        )
-        self._switch.must("ip", "link", "set", port, "master", "br0", "up")
-        host.must("ip", "addr", "add", f"{host.address}/24", "dev", "eth0")
-        host.must("ip", "link", "set", "lo", "up")
-        host.must("ip", "link", "set", "eth0", "up")
+        network_spaces.plug(self._switch, host, number, host.address)
 
 
 def drop(host: Host, chain: str, other: Host, *match: str) -> tuple[str, ...]:
@@ -211,19 +173,6 @@ def allow(host: Host, rule: Sequence[str]) -> None:
 def reset(host: Host, port: int) -> None:
     """End a host's connections to this port: both sides notice at once."""
     host.must("ss", "-K", "dport", str(port))
-
-
-def slow(host: Host, rate: str) -> None:
-    """Limit how much a host can send."""
-    host.must(
-        "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "4kb", "latency", "80ms"
-    )
-
-
-def quick(host: Host) -> None:
-    """Lift that limit."""
-    if host.on:
-        host.run("tc", "qdisc", "del", "dev", "eth0", "root")
 
 
 def _inner(pid: int) -> int:

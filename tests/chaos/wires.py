@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controlplane.cli.local import network_spaces
 from tests.chaos import hosts
 from tests.chaos.cluster import COORDINATORS, NODES, WATCHING, until
 
@@ -99,8 +100,8 @@ def slow(job: Job, chance: random.Random, fault: Fault) -> None:
     node = chance.choice(job.nodes())
     host = job.cluster[node]
     fault.whom = node
-    hosts.slow(host, chance.choice(["128kbit", "512kbit", "2mbit"]))
-    fault.undo.append(lambda: hosts.quick(host))
+    network_spaces.slow(host, chance.choice(["128kbit", "512kbit", "2mbit"]))
+    fault.undo.append(lambda: network_spaces.quick(host))
     time.sleep(chance.uniform(5, 10))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import collect
+from holdfast.checkpoint import collect, suspect
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.load import listing, verify
@@ -233,3 +233,24 @@ def test_memory_storage_collects_too(arena: Arena, shm: Path) -> None:
     assert outcome.reason == ""
     assert {entry.name.split("/")[0] for entry in store.walk("jobs/job/bases")} == {"20-1"}
     assert loaded(store, shm / "b", "20-1") == content(SMALL, 20)
+
+
+def test_the_mark_of_a_suspect_checkpoint_goes_with_it_and_no_other(saved: Store, root: Path) -> None:
+    for checkpoint in ("20-1", "30-1"):
+        suspect.mark(saved, JOB, checkpoint, "replicas differed")
+    run(saved, ["20-1"])
+    assert suspect.reasons(saved, JOB) == {"30-1": "replicas differed"}
+    assert {each.id: each.suspect for each in listing(saved, JOB)} == {
+        "60-1": "", "50-1": "", "40-1": "", "30-1": "replicas differed", "10-1": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 70_000])
+def test_a_mark_that_cannot_be_read_marks_all_the_same(saved: Store, root: Path, content: bytes) -> None:
+    folder = root / "jobs" / JOB / "suspect"
+    folder.mkdir()
+    (folder / "20-1.json").write_bytes(content)
+    (folder / "strange.json").write_bytes(content)
+    (reason,) = [each.suspect for each in listing(saved, JOB) if each.suspect]
+    assert reason.startswith("it is marked as suspect, and the mark cannot be read: ")
+    verify(saved, JOB, "20-1")

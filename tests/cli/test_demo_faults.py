@@ -16,9 +16,9 @@ import pytest
 
 from controlplane.cli.demo.accusations import PlantedFault, SeenFindings, accused, as_json, hangs
 from controlplane.cli.demo.duty_cycle import DutyCycle, work_s
-from controlplane.cli.demo.faults import KINDS, REFUSED, PlannedFault, impossible_fault, read_fault, settled
+from controlplane.cli.demo.faults import KINDS, PlannedFault, impossible_fault, read_fault, settled
 from controlplane.cli.demo.neighbour import NoisyNeighbour
-from controlplane.cli.errors import UsageError
+from controlplane.cli.errors import CliError, UsageError
 from controlplane.cli.main import main
 from controlplane.core.records.model import Cause, Scope, Verdict
 from holdfast.examples.plan import VARIABLE
@@ -42,11 +42,12 @@ REPLICAS = {rank: rank for rank in NODES}
         ("imbalance=factor:8", PlannedFault("imbalance", factor=8.0)),
         ("last-stage=factor:3", PlannedFault("last-stage", factor=3.0)),
         ("skipped-collective=rank:0,at:3", PlannedFault("skipped-collective", 0, 3)),
+        ("slow-link=rank:2,factor:5", PlannedFault("slow-link", 2, factor=5.0)),
     ],
 )
 def test_plans_are_read(text: str, fault: PlannedFault) -> None:
     assert read_fault(text) == fault
-    assert impossible_fault([settled(fault, 100)], steps=100, world_size=4) == ""
+    assert impossible_fault([settled(fault, 100)], steps=100, nodes=4, per_node=1) == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_plans_are_read(text: str, fault: PlannedFault) -> None:
         ("imbalance=rank:1", "imbalance has no 'rank'"),
         ("skipped-collective=rank:1,factor:2", "has no 'factor'"),
         ("bitflip=rank:1,factor:2", "has no 'factor'"),
-        ("slow-link=rank:1", "one machine"),
+        ("slow-link=at:9", "no rank: give one, as in slow-link=rank:2"),
     ],
 )
 def test_plans_that_are_none(text: str, said: str) -> None:
@@ -80,11 +81,12 @@ def test_plans_that_are_none(text: str, said: str) -> None:
         (["slow=rank:1,at:9", "slow=rank:1,at:20"], "planted there already"),
         (["slow=rank:1,at:9", "none"], "none is planted together with"),
         (["last-stage", "slow=rank:1,at:9"], "last-stage is planted together with"),
+        (["slow=rank:1,at:9", "slow-link=rank:1"], "among 2 nodes nobody can say whose cable is slow"),
     ],
 )
 def test_plans_that_do_not_fit_the_run(texts: list[str], said: str) -> None:
     faults = [settled(read_fault(text), 100) for text in texts]
-    assert said in impossible_fault(faults, steps=100, world_size=4)
+    assert said in impossible_fault(faults, steps=100, nodes=2, per_node=2)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,8 @@ def test_plans_that_do_not_fit_the_run(texts: list[str], said: str) -> None:
         ),
         (["--doctor", "--kill", "rank=1@step=4"], "--kill and --doctor: give one of them"),
         (["--doctor", "--plant", "slow=rank:9"], "there are only 4 ranks"),
+        (["--doctor", "--plant", "slow-link=rank:4"], "there are only 4 ranks"),
+        (["--doctor", "--plant", "slow-link=rank:1", "--nodes", "2"], "give --nodes 3 or more"),
     ],
 )
 def test_flags_that_do_not_go_together(words: list[str], said: str, capsys: Any) -> None:
@@ -105,9 +109,19 @@ def test_flags_that_do_not_go_together(words: list[str], said: str, capsys: Any)
     assert said in capsys.readouterr().err
 
 
+def test_a_link_is_not_slowed_where_the_machine_has_no_such_networks() -> None:
+    """The tools are not on the path; without root they would not help."""
+    command = [sys.executable, "-P", "-m", "controlplane", "demo", "--doctor", "--plant", "slow-link=rank:1"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": ""}
+    )
+    assert done.returncode == CliError("").code
+    assert "--plant slow-link is not possible here: " in done.stderr
+    assert ("ip, tc, unshare, nsenter not found" if os.geteuid() == 0 else "need root") in done.stderr
+
+
 def test_every_kind_is_played_by_somebody() -> None:
     assert {name for name, kind in KINDS.items() if kind.by_script} == set(PLAYED)
-    assert not KINDS.keys() & REFUSED.keys()
 
 
 def test_nobody_but_the_demo_and_its_script_can_read_the_plan() -> None:
@@ -193,9 +207,16 @@ def row(kind: str, opened_s: float, **subject: Any) -> dict[str, Any]:
     }
 
 
-def document(*found: dict[str, Any], resolved: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    anatomy = {"judged": True}
-    return {"findings": found, "resolved": resolved, "anatomy": anatomy, "failed_detectors": []}
+def document(
+    *found: dict[str, Any], resolved: tuple[dict[str, Any], ...] = (), links_unknown: str = ""
+) -> dict[str, Any]:
+    return {
+        "findings": found,
+        "resolved": resolved,
+        "anatomy": {"judged": True},
+        "links": {"suspicion": "", "unknown": links_unknown},
+        "failed_detectors": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -228,6 +249,17 @@ def test_the_planted_rank_is_guilty_and_every_other_one_healthy(rank: int) -> No
     assert result["planted"] == [
         {"kind": "slow", "rank": rank, "at": 40, "factor": 2.0, "seed": 1, "planted_at_s": 100.0}
     ]
+
+
+def test_of_a_slow_link_all_ranks_of_its_node_may_be_named_and_nobody_else() -> None:
+    seen = SeenFindings()
+    seen.take(document(row("slow_node_network", 130.0, rank=None, node="n1"), links_unknown="not probed yet"))
+    seen.take(document(row("slow_rank", 131.0, rank=2), row("slow_rank", 132.0, rank=1)))
+    planted = [PlantedFault(PlannedFault("slow-link", 3, 40, 8.0), 100.0)]
+    result = as_json(planted, [], seen, NODES, REPLICAS)
+    assert result["accused_healthy"] == [{"rank": 1, "kind": "slow_rank", "severity": "warning"}]
+    assert [each["first_found_s"] for each in result["findings"]] == [30.0, None, None]
+    assert result["links_unknown"] == "not probed yet"
 
 
 def test_of_nothing_planted_everybody_named_is_accused_while_healthy_but_no_crowd() -> None:

@@ -6,7 +6,8 @@ import argparse
 
 import pytest
 
-from controlplane.cli.flags.settings import add_settings, given
+from controlplane.cli.errors import UsageError
+from controlplane.cli.flags.settings import add_settings, from_environment, given
 from controlplane.decision_settings import DecisionSettings
 
 
@@ -23,3 +24,11 @@ def test_the_new_and_the_old_flag_set_the_same(flag: str, name: str) -> None:
     parser = argparse.ArgumentParser()
     add_settings(parser, DecisionSettings)
     assert given(DecisionSettings, parser.parse_args([flag, "5"])) == {name: 5.0}
+
+
+def test_a_number_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_STOP_TIMEOUT_S", "12.5")
+    assert from_environment(DecisionSettings) == {"stop_timeout_s": 12.5}
+    monkeypatch.setenv("HOLDFAST_STOP_TIMEOUT_S", "soon")
+    with pytest.raises(UsageError, match="HOLDFAST_STOP_TIMEOUT_S=soon"):
+        from_environment(DecisionSettings)

@@ -50,8 +50,10 @@ def until(what: Callable[[], Any], about: str | Callable[[], str], timeout_s: fl
 class Run:
     """One `holdfast run`, its folders, and everything below it."""
 
-    def __init__(self, folder: Path, *words: str, job: str = "") -> None:
-        self.folder, self.words = folder, words
+    def __init__(
+        self, folder: Path, *words: str, job: str = "", env: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder, self.words, self.env = folder, words, dict(env or {})
         self.state = folder / "state"
         self.job = job or f"t{folder.name[3:]}".replace("_", "x")
         self.layout = layout_at(self.job, self.state)
@@ -66,6 +68,7 @@ class Run:
                 stderr=output,
                 text=True,
                 start_new_session=True,
+                env=os.environ | self.env,
             )
         return self
 

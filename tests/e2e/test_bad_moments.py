@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.cli.local.processes import is_running
+from controlplane.exit_codes import REFUSED
 from holdfast.ipc.frames import FRAME_BYTES_MAX, encode
 from tests.e2e.cli_running import Run, running, until
 from tests.e2e.test_cli_run import holdfast
@@ -126,7 +127,7 @@ def test_hostile_peers_and_spoilt_checkpoints() -> None:
         everyone, before = run.everything_below(), len(committed(run))
         harass(run)
         refused = strange_agent(run)
-        assert refused.returncode == 1 and "--cluster" in refused.stderr + refused.stdout
+        assert refused.returncode == REFUSED and "--cluster" in refused.stderr + refused.stdout
         until(lambda: len(committed(run)) > before + 3, lambda: f"training goes on; {run.output}")
         assert set(everyone) <= set(run.everything_below()) and "incident" not in run.output
         assert run.process is not None

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+
+from controlplane.cli.local.network_spaces import missing
+
+CPUS = len(os.sched_getaffinity(0))
 
 
 def diagnosed(*words: str) -> dict[str, Any]:
@@ -41,6 +46,26 @@ def test_who_calls_something_else_is_named_and_nobody_else(plant: str, kind: str
     result = diagnosed("--plant", f"{plant}=rank:{rank},at:30", "--watch-s", "30")
     named = {(found["kind"], found["subject"].get("rank")) for found in result["findings"]}
     assert (kind, rank) in named, result
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=f"no networks: {missing()}")
+@pytest.mark.skipif(
+    CPUS < 8, reason=f"{CPUS} CPUs: four nodes that train and probe on fewer than 8 measure each other"
+)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_node_whose_cable_is_slow_is_named_and_no_other(rank: int) -> None:
+    result = diagnosed("--plant", f"slow-link=rank:{rank},at:20,factor:8,seed:1")
+    network = ("slow_node_network", "slow_link", "slow_network")
+    named = [found for found in result["findings"] if found["kind"] in network]
+    accused = {each["rank"] for each in result["accused_healthy"] if each["kind"] in network}
+    assert accused == set(), result
+    if not named and "too busy" in result["links_unknown"]:
+        pytest.skip(f"this machine does too much else to judge links: {result['links_unknown']}")
+    assert [(found["kind"], found["subject"]["node"]) for found in named] == [
+        ("slow_node_network", f"n{rank}")
+    ], result
+    assert named[0]["first_found_s"] > 0 and result["planted"][0]["planted_at_s"] > 0
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def poisoned(step):
 def train():
     wrapped = session.ddp(model)
     for step in session.steps(STEPS):
-        # Measurements are read once a second: by then a snapshot from before the NaN must still be there.
+        # Slow after the NaN, so that a job that did not notice it would still be there when a beat does.
         time.sleep(0.4 if POISONED <= step < POISONED + 4 else 0.05)
         optimizer.zero_grad()
         loss = wrapped(data[session.sample_indices(256, 8, seed=3)]).pow(2).mean()
@@ -97,6 +97,19 @@ def test_one_nan_is_rolled_back_and_the_final_weights_are_those_without_it() -> 
             resume = run.journal("Form")[-1]["generation"]["resume"]
             assert resume["step"] < poisoned, "the state that the step began with is not trusted either"
             assert digests(run) == usual and len(usual) == 1
+
+
+def test_a_beat_that_comes_late_leaves_a_snapshot_from_before_the_nan() -> None:
+    """A snapshot after each step: both slots could be written again before the next beat reads anything."""
+    flags = ("--nproc-per-node", "2", "--snapshot-every", "1", "--nan-skip-window", "0")
+    text = script("rollback", "once").replace("0.4 if", "0.1 if")
+    with running(*flags, "--beat-interval-s", "4", script=text) as run:
+        assert run.end() == 0, run.output
+        (judged,) = verdicts(run)
+        assert judged["plan"]["strategy"] == "rollback"
+        resume = run.journal("Form")[-1]["generation"]["resume"]
+        assert 0 < resume["step"] < POISONED, "not from the beginning"
+        assert len(digests(run)) == 1
 
 
 def test_a_nan_that_comes_again_at_the_same_step_ends_the_job_with_the_reason() -> None:

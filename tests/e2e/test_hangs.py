@@ -208,3 +208,85 @@ def test_the_rank_of_a_pipeline_that_left_out_its_send_is_named_and_replaced() -
         assert re.search(r"rank 1 \(left_out, 0\.90\): rank 2 waits for it: recv", verdict["evidence"][0])
         assert re.search(r"script\.py:\d+ \(train\), left it out this time", verdict["evidence"][0])
         assert digests(run, 3) == usual
+
+
+LATE = """
+import ctypes, os, pathlib, signal, sys, time
+import torch
+from holdfast import Session
+
+folder = pathlib.Path(sys.argv[1])
+torch.set_num_threads(1)
+session = Session()
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 4)
+session.track(model=model)
+
+
+def once(name):
+    try:
+        os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
+
+
+def waits_in_native_code():
+    lock = ctypes.create_string_buffer(64)
+    take = ctypes.CDLL(None).pthread_mutex_lock  # other threads of Python go on
+    take(lock), take(lock)
+
+
+def is_stopped():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def is_killed():
+    while not (folder / "late").exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@session.elastic
+def train():
+    wrapped = session.ddp(model)
+    for step in session.steps(20):
+        if step == 8 and session.rank == 1 and once("late"):
+            RANK_1()
+        if step == 8 and session.rank == 0 and once("killed"):
+            RANK_0()
+        wrapped(torch.randn(4, 8)).sum().backward()
+        model.zero_grad()
+
+
+train()
+session.close()
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_rank_that_does_not_come_to_the_barrier_is_told_with_its_process_and_its_node() -> None:
+    """Rank 0 is killed, and rank 1, which beats on, cannot be interrupted: its step ends never."""
+    script = LATE.replace("RANK_1", "waits_in_native_code").replace("RANK_0", "is_killed")
+    flags = ("--nnodes", "2", "--nproc-per-node", "1", "--snapshot-every", "5", "--hang-floor-s", "200")
+    with running(*flags, script=script) as run:
+        assert run.end(300) == 0, run.output
+        (late,) = [note["reason"] for note in run.journal("Note") if note["kind"] == "slow_barrier"]
+        assert re.match(r"rank 1 on node n1; its process sleeps \(S\); it stands at waits_in_native", late), (
+            late
+        )
+        told = [line for one in run.journal("Judged") for line in one["verdict"]["evidence"]]
+        (missing,) = {line for line in told if "did not stop" in line}
+        assert re.match(r"rank 1 \(\S+ on n1\): did not stop within 30 s; its process sleeps \(S\)", missing)
+        assert "its node reaches n0; its node has " in missing
+        assert re.search(r"[\d.e+]+ GiB of memory free", missing), missing
+
+
+def test_a_rank_without_beats_is_told_as_stopped_when_its_process_is() -> None:
+    script = LATE.replace("RANK_1", "is_stopped").replace("RANK_0", "int")
+    flags = ("--nproc-per-node", "2", "--hang-floor-s", "60", "--process-timeout-s", "3")
+    with running(*flags, "--snapshot-every", "5", script=script) as run:
+        assert run.end(200) == 0, run.output
+        (verdict,) = [one["verdict"] for one in run.journal("Judged")]
+        assert (verdict["cause"], verdict["ranks"]) == ("silent", [1]), run.output
+        assert re.search(r"no beat for [\d.]+ s; its process is stopped \(T\)", verdict["evidence"][0])

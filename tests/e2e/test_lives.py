@@ -14,6 +14,7 @@ from controlplane.cli.local.child import Child, ChildFailed
 from controlplane.cli.local.layout import make_layout, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.core.records.model import JobSpec
+from controlplane.exit_codes import REFUSED
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.storage.store import Store
 
@@ -73,3 +74,17 @@ async def test_a_daemon_that_does_not_serve_in_time_is_named(tmp_path: Path) -> 
     finally:
         await child.stop(5.0)
         await keeper
+
+
+async def test_an_agent_that_is_refused_for_good_is_not_started_again(tmp_path: Path) -> None:
+    """It had written its address file, as an agent does before it hears of the refusal."""
+    ready = tmp_path / "n0.json"
+    script = (
+        "import pathlib, sys, time\n"
+        f"pathlib.Path({str(ready)!r}).write_text('{{}}'); time.sleep(0.5)\n"
+        f"print('the timeouts contradict', file=sys.stderr); sys.exit({REFUSED})"
+    )
+    child = Child("n0", lambda: (sys.executable, "-c", script), ready, tmp_path / "n0.log")
+    with pytest.raises(ChildFailed, match=r"n0 is refused for good[^$]*the timeouts contradict"):
+        await asyncio.wait_for(child.keep(), 60)
+    assert child.starts == 1

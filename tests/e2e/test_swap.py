@@ -3,6 +3,10 @@ real processes. Nothing is lost, repeated or computed otherwise."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,3 +102,48 @@ def test_a_slow_node_is_swapped_for_the_spare_one_and_nothing_is_lost(
     with running(*FLAGS, script=TRAINING, storage=True, files={"limit": str(len(steps))}) as run:
         undisturbed = trained(run)
     assert undisturbed == (steps, weights) and len(weights) == 1
+
+
+def newer(run: Run, after: int) -> tuple[int, int] | None:
+    """The newest generation, past `after`, in which rank 1 has completed a step, and its process there."""
+    found = [(int(path.name.split("-")[2]), path.read_text()) for path in run.folder.glob("rank-1-*")]
+    newest = max(((generation, int(text)) for generation, text in found if text), default=(0, 0))
+    return newest if newest[0] > after else None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_node_whose_rank_fell_silent_twice_is_left_before_it_fails_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two failures weigh 2.0 of the 3.0 at which a node is quarantined: a risk of 0.60, above the limit."""
+    monkeypatch.setenv("HOLDFAST_NODE_RISK_POLICY", "act")
+    flags = ("--nnodes", "3:4", "--replica-nodes", "3", "--nproc-per-node", "1", "--snapshot-every", "5")
+    windows = ("--diagnose-every-s", "1", "--swap-every-s", "3600", "--max-restarts", "9")
+    with running(*flags, *windows, script=TRAINING, storage=True) as run:
+        generation = 0
+        for _ in range(2):
+            generation, pid = until(partial(newer, run, generation), lambda: run.output[-6000:])
+            os.kill(pid, signal.SIGSTOP)
+        until(
+            lambda: "move" in [each["plan"]["strategy"] for each in run.journal("Judged")],
+            lambda: f"{run.journal('FindingChanged')}; {run.output[-4000:]}",
+        )
+        moving = max(formed(run))
+        until(partial(newer, run, moving), lambda: run.output[-6000:])
+        (run.folder / "done").touch()
+        steps, weights = trained(run)
+        judged = run.journal("Judged")
+        seats = list(formed(run).values())
+    causes = [each["verdict"]["cause"] for each in judged]
+    assert causes == ["silent", "silent", "resized"], causes  # nothing failed after the node was left
+    assert re.search(
+        r"by diagnosis: node_at_risk, node \S+: it may fail next \(risk 0\.60", judged[2]["plan"]["reason"]
+    )
+    before, after = ([seat["node"] for seat in each] for each in (seats[0], seats[-1]))
+    (spare,) = {"n0", "n1", "n2", "n3"} - set(before)
+    assert after == [before[0], spare, before[2]]
+    limit = {"limit": str(len(steps))}
+    with running(*flags, script=TRAINING, storage=True, files=limit) as run:
+        undisturbed = trained(run)
+    assert undisturbed[1] == weights and len(weights) == 1

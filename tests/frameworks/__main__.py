@@ -12,30 +12,38 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import CASES, PACKAGES, Case, by_hand
-from tests.frameworks.running import Undisturbed, run
+from tests.frameworks.cases import CASES, LOG_CASES, PACKAGES, Case, LogCase, by_hand
+from tests.frameworks.running import Undisturbed, run, run_logger
+
+LOGGERS = "loggers"
 
 
-def chosen(args: argparse.Namespace) -> list[Case]:
+def chosen(args: argparse.Namespace) -> list[Case | LogCase]:
     """The cases that are asked for."""
     if args.script is not None:
         return [by_hand(args.script.resolve(), args.kill_at, args.only or "")]
-    cases = [case for case in CASES if args.only in (None, case.framework)]
+    every: tuple[Case | LogCase, ...] = (*CASES, *LOG_CASES)
+    cases = [case for case in every if args.only in (None, group(case))]
     cases = [case for case in cases if not args.case or case.name in args.case]
     if not cases:
-        sys.exit(f"no such case: there are {', '.join(case.name for case in CASES)}")
+        sys.exit(f"no such case: there are {', '.join(case.name for case in every)}")
     return cases
+
+
+def group(case: Case | LogCase) -> str:
+    """What --only calls it."""
+    return case.framework if isinstance(case, Case) else LOGGERS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.frameworks", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=sorted(PACKAGES), help="cases of this framework")
+    parser.add_argument("--only", choices=[*sorted(PACKAGES), LOGGERS], help="cases of this framework")
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="this case; repeatable")
     parser.add_argument("--script", type=Path, help="a ported script, killed in the forward of one step")
     parser.add_argument("--kill-at", type=int, default=5, metavar="STEP", help="of --script; 5 if not given")
     failed, skipped, undisturbed = [], [], Undisturbed()
     for case in chosen(parser.parse_args()):
-        row = run(case, undisturbed)
+        row = run(case, undisturbed) if isinstance(case, Case) else run_logger(case)
         print(row.as_json(), flush=True)
         if row.skipped:
             skipped.append(row.workload)

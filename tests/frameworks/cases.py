@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
-PACKAGES = {"hf": "transformers", "lightning": "lightning"}
+PACKAGES = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate", "fabric": "lightning"}
 """The package of each framework, as pip names it."""
+Changes = tuple[tuple[str, str], ...]
 IN_STEP = ("forward", "backward", "optimizer")
 """Kill points that torch's own hooks find. Any other one is the name of a framework's event."""
 
@@ -39,20 +41,24 @@ class Case:
 
     `changes`: the lines that port the script, as (line, line in its place); each is in it exactly once. None:
     the script is ported already. `again`: events that may be begun again for a step, so their number is not
-    compared."""
+    compared. `refused`: nothing is killed; the undisturbed run must end with an error that says this.
+    `on_gpu`: the changes that put the script on a GPU, where it runs as one rank over NCCL; None: it has two
+    ranks on CPUs."""
 
     name: str
     framework: str
     script: Path
     kill: Kill
     arguments: tuple[str, ...] = ()
-    changes: tuple[tuple[str, str], ...] | None = ()
+    changes: Changes | None = ()
     again: frozenset[str] = frozenset()
+    refused: str = ""
+    on_gpu: Changes | None = None
 
     def ported(self) -> str:
         """The text of the ported script. Raises ValueError if a line to be changed is not there once."""
         lines = self.script.read_text().splitlines()
-        for line, instead in self.changes or ():
+        for line, instead in (*(self.changes or ()), *(self.on_gpu or ())):
             if lines.count(line) != 1:
                 raise ValueError(f"{self.script.name}: it has {line!r} {lines.count(line)} times, not once")
             lines[lines.index(line)] = instead
@@ -63,7 +69,7 @@ class Case:
         """How many lines porting changes; for a script that is ported already, those that name holdfast."""
         if self.changes is None:
             return sum("holdfast" in line for line in self.script.read_text().splitlines())
-        return sum(instead.count("\n") + 1 for _, instead in self.changes)
+        return sum(each != line for line, instead in self.changes for each in instead.split("\n"))
 
     def words(self, out: Path) -> tuple[str, ...]:
         """The script's arguments. One that is given by hand gets none: it runs in the run's folder."""
@@ -133,6 +139,83 @@ def _lightning(
     return Case(f"lightning_{name}", "lightning", SCRIPTS / script, kill, arguments, LIGHTNING_PORT, again)
 
 
+ACCELERATE_PORT = (
+    (
+        "from accelerate import Accelerator",
+        "from holdfast.integrations.accelerate import Accelerator, elastic",
+    ),
+    ("def main() -> None:", "@elastic\ndef main() -> None:"),
+    ("    for epoch in range(EPOCHS):", "    for epoch in accelerator.epochs(EPOCHS, train_loader):"),
+)
+FABRIC_PORT = (
+    ("from lightning.fabric import Fabric", "from holdfast.integrations.fabric import Fabric, elastic"),
+    ("def main() -> None:", "@elastic\ndef main() -> None:"),
+    (
+        "    progress = Progress()",
+        "    progress = Progress()\n    fabric.track(progress=progress, schedule=schedule)",
+    ),
+    ("    for epoch in range(EPOCHS):", "    for epoch in fabric.epochs(EPOCHS, train_loader):"),
+)
+ACCELERATE_ON_GPU = (
+    (
+        '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+        '        mixed_precision="fp16", gradient_accumulation_steps=2, log_with=Lines()',
+    ),
+)
+"""The script on a GPU, with a GradScaler."""
+_LOADER = (
+    "    train_loader = DataLoader(Noisy({}, 1), batch_size=4, shuffle=True, num_workers=args.num_workers)"
+)
+FABRIC_ON_GPU = (
+    (
+        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
+        '    fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed", loggers=Lines())',
+    ),
+    (_LOADER.format(69), _LOADER.format(70)),  # else the last batch of one rank has one sample
+    ("        right = torch.zeros(())", "        right = torch.zeros((), device=fabric.device)"),
+)
+OWN_AGAIN = frozenset({"gather_for_metrics", "save_state", "save"})
+"""What is done again in a step that runs again, in a loop of the script's own."""
+
+
+def _accelerate(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None = None) -> Case:
+    script = SCRIPTS / "accelerate_loop.py"
+    port = ACCELERATE_PORT
+    return Case(f"accelerate_{name}", "accelerate", script, kill, arguments, port, OWN_AGAIN, on_gpu=on_gpu)
+
+
+def _fabric(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None = None) -> Case:
+    script = SCRIPTS / "fabric_loop.py"
+    port = FABRIC_PORT
+    return Case(f"fabric_{name}", "fabric", script, kill, arguments, port, OWN_AGAIN, on_gpu=on_gpu)
+
+
+def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
+    """A script that asks for what is not kept. `said`: what it is told."""
+    title = f"{framework}_refuses_{name}"
+    return Case(title, framework, SCRIPTS / script, Kill("forward", 0), (), changes, refused=said)
+
+
+def _variable(name: str) -> tuple[str, str]:
+    """The change that sets a variable as `accelerate config` would."""
+    return (
+        "args = parser.parse_args()",
+        f'args = parser.parse_args()\n__import__("os").environ["{name}"] = "true"',
+    )
+
+
+def _hf_refused(name: str, argument: str) -> Case:
+    said = f"Trainer under Holdfast: {name} is not supported: "
+    line = '            report_to="none",'
+    return _refused("hf", name, "hf_trainer.py", said, *HF_PORT, (line, f"{line}\n            {argument},"))
+
+
+def _lightning_refused(name: str, option: str) -> Case:
+    port = LIGHTNING_PORT[0], (LIGHTNING_PORT[1][0], f"        strategy=HoldfastStrategy({option}),")
+    said = f"HoldfastStrategy({option.partition('=')[0]}=...): "
+    return _refused("lightning", name, "lightning_trainer.py", said, *port)
+
+
 CASES: tuple[Case, ...] = (
     _hf("mid_epoch", Kill("forward", 7, nth=30)),
     _hf("evaluation", Kill("on_prediction_step", 12, nth=1)),
@@ -154,4 +237,99 @@ CASES: tuple[Case, ...] = (
     _hf("end_of_training", Kill("on_train_end", 20, rank=0)),
     _plateau("evaluation", Kill("on_prediction_step", 9)),
     _plateau("mid_epoch", Kill("backward", 7, rank=0)),
+    _accelerate("mid_accumulation", Kill("forward", 7, nth=7)),
+    _accelerate("rank_0", Kill("backward", 12, rank=0, nth=4)),
+    _accelerate("workers", Kill("forward", 7, nth=7), "--num-workers", "1"),
+    _accelerate("evaluation", Kill("gather_for_metrics", 10, nth=2)),
+    _accelerate("logging_rank_0", Kill("log", 14, rank=0)),
+    _accelerate("save", Kill("save_state", 15, rank=0)),
+    _accelerate("break", Kill("gather_for_metrics", 14), "--max-steps", "14"),
+    _fabric("mid_accumulation", Kill("forward", 7, nth=9)),
+    _fabric("across_epochs", Kill("forward", 4, nth=9)),
+    _fabric("rank_0", Kill("backward", 10, rank=0, nth=4)),
+    _fabric("workers", Kill("forward", 7, nth=9), "--num-workers", "1"),
+    _fabric("logging_rank_0", Kill("log_dict", 11, rank=0)),
+    _fabric("save", Kill("save", 9, rank=0)),
+    _accelerate("gpu_forward", Kill("forward", 3, rank=0, nth=7), on_gpu=ACCELERATE_ON_GPU),
+    _accelerate("gpu_backward", Kill("backward", 17, rank=0, nth=4), on_gpu=ACCELERATE_ON_GPU),
+    _fabric("gpu_forward", Kill("forward", 12, rank=0, nth=9), on_gpu=FABRIC_ON_GPU),
+    _fabric("gpu_backward", Kill("backward", 3, rank=0, nth=4), on_gpu=FABRIC_ON_GPU),
+    _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
+    _hf_refused("torch_compile", "torch_compile=True"),
+    _refused(
+        *("accelerate", "compile", "accelerate_loop.py"),
+        "Accelerator under Holdfast: dynamo_backend is not supported: ",
+        *ACCELERATE_PORT,
+        (
+            '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+            '        gradient_accumulation_steps=2, cpu=True, log_with=Lines(), dynamo_backend="inductor"',
+        ),
+    ),
+    _refused(
+        *("fabric", "compile", "fabric_loop.py"),
+        "Fabric under Holdfast: torch.compile is not supported: ",
+        *FABRIC_PORT,
+        (
+            "    model, optimizer = fabric.setup(model, optimizer)",
+            "    model, optimizer = fabric.setup(torch.compile(model), optimizer)",
+        ),
+    ),
+    _hf_refused("fsdp", 'fsdp="full_shard"'),
+    _lightning_refused("fsdp", 'sharding_strategy="FULL_SHARD"'),
+    _lightning_refused("deepspeed", "stage=2"),
+    _refused(
+        *("accelerate", "deepspeed", "accelerate_loop.py"),
+        "Accelerator under Holdfast: ACCELERATE_USE_DEEPSPEED=true is not supported: DeepSpeed owns",
+        *(*ACCELERATE_PORT, _variable("ACCELERATE_USE_DEEPSPEED")),
+    ),
+    _refused(
+        *("accelerate", "fsdp", "accelerate_loop.py"),
+        "Accelerator under Holdfast: fsdp_plugin is not supported: ",
+        *ACCELERATE_PORT,
+        (
+            '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+            '        cpu=True, fsdp_plugin=__import__("accelerate").FullyShardedDataParallelPlugin()',
+        ),
+    ),
+    _refused(
+        *("fabric", "fsdp", "fabric_loop.py"),
+        "Fabric under Holdfast: strategy='fsdp' is not supported: ",
+        *FABRIC_PORT,
+        (
+            '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
+            '    fabric = Fabric(accelerator="cpu", devices=2, strategy="fsdp", loggers=Lines())',
+        ),
+    ),
+)
+
+ABSENT_STEPS = 100
+"""How many steps a job takes while the server of its logger is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCase:
+    """One row of a logger.
+
+    `library`: as pip names it; `section`: of docs/recipes.md; `down`: the signal that takes the server away;
+    None: ranks are killed instead."""
+
+    name: str
+    library: str
+    section: str
+    down: signal.Signals | None = None
+
+    @property
+    def kill_at(self) -> str:
+        """What happens, in words."""
+        if self.down is not None:
+            return f"the server, {self.down.name}, for {ABSENT_STEPS} steps"
+        return "rank 0 in steps 10, 20, 30; all in step 45"
+
+
+LOG_CASES = (
+    LogCase("log_tensorboard", "tensorboard", "TensorBoard"),
+    LogCase("log_mlflow", "mlflow", "MLflow"),
+    LogCase("log_wandb", "wandb", "Weights & Biases"),
+    LogCase("log_mlflow_refuses", "mlflow", "MLflow", signal.SIGKILL),
+    LogCase("log_mlflow_hangs", "mlflow", "MLflow", signal.SIGSTOP),
 )

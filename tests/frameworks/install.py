@@ -1,13 +1,19 @@
 """Install the frameworks of requirements.txt into this interpreter's environment, one by one.
 
-Where the index does not have the version, the newest of the same major version is taken. What is installed is
-printed, and so is what cannot be had: its cases are then skipped."""
+    python tests/frameworks/install.py CONSTRAINTS
+
+What is installed already keeps the version of CONSTRAINTS, for Holdfast runs with it; a package that only a
+framework needs has the version that the framework wants. Where the index does not have a framework's version,
+the newest of the same major version is taken. What is installed is printed, and so is what cannot be had: its
+cases are then skipped."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
@@ -26,10 +32,22 @@ def choices(name: str, version: str) -> list[str]:
     return [f"{name}=={version}", f"{name}>={major},<{major + 1}"]
 
 
-def install(name: str, version: str, pip_options: list[str]) -> str:
+def kept(constraints: str) -> str:
+    """Those lines of a constraints file whose package is installed here."""
+    here = {canonical(each.metadata["Name"]) for each in importlib.metadata.distributions()}
+    lines = [line for line in constraints.splitlines() if canonical(line.partition("==")[0]) in here]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def canonical(name: str) -> str:
+    """A package's name as indexes compare them (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def install(name: str, version: str, constraints: Path) -> str:
     """Install one framework, and say in words what came of it."""
     for asked in choices(name, version):
-        pip = [sys.executable, "-m", "pip", "install", "-q", *pip_options, asked]
+        pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(constraints), asked]
         if not subprocess.run(pip, check=False).returncode:
             return f"{name} {importlib.metadata.version(name)}" + " (not the pinned one)" * (
                 "==" not in asked
@@ -38,8 +56,12 @@ def install(name: str, version: str, pip_options: list[str]) -> str:
 
 
 def main() -> None:
-    for name, version in wanted():
-        print(install(name, version, sys.argv[1:]), flush=True)
+    text = kept(Path(sys.argv[1]).read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder) / "constraints.txt"
+        constraints.write_text(text)
+        for name, version in wanted():
+            print(install(name, version, constraints), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,44 +6,36 @@ import dataclasses
 import importlib.metadata
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from tests.e2e.cli_running import Run
-from tests.frameworks import judging
+from tests.frameworks import judging, logging_cases
 from tests.frameworks.cases import PACKAGES, Case, Kill
+from tests.frameworks.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.frameworks.cases import LogCase
+
 DEADLINE_S = 240.0
 SAID_LINES = 25
-SNAPSHOT_EVERY = 4
-
-
-@dataclass(slots=True)
-class Row:
-    """The result of one case. `exact`: every bit and every event is as in the undisturbed run; `differs`: in
-    words where not. `skipped`: why it did not run; "" if it did."""
-
-    workload: str
-    framework_version: str = ""
-    changed_lines: int = 0
-    kill_at: str = ""
-    exact: bool = False
-    callbacks: dict[str, Any] = field(default_factory=dict)
-    runs: dict[str, Any] = field(default_factory=dict)
-    differs: list[str] = field(default_factory=list)
-    skipped: str = ""
-
-    def as_json(self) -> str:
-        """For programs: one line."""
-        return json.dumps(dataclasses.asdict(self))
+STACKS_TIMEOUT_S, STACKS_MAX = 120.0, 20_000
+"""How long `holdfast stacks` may take, and how many characters of it are kept."""
+RANKS_2 = ("--nnodes", "2", "--snapshot-every", "4")
+RANK_ALONE = ("--nnodes", "1", "--snapshot-every", "1")
+"""Nobody else holds the state of a rank alone: from an older snapshot it would log steps twice."""
 
 
 def version(framework: str) -> str:
@@ -56,7 +48,7 @@ def version(framework: str) -> str:
 
 @dataclass(slots=True)
 class RunEnd:
-    """One run: the exit code, the end of its output, what each rank came to, the events, and its times."""
+    """One run: the exit code, its output, what each rank came to, the events, and its times."""
 
     name: str
     code: int
@@ -65,6 +57,11 @@ class RunEnd:
     killed: bool
     ends: judging.Ends
     events: list[dict[str, Any]]
+
+    @property
+    def last_words(self) -> str:
+        """The end of its output."""
+        return "\n".join(self.said.splitlines()[-SAID_LINES:])
 
 
 class Undisturbed:
@@ -86,9 +83,34 @@ def run(case: Case, undisturbed: Undisturbed) -> Row:
     row = Row(case.name, version(case.framework), case.changed_lines, str(case.kill))
     if not row.framework_version:
         row.skipped = f"{PACKAGES[case.framework]} is not installed"
+    elif case.on_gpu is not None and not torch.cuda.is_available():
+        row.skipped = "no CUDA device on this machine"
+    if row.skipped:
         return row
     with _folder() as folder:
-        _judge(case, row, undisturbed.of(case, folder), _once(case, folder / "killed", case.kill))
+        if case.refused:
+            row.kill_at = ""
+            _judge_refusal(case, row, _once(case, folder / "refused", None))
+        else:
+            _judge(case, row, undisturbed.of(case, folder), _once(case, folder / "killed", case.kill))
+    row.exact = not row.differs
+    return row
+
+
+def _judge_refusal(case: Case, row: Row, refused: RunEnd) -> None:
+    row.runs[refused.name] = refused.told
+    if not refused.code or case.refused not in refused.said:
+        row.differs.append(f"exit code {refused.code}, and not {case.refused!r}:\n{refused.last_words}")
+
+
+def run_logger(case: LogCase) -> Row:
+    """Run a case of a logger."""
+    try:
+        row = Row(case.name, importlib.metadata.version(case.library), 0, case.kill_at)
+    except importlib.metadata.PackageNotFoundError:
+        return Row(case.name, kill_at=case.kill_at, skipped=f"{case.library} is not installed")
+    with _folder() as folder:
+        logging_cases.judge(case, row, folder)
     row.exact = not row.differs
     return row
 
@@ -97,7 +119,7 @@ def _judge(case: Case, row: Row, undisturbed: RunEnd, killed: RunEnd) -> None:
     for each in (undisturbed, killed):
         row.runs[each.name] = each.told
         if each.code:
-            row.differs.append(f"the {each.name} run: exit code {each.code}:\n{each.said}")
+            row.differs.append(f"the {each.name} run: exit code {each.code}:\n{each.last_words}")
     if row.differs:
         return
     if not killed.killed:
@@ -119,25 +141,44 @@ def _once(case: Case, place: Path, kill: Kill | None) -> RunEnd:
     begun = time.monotonic()
     job = Run(
         place,
-        *("--nnodes", "2", "--nproc-per-node", "1", "--spares", "1", "--snapshot-every", str(SNAPSHOT_EVERY)),
+        *(RANKS_2 if case.on_gpu is None else RANK_ALONE),
+        *("--nproc-per-node", "1", "--spares", "1"),
         *("-m", "tests.frameworks.struck", case.framework, str(place), str(script)),
         *case.words(place / "out"),
         job=f"f{place.parent.name[3:]}{place.name[0]}".replace("_", "x"),
     )
     outcomes: list[str] = []
     try:
-        code = job.start().end(DEADLINE_S)
+        code, said = ended(job.start(), DEADLINE_S)
         incidents = [body["incident"] for body in job.journal("IncidentChanged")]
         outcomes += [str(each["outcome"]) for each in incidents if each["outcome"] != "open"]
-        said = job.output
-    except AssertionError as error:
-        code, said = -1, str(error)
     finally:
         job.stop()
     told = {"seconds": round(time.monotonic() - begun, 1), "incidents": outcomes}
-    said = "\n".join(said.splitlines()[-SAID_LINES:])
     struck = (place / "killed").exists()
     return RunEnd(place.name, code, said, told, struck, _ends(place), list(_events(place)))
+
+
+def ended(job: Run, deadline_s: float) -> tuple[int, str]:
+    """Its exit code and the end of its output. If it is late: -1, and where its ranks are as well."""
+    try:
+        return job.end(deadline_s), _tail(job.output)
+    except AssertionError:
+        return -1, f"it does not end in {deadline_s:g} s; it said:\n{_tail(job.output)}\n{_stacks(job)}"
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-SAID_LINES:])
+
+
+def _stacks(job: Run) -> str:
+    """What `holdfast stacks` says of a job that runs."""
+    found = re.search(r"--coordinator (\S+)", job.output)
+    if not found:
+        return "no stacks: it has not said where its coordinator is"
+    words = [sys.executable, "-P", "-m", "controlplane", "stacks", job.job, "--coordinator", found[1]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=STACKS_TIMEOUT_S)
+    return f"holdfast stacks {job.job}:\n{(done.stdout + done.stderr)[:STACKS_MAX]}"
 
 
 def _ends(place: Path) -> judging.Ends:

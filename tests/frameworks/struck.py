@@ -25,7 +25,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from tests.frameworks.cases import IN_STEP, Kill
 
-RECEIVED = {"hf": "observe_hf", "lightning": "observe_lightning"}
+RECEIVED = {
+    "hf": "observe_hf",
+    "lightning": "observe_lightning",
+    "accelerate": "observe_accelerate",
+    "fabric": "observe_fabric",
+}
 """The module that watches each framework: `install(spy)`, and `came_to() -> {part: {name: value}}`."""
 
 

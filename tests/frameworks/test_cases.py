@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.frameworks import judging
-from tests.frameworks.cases import CASES, Case, Kill, by_hand
-from tests.frameworks.install import choices, wanted
+from tests.frameworks import judging, log_scripts
+from tests.frameworks.cases import CASES, LOG_CASES, Case, Kill, LogCase, by_hand
+from tests.frameworks.install import choices, kept, wanted
+from tests.frameworks.log_readers import Log
+from tests.frameworks.logging_cases import compared
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,10 +82,42 @@ def test_a_script_by_hand_is_of_the_framework_that_it_imports_first(tmp_path: Pa
     case = by_hand(script, 7)
     assert (case.framework, case.kill.step, case.changed_lines) == ("lightning", 7, 1)
     script.write_text("import torch\n")
-    with pytest.raises(ValueError, match="imports none of hf, lightning"):
+    with pytest.raises(ValueError, match="imports none of hf, lightning, accelerate"):
         by_hand(script, 7)
 
 
 def test_an_index_without_the_pinned_version_is_asked_for_the_same_major_one() -> None:
     assert choices("lightning", "2.6.6") == ["lightning==2.6.6", "lightning>=2,<3"]
-    assert {name for name, _ in wanted()} == {"transformers", "accelerate", "lightning"}
+    trainers, loggers = {"transformers", "accelerate", "lightning"}, {case.library for case in LOG_CASES}
+    assert {name for name, _ in wanted()} == trainers | loggers
+
+
+def test_only_what_is_installed_keeps_its_version() -> None:
+    assert kept("torch==2.13.0\nno_such_package==1.0\nPyYAML==6.0.3\n") == "torch==2.13.0\nPyYAML==6.0.3\n"
+
+
+def test_a_log_is_compared_with_the_undisturbed_one() -> None:
+    wanted_points = [(step, step / 3) for step in range(log_scripts.STEPS)]
+    notes = [f"generation {number}: 2 ranks" for number in (2, 3, 4, 5)]
+    assert compared(wanted_points, Log(wanted_points, notes), "mlflow") == []
+    twice = [*wanted_points[1:], (7, 7 / 3), (59, 59 / 3)]
+    assert compared(wanted_points, Log(twice, notes), "mlflow") == [
+        "steps twice: [7, 59]",
+        "steps missing: [0]",
+    ]
+    other = [*wanted_points[:-1], (59, 1.0)]
+    assert compared(wanted_points, Log(other, notes), "mlflow") == [f"step 59: 1.0, not {59 / 3}"]
+    assert compared(wanted_points, Log(wanted_points, notes[:2], {}, ["2 runs"]), "mlflow") == [
+        "2 runs",
+        "notes of generations [2, 3], not 2 to 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in LOG_CASES if case.down is None], ids=lambda case: case.name
+)
+def test_kills_fit_into_the_recipe_of_a_logger(case: LogCase) -> None:
+    assert "OpenLog.write = write" in log_scripts.killed(case.section)
+    assert f"import {case.library}" in log_scripts.recipe(case.section).replace("from ", "import ") or (
+        case.library == "tensorboard"
+    )

@@ -128,12 +128,14 @@ def test_rates_come_back_to_every_group() -> None:
 def trainer(**given: Any) -> Any:
     config = {"use_seedable_sampler": True, "dispatch_batches": None} | given.pop("config", {})
     args: dict[str, Any] = {"fsdp": "", "parallelism_config": None, "auto_find_batch_size": False}
+    args["torch_compile"] = False
     args |= {"train_sampling_strategy": "random", "accelerator_config": SimpleNamespace(**config)}
     args |= given.pop("args", {})
     own: dict[str, Any] = {
         "is_deepspeed_enabled": False,
         "is_fsdp_enabled": False,
         "is_model_parallel": False,
+        "model": None,
     }
     own |= {"is_distributed_loading_by_transformers": False, "train_dataset": Noisy()} | given
     return SimpleNamespace(args=SimpleNamespace(**args), **own)
@@ -158,6 +160,7 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ({"config": {"use_seedable_sampler": False}}, "use_seedable_sampler=False"),
         ({"config": {"dispatch_batches": True}}, "dispatch_batches"),
         ({"is_model_parallel": True}, "a model sharded at load time"),
+        ({"args": {"torch_compile": True}}, "torch_compile"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(given: dict[str, Any], name: str) -> None:

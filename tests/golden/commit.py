@@ -38,6 +38,9 @@ MODULES = {
 }
 """The names under which commits have had each module that is used here. The first that exists is taken."""
 
+SHARES = frozenset({"confidence"})
+"""Fields whose values are refused outside of 0 to 1."""
+
 Sample = dict[str, Any]
 
 
@@ -83,6 +86,8 @@ class Samples:
     def _value(self, shape: Any, full: bool, wire: bool) -> Any:
         if shape.optional and not full:
             return None
+        if shape.name in SHARES:
+            return 1 / (1 + self._one(shape, full, wire))
         if shape.many:
             return (self._one(shape, full, wire), self._one(shape, full, wire)) if full else ()
         return self._one(shape, full, wire)

@@ -16,12 +16,14 @@ from typing import Any
 from tests.golden.commit import Sample, taken_apart
 
 HERE = Path(__file__).parent
-NEWEST = "ac1f33b"
+NEWEST = "a9d70cf"
 DIGESTS = {
     "fbad7ff": "4c6eafc67cf9cd95bfbdf52654d97d5f8628824e55e088fd1a2e01331857d5a6",
     "a708fa3": "e1d1829cdf8a3c132b7e4c3a09ab521e071ff4780e82864c1d7b8fee0dd9761a",
     "0ac402a": "67fda6011c89a1e0f1927b54af2674b101434cf9ac3454fdbafd70aa9aced47f",
     "ac1f33b": "1d1431213cb99bdccf9657544364ffb775906cd2360c6ac7b12df24fbf2fd699",
+    "cbc63a5": "e5cdfe0af434fda051c5cdc839dce9ae28378930feff983dca1e87380f1c798a",
+    "a9d70cf": "73f555c010b54623cd0be390bde07ac2e95bdf1df9cba2786ed690e2e0c3e0c7",
 }
 """SHA-256 over the names and bytes of each folder's files."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.helm.chart import CERTIFICATES, ETCD, JOB, JOBSET, MONITORING, TLS
+from tests.helm.chart import CERTIFICATES, ETCD, JOB, JOBSET, KUBEFLOW, MONITORING, TLS
 
 DIGEST = f"sha256:{'0' * 64}"
 _ON = {"enabled": True}
@@ -27,6 +27,11 @@ _SELECT = {
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "x"},
 }
+_MORE: dict[str, Any] = {
+    "env": [{"name": "SSL_CERT_DIR", "value": "/more"}],
+    "volumes": [{"name": "more", "configMap": {"name": "authorities"}}],
+    "volumeMounts": [{"name": "more", "mountPath": "/more", "readOnly": True}],
+}
 KUBERNETES: dict[str, Any] = {
     "replaceNodes": {"enabled": True, "afterS": 90, "perHour": 3, "force": False, "cordonHosts": True},
     "watchHosts": True,
@@ -43,6 +48,13 @@ PAGE: dict[str, Any] = {
         "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
     },
 }
+POD_WORDS = [
+    *"--cpu 8 --memory 64Gi --toleration gpu --toleration team=a:NoExecute --scheduler gangs".split(),
+    *"--host-network --capability IPC_LOCK --ttl-s 600 --label cost=1 --annotation".split(),
+    "owner=a b=c",
+    *"--agent-cpu 2 --agent-memory-gi 4 --volume claim:sets:/data:ro --volume host:/mnt/x:/scratch".split(),
+]
+"""Flags of `holdfast kubernetes render` about the pods, one of each."""
 FULL_JOB: dict[str, Any] = {
     **JOB,
     **_SELECT,
@@ -61,6 +73,13 @@ FULL_JOB: dict[str, Any] = {
     "storage": {"url": "s3://bucket/a", "mirror": "gs://other", "secretName": "keys"},
     "serviceAccountName": "trainer",
     "priorityClassName": "high",
+    "schedulerName": "gangs",
+    "hostNetwork": True,
+    "capabilities": ["IPC_LOCK"],
+    "ttlSecondsAfterFinished": 3600,
+    "queue": "team-a",
+    "annotations": {"owner": "x"},
+    "labels": {"cost": "1"},
     "volumes": [{"name": "data", "emptyDir": {}}],
     "volumeMounts": [{"name": "data", "mountPath": "/data"}],
 }
@@ -74,6 +93,22 @@ CLAIM_JOB: dict[str, Any] = {
     },
 }
 PROGRAM_JOB: dict[str, Any] = {**JOB, "command": ["/bin/train", "-x"], "coordinators": ["c:7070"]}
+
+RUNTIME: dict[str, Any] = {
+    "image": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime",
+    "nodes": 2,
+    "spareNodes": 1,
+    "nodesMin": 1,
+    "ranksPerNode": 8,
+    "flags": ["--checkpoint-every=500", "--standalone"],
+    "storage": {"url": "s3://bucket/a", "mirror": "gs://other", "secretName": "keys"},
+    "podAnnotations": {"a": "b"},
+    "env": [{"name": "NCCL_DEBUG", "value": "WARN"}],
+    "resources": {"limits": {"nvidia.com/gpu": 8}},
+    "volumes": [{"name": "data", "emptyDir": {}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+}
+_TRUSTED = {"tls": {"agentSecret": "a", "submitSecret": "s"}}
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes" / "values.yaml"
 
@@ -137,6 +172,15 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "bundled etcd": ({"etcd": _BUNDLED, **TLS}, ()),
     "bundled etcd, encrypted": ({"etcd": _CERTIFIED, **TLS}, (CERTIFICATES,)),
+    "more of everything for the daemons": (
+        {
+            "coordinator": {**_SELECT, **_MORE},
+            "etcd": {"bundled": {**_CERTIFIED["bundled"], **_SELECT, **_MORE}},
+            **TLS,
+        },
+        (CERTIFICATES,),
+    ),
+    "etcd with a volume and no certificate": ({"etcd": {"bundled": {"enabled": True, **_MORE}}, **TLS}, ()),
     "monitoring": (
         {
             **ETCD,
@@ -166,6 +210,27 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         (JOBSET,),
     ),
+    "a runtime of kubeflow": ({**ETCD, "kubeflow": {"runtimes": {"holdfast-torch": RUNTIME}}}, (KUBEFLOW,)),
+    "a runtime for every namespace": (
+        {
+            **ETCD,
+            "tls": {"from": "certManager"},
+            "kubeflow": {
+                "kind": "ClusterTrainingRuntime",
+                "path": "/venv/bin:/usr/bin:/bin",
+                "runtimes": {"plain": {"image": "i:1", **_TRUSTED}},
+            },
+        },
+        (CERTIFICATES, KUBEFLOW),
+    ),
+    "a runtime with certificates of its own": (
+        {**ETCD, "tls": {"from": "certManager"}, "kubeflow": {"runtimes": {"made": {"image": "i:1"}}}},
+        (CERTIFICATES, KUBEFLOW),
+    ),
+    "a runtime in plaintext": (
+        {**ETCD, "tls": {"from": "insecure"}, "kubeflow": {"runtimes": {"open": {"image": "i:1"}}}},
+        (KUBEFLOW,),
+    ),
     "all that is asked of kubernetes": ({**ETCD, "kubernetes": KUBERNETES}, ()),
     "the page": ({**ETCD, "page": PAGE, "coordinator": {"tokens": {"secretName": "people"}}}, ()),
     "secrets that the environment brings": (
@@ -179,6 +244,15 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "events only": ({**ETCD, "kubernetes": {"events": True}, "serviceAccount": {"name": "mine"}}, ()),
     "jobs alone": ({"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}, **TLS}, ()),
 }
+
+
+def _runtime(**own: Any) -> dict[str, Any]:
+    return {**ETCD, "apiVersions": [KUBEFLOW], "kubeflow": {"runtimes": {"r": {"image": "i:1", **own}}}}
+
+
+def _rules(**own: Any) -> dict[str, Any]:
+    return {**ETCD, "monitoring": {"prometheusRule": own}}
+
 
 _TWO = {"coordinator": "c", "viewer": "v"}
 _BAD_JOB = {**ETCD, "jobs": {"j": {**JOB, "kind": "Deployment"}}}
@@ -258,6 +332,16 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a moving tag": ({**ETCD, "image": {"tag": "latest"}}, "/image/tag"),
     "half a digest": ({**ETCD, "image": {"digest": "sha256:12"}}, "/image/digest"),
     "no candidates": ({**ETCD, "coordinator": {"replicas": 0}}, "/coordinator/replicas"),
+    "a variable of ours": (
+        {**ETCD, "coordinator": {"env": [{"name": "POD_NAME", "value": "x"}]}},
+        "coordinator.env has POD_NAME, which the chart sets itself",
+    ),
+    "a variable of etcd's": (
+        {"etcd": {"bundled": {"enabled": True, "env": [{"name": "POD_NAME", "value": "x"}]}}, **TLS},
+        "etcd.bundled.env has POD_NAME",
+    ),
+    "an alert's name": (_rules(alertPrefix="My Team"), "/monitoring/prometheusRule/alertPrefix"),
+    "runbooks nowhere": (_rules(runbookUrl="docs/"), "/monitoring/prometheusRule/runbookUrl"),
     "an unknown kind": (_BAD_JOB, "/jobs/j/kind"),
     "a job's word too much": ({**ETCD, "jobs": {"j": {**JOB, "gpus": 1}}}, "gpus"),
     "a job's name": ({**ETCD, "jobs": {"My_Job": JOB}}, "My_Job"),
@@ -266,6 +350,38 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "files and no claim": (
         {**ETCD, "jobs": {"j": {**JOB, "storage": {"url": "file:///x"}}}},
         "jobs.j.storage.pvc.claimName",
+    ),
+    "no trainer of kubeflow": (
+        {**ETCD, "kubeflow": {"runtimes": {"r": {"image": "i:1"}}}},
+        "kubeflow.runtimes.r needs trainer.kubeflow.org/v1alpha1",
+    ),
+    "a runtime with a command": (
+        _runtime(command=["torchrun"]),
+        "kubeflow.runtimes.r.command cannot be kept",
+    ),
+    "a runtime in a queue": (_runtime(queue="q"), "kubeflow.runtimes.r.queue cannot be kept"),
+    "a runtime without an image": (_runtime(image=""), "kubeflow.runtimes.r.image is empty"),
+    "a runtime's flag in two words": (_runtime(flags=["--keep-last 3"]), "give each as --NAME=VALUE"),
+    "a runtime's flag that has a value": (
+        _runtime(flags=["--spares=1"]),
+        "flags has --spares=1: it has a value",
+    ),
+    "a runtime that makes claims": (
+        _runtime(storage={"pvc": {"claimName": "c", "size": "1Ti"}}),
+        "kubeflow.runtimes.r.storage.pvc.size: a runtime makes no claims",
+    ),
+    "a runtime's files and no claim": (
+        _runtime(storage={"url": "file:///x"}),
+        "kubeflow.runtimes.r.storage.pvc.claimName",
+    ),
+    "certificates in no namespace": (
+        {
+            **ETCD,
+            "apiVersions": [CERTIFICATES, KUBEFLOW],
+            "tls": _MADE,
+            "kubeflow": {"kind": "ClusterTrainingRuntime", "runtimes": {"r": {"image": "i:1"}}},
+        },
+        "kubeflow.runtimes.r.tls.agentSecret and submitSecret are empty",
     ),
     "nobody to submit to": (
         {"coordinator": {"enabled": False}, "jobs": {"j": JOB}, **TLS},

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 CHART = Path(__file__).parents[2] / "helm" / "holdfast"
 OLDEST, NEWEST = "1.29.0", "1.37.0"
-MONITORING, CERTIFICATES, JOBSET = (
+MONITORING, CERTIFICATES, JOBSET, KUBEFLOW = (
     "monitoring.coreos.com/v1",
     "cert-manager.io/v1",
     "jobset.x-k8s.io/v1alpha2",
+    "trainer.kubeflow.org/v1alpha1",
 )
+RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 SECRETS = {name: f"{name}-tls" for name in ("coordinator", "agent", "operator", "viewer")}
 TLS: dict[str, Any] = {"tls": {"from": "secrets", "secrets": SECRETS}}
 ETCD: dict[str, Any] = {"etcd": {"endpoints": ["e0:2379", "e1:2379", "e2:2379"]}, **TLS}
@@ -70,6 +72,9 @@ def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
             yield name, each["spec"]
         elif each["kind"] == "JobSet":
             for part in each["spec"]["replicatedJobs"]:
+                yield f"{name}/{part['name']}", part["template"]["spec"]["template"]["spec"]
+        elif each["kind"] in RUNTIMES:
+            for part in each["spec"]["template"]["spec"]["replicatedJobs"]:
                 yield f"{name}/{part['name']}", part["template"]["spec"]["template"]["spec"]
         elif "template" in each.get("spec", {}):
             yield name, each["spec"]["template"]["spec"]

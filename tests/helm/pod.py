@@ -67,10 +67,15 @@ class Pod:
             self.agent = subprocess.Popen(leashed([*HOLDFAST, *words]), stdout=log, stderr=log, env=env)
 
     def start_trainer(self, *command: str, flags: tuple[str, ...] = ()) -> None:
-        """`holdfast exec` with nothing of ours in its environment but what the pod gives it."""
-        env = {"PATH": f"{self.python.parent}:/usr/bin:/bin", "OF_THE_IMAGE": "yes", "OMP_NUM_THREADS": "3"}
+        """`holdfast exec` in the trainer's container."""
+        self.start_in_image([str(self.folder / "copy/bin/holdfast"), "exec", *flags, "--", *command])
+
+    def start_in_image(self, argv: list[str], **variables: str) -> None:
+        """The trainer's container, with nothing of ours in its environment but what the pod gives it."""
+        path = f"{self.folder / 'copy/bin'}:{self.python.parent}:/usr/bin:/bin"
+        env = {"PATH": path, "OF_THE_IMAGE": "yes", "OMP_NUM_THREADS": "3"}
         env |= {"HOLDFAST_RUN_DIR": str(self.run_dir), "HOLDFAST_CLUSTER": "c", "HOLDFAST_NODE": self.name}
-        argv = [str(self.folder / "copy/bin/holdfast"), "exec", *flags, "--", *command]
+        env |= variables
         with (self.folder / f"trainer-{self.name}.log").open("ab") as log:
             self.trainer = subprocess.Popen(leashed(argv), cwd=self.folder, env=env, stdout=log, stderr=log)
 

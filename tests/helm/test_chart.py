@@ -17,13 +17,14 @@ from controlplane.access.callers import from_certificate
 from controlplane.cli.flags.settings import add_settings
 from controlplane.daemon.kube.leading import LABEL
 from controlplane.settings import AgentSettings, CoordinatorSettings
-from tests.helm.cases import BAD, DIGEST, GOOD, KUBERNETES
+from tests.helm.cases import BAD, DIGEST, FULL_JOB, GOOD, KUBERNETES
 from tests.helm.chart import (
     CERTIFICATES,
     CHART,
     ETCD,
     JOB,
     JOBSET,
+    KUBEFLOW,
     MONITORING,
     NEWEST,
     OLDEST,
@@ -41,7 +42,8 @@ from tests.helm.schemas import check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOREIGN = (MONITORING, CERTIFICATES, JOBSET)
+FOREIGN = (MONITORING, CERTIFICATES, JOBSET, KUBEFLOW)
+TRAINERS = ("trainer", "node")
 
 
 @pytest.mark.parametrize("case", GOOD)
@@ -104,11 +106,13 @@ def test_every_container_is_locked(case: str) -> None:
         for each in containers(pod):
             locked = each["securityContext"]
             assert locked["allowPrivilegeEscalation"] is False, (name, each["name"])
-            assert locked["capabilities"] == {"drop": ["ALL"]}
-            assert locked["readOnlyRootFilesystem"] is True or each["name"] == "trainer"
+            asked = each["name"] in TRAINERS and pod.get("schedulerName") == FULL_JOB["schedulerName"]
+            added = {"add": FULL_JOB["capabilities"]} if asked else {}
+            assert locked["capabilities"] == {"drop": ["ALL"], **added}
+            assert locked["readOnlyRootFilesystem"] is True or each["name"] in TRAINERS
             assert not each["image"].endswith(":latest")
             assert ":" in each["image"].rpartition("/")[2]
-            assert each["resources"] if each["name"] != "trainer" else True
+            assert each["resources"] if each["name"] not in TRAINERS else True
 
 
 def test_the_image_goes_by_its_digest() -> None:

@@ -1,4 +1,4 @@
-"""The alerts' thresholds are values of the chart."""
+"""The alerts' thresholds, the prefix of their names and their runbooks are values of the chart."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from tests.helm.chart import ETCD, MONITORING, one, rendered
 from tests.monitoring.builders import load
 
 
+def rules(**own: Any) -> list[dict[str, Any]]:
+    """The alerts, for these values."""
+    values = {**ETCD, "monitoring": {"prometheusRule": {"enabled": True, **own}}}
+    (_, group) = one(rendered(values, (MONITORING,)), "PrometheusRule")["spec"]["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
 def alerts(**thresholds: float) -> dict[str, str]:
     """Expressions by the alerts' names."""
-    rule: dict[str, Any] = {"enabled": True}
-    rule |= {"thresholds": thresholds} if thresholds else {}
-    values = {**ETCD, "monitoring": {"prometheusRule": rule}}
-    (_, group) = one(rendered(values, (MONITORING,)), "PrometheusRule")["spec"]["groups"]
-    return {each["alert"]: each["expr"] for each in group["rules"]}
+    found = rules(**({"thresholds": thresholds} if thresholds else {}))
+    return {each["alert"]: each["expr"] for each in found}
 
 
 def test_the_defaults_are_the_files() -> None:
@@ -37,3 +42,16 @@ def test_the_defaults_are_the_files() -> None:
 def test_a_value_takes_its_place(name: str, value: float, alert: str, words: str) -> None:
     assert words in alerts(**{name: value})[alert]
     assert not [text for text in alerts(**{name: value}).values() if "@" in text]
+
+
+def test_prefix_and_runbooks_are_values_and_nothing_else_changes() -> None:
+    shipped = load("rules").groups()["groups"][1]["rules"]
+    found = rules(alertPrefix="TeamA", runbookUrl="https://wiki.example/holdfast")
+    assert len(found) == len(shipped)
+    for ours, theirs in zip(found, shipped, strict=True):
+        assert ours["alert"] == theirs["alert"].replace("Holdfast", "TeamA", 1)
+        page = f"https://wiki.example/holdfast/{theirs['alert']}.md"
+        assert ours["annotations"] == {**theirs["annotations"], "runbook_url": page}
+        assert ours["expr"].split() == theirs["expr"].split()
+        assert (ours["for"], ours["labels"]) == (theirs["for"], theirs["labels"])
+    assert "@" not in str(found)

@@ -45,8 +45,8 @@ REPORTS: list[tuple[Record, str]] = [
     ),
     (msg.MemberFailed("j.1", "no space"), '{"op":"failed","member":"j.1","message":"no space"}'),
     (
-        msg.NativeStacks("j.1", "", "thread 7"),
-        '{"op":"stood","member":"j.1","reason":"","native":"thread 7"}',
+        msg.NativeStacks("j.1", "", "thread 7", "its process sleeps (S)"),
+        '{"op":"stood","member":"j.1","reason":"","native":"thread 7","process":"its process sleeps (S)"}',
     ),
     (msg.LauncherStopping(), '{"op":"stopping"}'),
     (msg.LauncherNote("x is not preloaded"), '{"op":"note","message":"x is not preloaded"}'),

@@ -84,11 +84,14 @@ def _why(run: Run, where: tuple[str, ...]) -> None:
 def _tables(run: Run, where: tuple[str, ...]) -> None:
     rows = json.loads(holdfast("get", "jobs", "-o", "json", *where))
     again = yaml.safe_load(holdfast("get", "jobs", "-o", "yaml", *where))
-    passed_s = {"total_s", "productive_s", "unknown_s"}
+    passed_s = {"total_s", "productive_s", "unknown_s", "age_s", "step_s"}
     assert all(each.keys() >= passed_s for each in rows)
     assert [{name: each[name] for name in each.keys() - passed_s} for each in again] == [
         {name: each[name] for name in each.keys() - passed_s} for each in rows
     ]
+    (row,) = rows
+    assert 0 < row["age_s"] < 600 and row["total_s"] <= row["age_s"] + 1
+    assert "AGE" in holdfast("get", "jobs", *where).splitlines()[0].split()
     wide = holdfast("get", "nodes", "-o", "wide", *where)
     assert "INCARNATION" in wide and "INCARNATION" not in holdfast("get", "nodes", *where)
     assert rows[0]["job"] == run.job
@@ -96,7 +99,7 @@ def _tables(run: Run, where: tuple[str, ...]) -> None:
 
 def _described(run: Run, where: tuple[str, ...]) -> None:
     job = holdfast("describe", "job", run.job, *where)
-    assert "Failures survived:" in job and "incident 1 of job" in job and "Ranks:" in job
+    assert "Failures survived:" in job and "incident 1 of job" in job and "Age:" in job and "Ranks:" in job
     node = holdfast("describe", "node", "n0", *where)
     assert "State:" in node and "Processes:" in node and "Newest events:" in node
     assert "did you mean n0?" in holdfast("describe", "node", "n00", *where, code=1)
@@ -211,7 +214,7 @@ def test_completion_is_a_script(shell: str) -> None:
     [
         ("why --js", "--json"),
         ("describe job -o y", "yaml"),
-        ("get jobs --output ''", "table wide json yaml"),
+        ("get jobs --output ''", "table wide json yaml name"),
         ("kubernetes render -o ''", "yaml values"),
         ("checkpoint list -o w", "wide"),
     ],

@@ -80,6 +80,22 @@ def begun(leader: Leader) -> Leader:
     return leader
 
 
+def test_the_step_time_is_that_of_the_newest_steps_and_none_while_it_does_not_train() -> None:
+    leader = begun(Leader([1000.0]))
+    for step in (3, 5, 7):
+        leader.pass_s(1, step)
+
+    def step_s(phase: JobPhase) -> float:
+        return leader.observer.step_s(JobRow("j", phase.value, "", 1, 4, 7, 0, 0, "", ""))
+
+    assert step_s(JobPhase.RUNNING) > 0.4
+    for step in range(9, 209, 2):
+        leader.pass_s(1, step)
+    assert step_s(JobPhase.RUNNING) == pytest.approx(0.5, rel=0.01)
+    assert step_s(JobPhase.STOPPING) == 0.0, "what it was before is not what it is"
+    assert leader.observer.step_s(JobRow("other", "running", "", 1, 4, 7, 0, 0, "", "")) == 0.0
+
+
 def test_until_the_first_step_nothing_is_productive() -> None:
     row = begun(Leader([1000.0])).row
     assert row["lost_s"] == {"forming": 10.0, "startup": 20.0, "waiting": 5.0}

@@ -27,8 +27,8 @@ MANY = ("events", "top -n 1")
 NOT_ASKED = {"replay", "simulate", "checkpoint", "doctor", "check"}
 """These show something without a coordinator: see below."""
 QUIET = {
-    *("run", "submit", "stop", "pause", "resume", "drain", "cordon", "uncordon", "demo"),
-    *("coordinator", "agent", "exec", "completion", "wait"),
+    *("run", "submit", "stop", "delete", "pause", "resume", "drain", "cordon", "uncordon", "demo"),
+    *("coordinator", "agent", "exec", "torchrun", "completion", "wait"),
 }
 """These do something, and say in a sentence that it is done."""
 OWN = {"plan", "kubernetes", "slurm", "profile", "stacks", "logs"}

@@ -25,9 +25,19 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 START_TIMEOUT_S = 30.0
 PHONE, DESK = (390, 844), (1280, 900)
+ONE_ROW = 60
+"""No header of one row is as high, in px."""
 BUILD = Path(__file__).parents[2] / "build" / "page"
 FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))"
 """Resolves when the page has drawn whatever was waiting."""
+CUT_OFF = (
+    "[...document.querySelectorAll('.wide')].filter((each) => each.scrollWidth > each.clientWidth)"
+    ".map((each) => each.ariaLabel)"
+)
+"""The tables that are wider than their place."""
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+"""How many px the page is wider than its screen. A phone widens innerWidth to show all of it, so that is no
+measure."""
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--mute-audio"),
@@ -220,3 +230,14 @@ async def _once(
             assert "result" in document, document
             result: dict[str, Any] = document["result"]
             return result
+
+
+async def pictures(page: Tab, name: str) -> None:
+    """Screenshots for people, in light, in dark, and on a phone; none is wider than its screen."""
+    for kind in ("light", "dark", "phone"):
+        await page.sized(PHONE if kind == "phone" else DESK, dark=kind == "dark")
+        await page.run(FRAMES)
+        wide = await page.run(TOO_WIDE)
+        assert wide <= 0, f"{wide} px wider than a {kind} screen"
+        await page.picture(BUILD / f"{kind}-{name}.png")
+    await page.sized(DESK)

@@ -14,7 +14,18 @@ from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page
 from tests.e2e.cli_running import Run, running
-from tests.page.browser import BUILD, DESK, FRAMES, IN_CHROMIUM, PHONE, axe_complaints, tab
+from tests.page.browser import (
+    BUILD,
+    CUT_OFF,
+    DESK,
+    FRAMES,
+    IN_CHROMIUM,
+    ONE_ROW,
+    PHONE,
+    TOO_WIDE,
+    axe_complaints,
+    tab,
+)
 from tests.page.visiting import job, paged
 
 if TYPE_CHECKING:
@@ -114,8 +125,10 @@ async def test_every_view_draws_without_a_complaint(browser: Browser, trained: t
                 await page.sized(PHONE if kind == "phone" else DESK, dark=kind == "dark")
                 await page.run(FRAMES)
                 await page.picture(BUILD / f"{kind}-{name}.png")
-                wide = await page.run("document.documentElement.scrollWidth - innerWidth")
+                wide = await page.run(TOO_WIDE)
                 assert wide <= 0, f"{view} is {wide} px wider than a {kind} screen"
+                assert await page.run(CUT_OFF) == [], f"{view}, {kind}"
+                assert await page.run("document.querySelector('header').offsetHeight") < ONE_ROW
             assert await page.run(f"location.pathname === {json.dumps('/' + view)}")
         assert await page.text("#link") == "live"
         assert page.complaints == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.page.browser import BUILD, DESK, FRAMES, IN_CHROMIUM, PHONE, axe_complaints, tab
+from tests.page.browser import BUILD, DESK, FRAMES, IN_CHROMIUM, PHONE, TOO_WIDE, axe_complaints, tab
 from tests.page.training import EVERY_S, judge, training
 from tests.page.visiting import job, paged
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = IN_CHROMIUM
 FINDING = "document.querySelector('.findings li')"
+LANES = "[...document.querySelectorAll('.lanes > li')]"
 COLOURS = """(() => {
   const style = getComputedStyle(document.documentElement);
   const counts = { "--c1": 0, "--c2": 0, "--c3": 0, "--c7": 0 };
@@ -47,7 +48,7 @@ async def _pictures(page: Tab, name: str) -> None:
     for kind in ("light", "dark", "phone"):
         await page.sized(PHONE if kind == "phone" else DESK, dark=kind == "dark")
         await page.run(FRAMES)
-        wide = await page.run("document.documentElement.scrollWidth - innerWidth")
+        wide = await page.run(TOO_WIDE)
         assert wide <= 0, f"{wide} px wider than a {kind} screen"
         high = int(await page.run("document.documentElement.scrollHeight"))
         size = (PHONE if kind == "phone" else DESK)[0], min(high, 4000)
@@ -155,8 +156,28 @@ async def test_a_thousand_ranks_are_one_map(browser: Browser) -> None:
         assert (await page.text("#pointed")).startswith("rank 1023 on n0127: own work 40.0 ms, 1.00 times")
         rows = await page.run("[...document.querySelectorAll('main table')].at(-1).rows.length")
         assert rows == 33 and "992 ranks more are nearer" in await page.text("main")
+        await _read_lanes(page)
         await _pictures(page, "1024")
         assert page.complaints == []
+
+
+async def _read_lanes(page: Tab) -> None:
+    """The bar of each rank: 16, then 64; the parts of the slowest one, which the others wait for."""
+    assert await page.run(f"{LANES}.length") == 16
+    slowest = f"{LANES}.find((each) => each.className === 'slowest')"
+    assert (await page.run(f"{slowest}.innerText")).startswith("rank 100 (slowest) n0012")
+    parts = f"[...{slowest}.querySelectorAll('.bar span')]"
+    assert await page.run(f"{parts}.map((each) => each.className)") == ["s7", "s4", "s6", "s1"]
+    assert await page.run(f"{parts}[2].title") == "communication 20.0 ms, 20.0 %"
+    shares = await page.run(f"{parts}.map((each) => parseFloat(each.style.width))")
+    assert [round(share) for share in shares] == [32, 40, 20, 8]
+    other = f"{LANES}.find((each) => each.innerText.startsWith('rank 512 '))"
+    assert (
+        await page.run(f"{other}.querySelectorAll('.bar span')[2].title") == "communication 48.0 ms, 48.0 %"
+    )
+    assert "16 of 1,024 ranks: the slowest" in await page.text("main")
+    await page.run("document.querySelector('.lanes + button').click()")
+    assert await page.run(f"{LANES}.length") == 64
 
 
 async def test_what_is_not_known_is_said_to_be_unknown(browser: Browser) -> None:

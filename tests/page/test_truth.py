@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import copy
+import itertools
 import json
+import re
 from typing import TYPE_CHECKING
 
 from controlplane.access.authentication import Authenticator
 from controlplane.access.tls import TlsFiles
-from controlplane.core.records.events import NodeJoined
+from controlplane.core.records.events import NodeBeat, NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.page.watch import STORIES_MAX
-from tests.page.browser import DESK, IN_CHROMIUM, tab
-from tests.page.visiting import die, job, paged, until
+from tests.page.browser import BUILD, DESK, FRAMES, IN_CHROMIUM, ONE_ROW, PHONE, TOO_WIDE, tab
+from tests.page.visiting import NODES, die, job, paged, until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.page.browser import Browser
     from tests.page.visiting import Paged
 
 pytestmark = IN_CHROMIUM
 LIVE = "document.querySelector('#link').innerText === 'live'"
 LOST = "document.querySelector('#link').innerText.startsWith('connection lost')"
+SEEN = (
+    "[...document.querySelectorAll('main .wide:last-of-type td[data-name=\"Last seen\"]')]"
+    ".map((each) => each.innerText).map((text) => /^2\\d{3}-.*:\\d\\d$/.test(text) ? 'at' : text)"
+)
+"""Of each node in the table of all: whether it is seen now, or was at a moment."""
 DRAWN = f"document.documentElement.dataset.moment && {LIVE}"
 
 
@@ -72,20 +83,58 @@ async def test_a_standby_does_not_say_that_there_is_nothing(browser: Browser) ->
         assert [each for each in page.complaints if "409" not in each] == []
 
 
+@contextlib.asynccontextmanager
+async def _beating(found: Paged, *names: str) -> AsyncIterator[None]:
+    """Nodes without ranks that have joined, and whose heartbeats come."""
+
+    async def beat() -> None:
+        for seq in itertools.count(1):
+            for name in names:
+                found.leader_term.post(NodeBeat(name, 1, seq, 29500))
+            await asyncio.sleep(0.2)
+
+    for name in names:
+        await found.leader_term.loop.ask(_joined(name))
+    beats = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beats.cancel()
+        await asyncio.gather(beats, return_exceptions=True)
+
+
 async def test_what_is_shown_says_since_when_it_is_old(browser: Browser) -> None:
-    async with paged() as found, tab(browser) as page:
-        await job(found.leader_term)
+    async with paged() as found, _beating(found, "n0", "n1"), tab(browser) as page:
         await page.sized(DESK)
         await page.open(f"http://localhost:{found.page.port}/nodes")
-        await page.until(DRAWN)
+        await page.until(f"{DRAWN} && document.querySelector('#health').innerText")
+        before = await page.text("#health")
+        await page.until(f"{SEEN}.length === {NODES}")
+        assert await page.run(SEEN) == ["now"] * NODES
         await found.page.close()
         await page.until(LOST)
         assert "shows the state at" in await page.text("#notice")
+        shown = await page.text("#health")
+        assert re.fullmatch(r"unknown since \d\d:\d\d:\d\d", shown), shown
+        assert shown.split()[-1] in await page.text("#notice")
+        assert before in await page.run("document.querySelector('#health').title")
+        assert await page.run("document.querySelector('#health').className") == "badge soft lost"
+        assert await page.run(SEEN) == ["at"] * NODES
+        await page.sized(PHONE)
+        await page.run(FRAMES)
+        assert await page.run(TOO_WIDE) <= 0
+        assert await page.run("document.querySelector('header').offsetHeight") < ONE_ROW
+        await page.picture(BUILD / "phone-lost.png")
+        await page.sized(DESK, dark=True)
+        await page.run(FRAMES)
+        await page.picture(BUILD / "dark-lost.png")
         again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), Authenticator("c1"))
         again.start()
         try:
             await page.until(LIVE, timeout_s=40)
             await page.until("document.querySelector('#notice').hidden")
+            await page.until(f"document.querySelector('#health').innerText === '{before}'")
+            assert await page.run(SEEN) == ["now"] * NODES
         finally:
             await again.close()
 
@@ -149,4 +198,17 @@ async def test_a_planned_change_is_no_incident(browser: Browser) -> None:
         await page.until(f"{DRAWN} && {names} === 'j/2,j/1 | j/3'")
         await page.open(f"http://localhost:{found.page.port}/jobs")
         await page.until(f"{DRAWN} && {names} === 'j/2,j/1'")
+        assert page.complaints == []
+
+
+async def test_a_node_that_is_silent_says_when_it_was_seen(browser: Browser) -> None:
+    async with paged() as found, _beating(found, "n0"), tab(browser) as page:
+        await found.leader_term.loop.ask(_joined("n9"))
+        await found.leader_term.loop.ask(NodeBroken("n9", 1, "the stream ended"))
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/nodes")
+        await page.until(f"{DRAWN} && {SEEN}.length === {NODES}")
+        assert await page.run(SEEN) == ["now", "at"]
+        await page.run("dispatchEvent(new CustomEvent('go', { detail: '/nodes/n9' }))")
+        await page.until("document.querySelector('main').innerText.includes('Last seen\\n2')")
         assert page.complaints == []

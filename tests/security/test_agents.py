@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from agent.peers import wire
+from controlplane.exit_codes import REFUSED
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2
 from tests.agent.peering import Side, values
@@ -77,7 +78,7 @@ async def test_agent_and_commands_over_mtls(
             return [row["node"] for row in json.loads(done.stdout) if row["state"] == "up"]
 
         await until(lambda: '"NodeJoined"' in coordinator.journal.read_text())
-        assert await until(bad.poll) == 1  # it names itself n2 with n1's certificate: refused for good
+        assert await until(bad.poll) == REFUSED  # it names itself n2 with n1's certificate: refused for good
         assert "may not speak for node 'n2'" in (folder / "n2.log").read_text()
         stop = ("stop", "some-job", f"--coordinator={coordinator.listen}")
         done = holdfast("submit", f"--coordinator={coordinator.listen}", "train.py", env=env)

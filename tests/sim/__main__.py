@@ -21,7 +21,7 @@ from tests.sim.swarm import swarm
 from tests.sim.world import Options, World
 
 PLANTED_MAX = 5000
-SHAPE = ("steps", "fault_s", "gap_s", "faults", "elastic")
+SHAPE = ("steps", "fault_s", "gap_s", "faults", "elastic", "checks")
 """The flags that give a schedule a shape of one's own, instead of the swarm's."""
 
 
@@ -51,6 +51,8 @@ def replay_command(options: Options) -> str:
         command += " --elastic"
     if options.tails:
         command += " --tails"
+    if options.checks:
+        command += f" --checks {options.checks}"
     command += " --faults " + ",".join(options.faults)
     for name in ("fault_s", "gap_s", "steps"):
         if getattr(options, name) != getattr(Options, name):
@@ -78,6 +80,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
         gap_s=args.gap_s or Options.gap_s,
         steps=args.steps or Options.steps,
         tails=args.tails,
+        checks=args.checks,
         plant=args.plant,
         faults=tuple(args.faults.split(",")) if args.faults else tuple(FAULTS),
         elastic=args.elastic,
@@ -107,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
     made.add_argument("--tails", action="store_true", help="what steps do behind their optimizer counts")
+    made.add_argument("--checks", default="", choices=("", "report", "act"), help="of nodes, before seating")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
     made.add_argument("--json", action="store_true", help="of --schedules or --plant: one JSON object")
     return made

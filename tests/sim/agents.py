@@ -20,7 +20,7 @@ from agent.deciding.progress import HangLimits, PageReading
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, MemberPhase, Standing
-from tests.sim import fencing, launching
+from tests.sim import checking, fencing, launching
 from tests.sim.hanging import collect
 from tests.sim.parting import look
 from tests.sim.restores import RESTORE_ORDERS, Kept, push
@@ -361,6 +361,7 @@ ORDERS: dict[type[Any], Callable[[Agent, Any], None] | None] = {
     fx.Drained: Agent.drained,
     fx.LookAtPeers: look,
     fx.CollectStacks: collect,
+    fx.CheckNode: checking.check,
     **RESTORE_ORDERS,
     **SAVE_ORDERS,
 }

@@ -48,6 +48,8 @@ class Etcd:
                 self.values[key] = value
         if isinstance(effect, fx.StoreJob):
             self._job(effect)
+        elif isinstance(effect, fx.ForgetJob):
+            self._forget_job(effect)
         elif isinstance(effect, fx.StoreCheckpoint):
             self._checkpoint(effect.checkpoint)
         elif isinstance(effect, fx.ForgetCheckpoints):
@@ -56,6 +58,12 @@ class Etcd:
         elif isinstance(effect, fx.StoreNode) and effect.marks is not None:
             self.marks[effect.node] = effect.marks
         return True
+
+    def _forget_job(self, effect: fx.ForgetJob) -> None:
+        for rows in (self.specs, self.states, self.generations):
+            rows.pop(effect.job, None)
+        for name in effect.checkpoints:
+            self.checkpoints.pop((effect.job, name), None)
 
     def _job(self, effect: fx.StoreJob) -> None:
         if effect.spec is not None:

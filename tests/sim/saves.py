@@ -127,7 +127,7 @@ def _seal(agent: Agent, order: fx.Seal) -> None:
 def publish(agent: Agent, order: fx.Publish) -> None:
     """Publish the manifest."""
     name, storage = order.record.id, agent.world.storage
-    if name not in storage.manifests:
+    if name not in storage.manifests and not order.record.bad:
         assert name in storage.pending, f"{name} is published but was never sealed"
         storage.publish(name)
     agent.tell(ev.Published(agent.name, agent.incarnation, order.spec.job, name))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sim import checking
 from tests.sim.__main__ import live, parser, replay_command, schedule
 from tests.sim.faults import EVERY, FAULTS, RESIZES
 from tests.sim.plants import PLANTS
@@ -87,6 +88,20 @@ def test_replicas_that_differ_among_other_failures() -> None:
     outcomes = [live(each) for each in options]
     assert not complaints(options, outcomes)
     assert sum("bitflip" in outcome.struck for outcome in outcomes) > 10
+
+
+@pytest.mark.parametrize("checks", ["report", "act"])
+def test_checks_before_seating_wedge_no_job(checks: str) -> None:
+    """Answers are late, absent, or say that a part is broken; leaders and nodes come and go."""
+    faults = ("kill", "kill_node", "coordinator", "node_restart", "cordon", "drain")
+    options = [
+        Options(seed=seed, nodes=2 + seed % 3, faults=faults, checks=checks, elastic=seed % 2 == 0)
+        for seed in range(10)
+    ]
+    outcomes = [live(each) for each in options]
+    assert not complaints(options, outcomes)
+    struck = {name for outcome in outcomes for name in outcome.struck}
+    assert {checking.UNANSWERED, checking.BROKEN} <= struck
 
 
 @pytest.mark.slow

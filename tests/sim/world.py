@@ -12,7 +12,7 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.model import WHOLE_STATE, JobSpec
 from controlplane.core.records.timing import CoreSettings
 from controlplane.simulation.clock import VirtualClock
-from tests.sim import converge, numbers, parting, plants
+from tests.sim import checking, converge, numbers, parting, plants
 from tests.sim.agents import ORDERS, Agent
 from tests.sim.canonical import Digest
 from tests.sim.etcd import Etcd
@@ -72,6 +72,7 @@ class Options:
     elastic: bool = False  # the job may shrink and grow
     verbose: bool = False
     tails: bool = False  # what a step does after its optimizer counts: no rank may leave it out
+    checks: str = ""  # nodes are checked before they take ranks: report or act
     plant: str = ""  # a bug that is planted, see plants.py
 
 
@@ -89,12 +90,13 @@ class World:
         self.safety, self.liveness = Safety(self), Liveness(self)
         self.cluster: Cluster | None = None
         self.term = 0
-        self.settings = mood(SETTINGS, rng) if options.moods else SETTINGS
+        self.settings = checking.settings(mood(SETTINGS, rng) if options.moods else SETTINGS, options.checks)
         self.steps, self.step_s = options.steps, 0.3
         more = random.Random(f"functions {options.seed}")  # drawn apart: the rest of the seed is unchanged
         self.first_end = more.randrange(1, options.steps - 2) if more.random() < 0.4 else 0
         if options.moods and more.random() < 0.3:  # a watch without patience must do no harm
             self.settings = dataclasses.replace(self.settings, overdue_after_s=1.0, overdue_factor=0.05)
+        self.check_chance = random.Random(f"checks {options.seed}")
         self.push_s = more.choice((1.5, 1.5, 3.0))  # the longest time for a copy to a replica holder
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
@@ -118,9 +120,8 @@ class World:
         if self.shards == 2 and self.spec.nproc_per_node * replica == 1:
             self.shards = 1000  # else the spec would be wrong: one node as a replica of what two hold
         self.silent_word = rng.choice(("", WHOLE_STATE))  # the shard id that a rank reports before that
-        self.early_words = (
-            rng.random() < 0.5 and not options.elastic
-        )  # a rank's shard is known before its first group
+        # Whether a rank's shard is known before its first group.
+        self.early_words = rng.random() < 0.5 and not options.elastic
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
         extra = rng.choice((0, 1, 2)) if options.elastic else rng.choice((0, 0, 1))
@@ -255,6 +256,8 @@ class World:
             self._store(effect, term)
         elif isinstance(effect, fx.Probe):
             parting.probe(self, term, effect)
+        elif isinstance(effect, fx.JudgeNode):
+            checking.judge(self, term, effect)
         elif type(effect) in ORDERS:
             agent = self.by_name[effect.node]
             if agent.linked == term and self.clock.now >= agent.cut_until:

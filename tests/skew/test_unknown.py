@@ -84,6 +84,7 @@ OF_TOOLS = {
     *("StacksRequest", "StacksReply", "RankStacks"),
     *("SubmitRequest", "SubmitReply", "StopRequest", "StopReply", "StatusRequest", "StatusReply"),
     *("JobRow", "NodeRow", "RankRow", "HealthRow", "DrainRequest", "CordonRequest", "MarkReply"),
+    "DeleteRequest",
     *("PauseRequest", "CheckpointRequest", "ReleaseRequest", "ReleaseReply", "EventsRequest", "EventLine"),
     *("AdoptRequest", "AdoptReply", "DiagnoseRequest", "DiagnoseReply", "MuteRequest"),
     *("ProfileRequest", "ProfileReply"),

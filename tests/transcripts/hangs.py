@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.diagnosis import BlamedByRecords
+from controlplane.core.records.diagnosis import BlamedByRecords, NodeResources
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def stalled(play: Play, plain: list[str], named: dict[str, str]) -> None:
 
 def stood(play: Play, plain: list[str], named: dict[str, str]) -> None:
     """The newest CollectStacks are answered: `RANK:SEQUENCE` for each, those not in late= within time, with a
-    flight record of those in recorded=."""
+    flight record of those in recorded=, and processN= as the words about rank N's process."""
     order: fx.CollectStacks = play.last[fx.CollectStacks]
     seats, entered = play.etcd.generations["j"].seats, dict(word.split(":") for word in plain)
     late = named.get("late", ",".join(str(seat.rank) for seat in seats)).split(",")
@@ -41,12 +41,14 @@ def stood(play: Play, plain: list[str], named: dict[str, str]) -> None:
                 (f"wait{seat.rank} (train.py:{40 + seat.rank})",),
                 f"stacks of rank {seat.rank}",
                 flight_record="a record" if str(seat.rank) in recorded else "",
+                process=named.get(f"process{seat.rank}", ""),
             )
             for seat in seats
             if seat.node == node
         )
         host = play.hosts[node]
-        play.feed(ev.StacksCollected(node, host.incarnation, "j", order.generation, order.round, ranks))
+        left = NodeResources(3 << 30, 0.25, "/logs", 1 << 29) if order.at_barrier else None
+        play.feed(ev.StacksCollected(node, host.incarnation, "j", order.generation, order.round, ranks, left))
 
 
 def judged(play: Play, plain: list[str], _: dict[str, str]) -> None:

@@ -123,6 +123,7 @@ def _text(text: str) -> str:
 SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.StoreJob: _store_job,
     fx.StoreCheckpoint: _store_checkpoint,
+    fx.ForgetJob: lambda e: f"ticket={e.ticket} job={e.job} forget={','.join(e.checkpoints)}",
     fx.ForgetCheckpoints: lambda e: f"ticket={e.ticket} forget={','.join(e.forget)}",
     fx.StoreNode: lambda e: f"ticket={e.ticket} node={e.node} {e.state}",
     fx.ForgetNode: _forget_node,
@@ -144,6 +145,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.CheckpointTold: _told,
     fx.CollectStacks: lambda e: (
         f"{e.node} generation={e.generation} round={e.round}{' records only' if e.records_only else ''}"
+        f"{' at barrier' if e.at_barrier else ''}"
     ),
     fx.JudgeRecords: lambda e: (
         f"generation={e.generation} round={e.round}{' broke' if e.broke else ''} "
@@ -152,13 +154,15 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.StacksKept: lambda e: f"step={e.step} of {len(e.ranks)} ranks: {e.summary}",
     fx.Drained: lambda e: f"{e.node}: {e.reason}",
     fx.LookAtPeers: lambda e: f"{e.node} round={e.round}: {' '.join(p.node for p in e.peers)}",
+    fx.CheckNode: lambda e: f"{e.node} round={e.round & 0xFFFFFFFF}{' fresh' if e.fresh_s else ''}",
+    fx.JudgeNode: lambda e: f"{e.node} beside {','.join(p.node for p in e.peers) or 'nobody'}",
     fx.ReplaceNode: lambda e: f"{e.node} {'gone ' if e.gone else ''}({e.reason})",
     fx.Probe: lambda e: f"{e.node} at {e.address or 'nowhere'}",
     fx.Alert: lambda e: (
         " ".join(filter(None, (e.kind, e.subject, "resolved" if e.resolved else e.severity)))
         + f": {e.reason}"
     ),
-    fx.Publish: lambda e: f"{e.node} {e.record.id}",
+    fx.Publish: lambda e: f"{e.node} {e.record.id}{' as suspect' if e.record.bad else ''}",
     fx.Load: _load,
     fx.Fetch: lambda e: f"{e.node} {e.member} step={e.step} of {e.source} from {e.address}",
     fx.Replicate: _replicate,

@@ -51,6 +51,7 @@ FROM_AGENTS = [
     events.OrderFailed,
     events.PeersLooked,
     events.NodeLeaving,
+    events.NodeChecked,
     events.StacksCollected,
     events.UserFault,
     ReplicasReported,
@@ -72,7 +73,9 @@ OF_THE_SHELL = {
     events.CauseFound,
     events.RecordsJudged,
     events.NodeReplaced,
+    events.NodeJudged,
     events.PauseRequested,
+    events.JobDeleteRequested,
     events.JobSubmitted,
     events.JobStopRequested,
     events.Stored,
@@ -115,9 +118,11 @@ def all_records(module: Any) -> list[type]:
 def test_no_event_and_no_order_is_forgotten() -> None:
     assert set(get_args(events.Event)) == set(FROM_AGENTS) | OF_THE_SHELL
     assert set(get_args(codec.AgentEvent)) == set(get_args(events.Event)) | set(FOR_DIAGNOSIS)
+    of_the_shell = {effects.JudgeNode}
     with_a_node = {kind for kind in get_args(effects.Effect) if shapes_of(kind)[0].name == "node"}
     of_people = {ProfileRank, ProbeLinks, ReadLog}
-    assert set(ORDERS) == (with_a_node - {effects.Admit, effects.Refuse, *effects.STORES}) | of_people
+    not_orders = {effects.Admit, effects.Refuse, *effects.STORES, *of_the_shell}
+    assert set(ORDERS) == (with_a_node - not_orders) | of_people
 
 
 @pytest.mark.parametrize("full", [True, False])

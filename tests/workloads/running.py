@@ -70,6 +70,8 @@ def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
     planned = planned_for(workload, kills, seed)
     code, output = _run(workload, folder, planned, steps)
     _count(row, folder, planned)
+    if workload.lazy != any((folder / "plan").glob("*.lazy")):
+        row.wrong.append(f"copies of snapshots beside training: {not workload.lazy}")
     if code:
         row.refused = "SessionError" in output
         row.wrong.append(f"exit code {code}:\n" + "\n".join(output.splitlines()[-SAID_LINES:]))
@@ -106,6 +108,7 @@ def _run(
         *("--snapshot-every", str(SNAPSHOT_EVERY), "--ledger", str(folder / "ledger"), *workload.flags),
         *("-m", "tests.workloads.struck", str(plan / "plan.json"), str(workload.path)),
         *(*workload.arguments, *more, "--out", str(folder / "out")),
+        env={"HOLDFAST_SNAPSHOT_COPY": "lazy"} if workload.lazy else {},
     )
     try:
         code = run.start().end(DEADLINE_S)

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -27,6 +28,7 @@ from torch.optim.optimizer import (
 
 import holdfast
 from holdfast.ipc.progress_page import PHASES, ProgressPage
+from holdfast.snapshots import lazy
 from tests.workloads.blows import IN_RECOVERY, Blow
 
 if TYPE_CHECKING:
@@ -203,6 +205,17 @@ class _Marked(ast.NodeTransformer):
         return made
 
 
+def note_lazy_copies(folder: Path) -> None:
+    """Leave a file in the folder when this process copies a snapshot beside its training."""
+
+    def begun(*_: object) -> None:
+        sys.setprofile(None)
+        if threading.current_thread().name == lazy.THREAD:
+            (folder / f"{os.getpid()}.lazy").touch()
+
+    threading.setprofile(begun)
+
+
 def run(script: Path, mark: Callable[[str, int, int], None]) -> None:
     """Run the script as `python SCRIPT` would, with its training loop marked."""
     tree = ast.fix_missing_locations(_Marked().visit(ast.parse(script.read_text())))
@@ -223,6 +236,7 @@ def main() -> None:
     struck = Struck(plan.parent, load(plan))
     sys.argv = sys.argv[2:]
     struck.install()
+    note_lazy_copies(plan.parent)
     run(script, struck.mark)
 
 

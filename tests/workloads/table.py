@@ -11,6 +11,8 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "workloads"
 SNAPSHOT_EVERY = 5
 SNAPSHOT = SNAPSHOT_EVERY
 """Steps that a kill may cost where the dead rank's state comes from a snapshot."""
+LARGE = ("--inner", "4096")
+"""Makes weights large enough to be copied beside the next step."""
 AHEAD = 1
 """Where it comes from a living rank: some of them may have completed a step that others have not."""
 
@@ -20,7 +22,8 @@ class Workload:
     """One row. `loses`: steps that a kill may cost.
 
     `tasks`: trainings one after the other in the script, `steps` of each; kills happen in the first `struck`
-    of them (0: in all). `refused`: what the refusal must name, where it must be refused."""
+    of them (0: in all). `refused`: what the refusal must name, where it must be refused. `lazy`: large
+    tensors are copied beside the next step."""
 
     name: str
     script: str
@@ -34,6 +37,7 @@ class Workload:
     phases: tuple[str, ...] = PHASES
     refused: tuple[str, ...] = ()
     gpu: bool = False
+    lazy: bool = False
 
     @property
     def path(self) -> Path:
@@ -58,6 +62,9 @@ WORKLOADS = (
     Workload("gan", "gan.py"),
     Workload("several_optimizers", "several_optimizers.py"),
     Workload("lbfgs", "lbfgs.py"),
+    Workload("lazy_snapshots", "several_optimizers.py", LARGE, lazy=True),
+    Workload("lazy_moco", "moco.py", LARGE, lazy=True),
+    Workload("lazy_accumulation_across", "accumulation_across.py", LARGE, loses=4 * SNAPSHOT, lazy=True),
     Workload("tensor_parallel", "tensor_parallel.py", flags=("--tensor-parallel", "2")),
     Workload("pipeline_gpipe", "pipeline.py", flags=("--pipeline-parallel", "2")),
     Workload("pipeline_1f1b", "pipeline.py", ("--schedule", "1f1b"), ("--pipeline-parallel", "2")),

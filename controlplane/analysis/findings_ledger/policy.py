@@ -33,9 +33,10 @@ OPEN_MAX = 200
 """Findings of one job that are followed at a time, open or about to open; others are counted."""
 RESOLVED_MAX = 50
 """Resolved findings kept per job, the newest: people look at what happened last night."""
-NOTICES = frozenset({"crowded_cpu"})
+NOTICES = frozenset({"crowded_cpu", "small_kernels"})
 """Kinds that are shown as a notice, whatever they cost: nothing is broken, and what other programs or too
-many ranks on a node take from a job is for its owner to weigh. They are no ill health and alert nobody."""
+many ranks on a node take from a job, or what fused operators would gain, is for its owner to weigh. They are
+no ill health and alert nobody."""
 FIRST_FAILURE = "first_failure"
 HELD = (FIRST_FAILURE, "fails_again")
 """Kinds of findings that are judged once, of an incident, and not window by window: they are open for as long

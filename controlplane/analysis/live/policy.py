@@ -181,6 +181,28 @@ MEMORY_CRITICAL = 0.97
 LEAK_FAR_S = 14 * 86400.0
 """One that would take longer than two weeks is no finding: jobs are restarted sooner."""
 
+DISK_EVERY_S = 30.0
+"""Room on disks is looked at so seldom: it changes in minutes."""
+DISK_GONE_S = 600.0
+"""A file system that nobody has reported for so long is forgotten: its node has left the job."""
+DISK_SAMPLES, DISK_LEAST = 80, 20
+"""Samples kept of each file system, from the beginning on, ever further apart; and how many make a trend."""
+DISK_SPAN_S = 590.0
+"""A fall is watched for so long at least (s): a checkpoint is written for minutes, and then it is over,"""
+DISK_CHECKPOINTS = 3.0
+"""and over the time of so many checkpoints: by then retention deletes what it will delete."""
+DISK_RATIO = 0.01
+"""Less of a file system than this is noise, from the first third of the samples to the last."""
+DISK_AHEAD = 4.0
+"""Forecasts reach so many times as far as the fall was watched: the first checkpoints of a job fill a disk
+too, until as many are kept as shall be."""
+DISK_FAR_S = 7 * 86400.0
+"""A disk that would be full in more than a week is no finding."""
+DISK_SOON_S = 3600.0
+"""One that is full within the hour is critical."""
+DISK_ALIKE = 0.01
+"""Nodes whose file systems at one path have the same size, and as much room to this share of it, share it."""
+
 RISK_FAILURES = 0.9
 """Weight of a failure score that has reached the limit of quarantine; of a lower one, its share. Failures
 recur: in a published trace every fourth fault came within a week of another one of its node."""

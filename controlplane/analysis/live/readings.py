@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from controlplane.analysis.links.measures import LinkMatrix
-    from controlplane.analysis.live.storage import NodeStorage
+    from controlplane.analysis.live.resources.storage import NodeStorage
     from controlplane.core.records.diagnosis import GradientReport
 
 UNKNOWN = -1
 """The device of a rank, or one of its coordinates, that nobody has told."""
+
+
+class DiskReading(NamedTuple):
+    """One file system of a node. `path`: a folder on it; `use`: what is kept there, in words."""
+
+    node: str
+    path: str
+    use: str
+    free_bytes: float
+    total_bytes: float
 
 
 class RankWindow(NamedTuple):
@@ -103,6 +113,7 @@ class JobWindow:
     checkpoints: int = 0  # how many were written until now; it begins anew with another leader
     checkpoint_took_s: float = 0.0  # how long the newest of them took
     checkpoint_every_s: float = 0.0  # from the start of one to the next; 0: not known, or it goes by steps
+    disks: tuple[DiskReading, ...] = ()  # room on its nodes' file systems, where it is known
     gradients: tuple[GradientReport, ...] = ()  # what ranks have measured of single steps
 
 

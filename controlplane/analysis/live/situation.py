@@ -13,15 +13,15 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import low_median, median_of_rows
-from controlplane.analysis.live.memory import SPENT
 from controlplane.analysis.live.numbers import NumberMemory
+from controlplane.analysis.live.resources.memory import SPENT
 from controlplane.analysis.live.standing import Standing, standing
 from controlplane.analysis.live.transfers import TransferTime, transfer
 from controlplane.analysis.robust import NORMAL
 
 if TYPE_CHECKING:
     from controlplane.analysis.links.measures import LinkMatrix
-    from controlplane.analysis.live.memory import Memory, TypicalRow
+    from controlplane.analysis.live.resources.memory import Memory, TypicalRow
     from controlplane.analysis.live.table import Bools, Ints, RankTable, Seats
     from controlplane.analysis.robust import Floats
     from controlplane.core.records.diagnosis import Thresholds

@@ -15,7 +15,7 @@ import numpy as np
 from controlplane.analysis.live import policy
 
 if TYPE_CHECKING:
-    from controlplane.analysis.live.memory import Memory
+    from controlplane.analysis.live.resources.memory import Memory
     from controlplane.analysis.robust import Floats
 
 

@@ -21,8 +21,8 @@ from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss
 from controlplane.analysis.live.costs import lost_s
 from controlplane.analysis.live.detectors.registry import DETECTORS
 from controlplane.analysis.live.efficiency import Efficiency, of_window
-from controlplane.analysis.live.memory import Memory
 from controlplane.analysis.live.numbers import NumberMemory
+from controlplane.analysis.live.resources.memory import Memory
 from controlplane.analysis.live.situation import LiveSituation
 from controlplane.analysis.live.table import NUMBERS, SUMS, RankTable, tabulate
 from controlplane.core.records.diagnosis import Thresholds
@@ -115,6 +115,7 @@ class JobWatch:
         self._pending.add(table, window)
         self._memory.storage.add(window.ended_s, window.storage)
         self._memory.checkpoints.take(window)
+        self._memory.disks.add(window.ended_s, window.disks)
         self._memory.nodes = window.nodes
         situation: LiveSituation | None = None
         failed: tuple[FailedDetector, ...] = ()
@@ -152,7 +153,9 @@ class JobWatch:
     def _begin(self, window: JobWindow) -> None:
         checkpoints = self._memory.checkpoints if self._ranks == window.ranks_expected else None
         self._generation, self._ranks = window.generation, window.ranks_expected
+        disks = self._memory.disks  # they fill whatever is trained
         self._memory = Memory(window.ranks_expected)
+        self._memory.disks = disks
         if checkpoints is not None:
             self._memory.checkpoints = checkpoints  # as many ranks write as much
         self._before = None

@@ -54,11 +54,13 @@ SETTINGS: dict[str, str] = {
 NO_SETTING: dict[str, str] = {
     "job_slowed": _LOOK,
     "long_tail": _LOOK,
+    "small_kernels": "operators are fused in the script; no setting of a job does that",
     "slow_storage": _SPEED,
     "checkpoint_time_grows": _SPEED,
     "memory_nearly_full": "what a smaller micro-batch would cost or gain is not measured",
     "memory_fragmented": "what a larger micro-batch in the memory that would be free gains is not measured",
     "memory_leak": "it says when memory is full, and costs no time until then",
+    "disk_filling": "it says when a disk is full, and costs no time until then",
     "telemetry_silent": "it says what is not known, not what slows the job down",
     "node_at_risk": "it says what may happen, not what slows the job down",
     "non_finite": _NUMBERS,

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis.node_checks import CheckedReading
 from controlplane.cli.errors import UsageError
+from controlplane.core.records.node_checks import CheckedReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

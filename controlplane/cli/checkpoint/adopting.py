@@ -18,7 +18,7 @@ from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.core.records.model import CheckpointRecord
-from holdfast.checkpoint import load
+from holdfast.checkpoint import load, suspect
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX
@@ -65,10 +65,12 @@ async def _adopt(
 def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
     """Return the records of a job's complete checkpoints, and why the others are refused. Reads every
     chunk."""
-    whole, refused = [], []
+    whole, refused, suspects = [], [], suspect.reasons(store, job)
     for result in verify(store, job, load.listing(store, job)):
         if result.errors:
             refused.append(f"{result.id}: {result.errors[0]}")
+        elif result.id in suspects:
+            refused.append(f"{result.id}: {suspects[result.id]}")
         else:
             whole.append(record(store, job, result.id))
     return whole, refused
@@ -82,6 +84,9 @@ def on_storage(url: str, mirror: str, job: str) -> tuple[list[CheckpointRecord],
     store = Store.open(url, second=mirror)
     try:
         for found in load.listing(store, job):
+            if found.suspect:
+                refused.append(f"{found.id}: {found.suspect}")
+                continue
             try:
                 known.append(record(store, job, found.id))
             except (CheckpointCorrupt, CheckpointRefused) as error:

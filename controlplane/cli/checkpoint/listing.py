@@ -31,7 +31,8 @@ def list_(values: argparse.Namespace) -> int:
 
 
 def row(store: Store, job: str, found: Found) -> dict[str, Any]:
-    """Return the row of one checkpoint; `error` says why its manifest cannot be read."""
+    """Return the row of one checkpoint; `error` says why its manifest cannot be read, `suspect` why its state
+    is not trusted ("": it is)."""
     shown: dict[str, Any] = {"job": job, "checkpoint": found.id, "step": found.step}
     try:
         manifest = load.read_manifest(store, job, found.id)
@@ -46,6 +47,7 @@ def row(store: Store, job: str, found: Found) -> dict[str, Any]:
         "ranks": len(manifest.versions),
         "shards": len(manifest.shards),
         "holdfast": manifest.holdfast,
+        "suspect": found.suspect,
     }
 
 
@@ -65,7 +67,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         size(row["bytes"]),
         size(row["stored"]),
         str(row["ranks"]),
-        "",
+        f"suspect: {row['suspect']}" if row["suspect"] else "",
     ]
 
 

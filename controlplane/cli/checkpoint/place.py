@@ -80,12 +80,19 @@ def one_job(store: Store, wanted: str) -> str:
 
 
 def find(store: Store, job: str, wanted: str) -> Found:
-    """Return the checkpoint with this id or step; the newest for "". Raises CliError, UsageError."""
+    """Return the checkpoint with this id or step; for "" the newest that is not suspect. Raises CliError,
+    UsageError."""
     listed = load.listing(store, job)
     if not listed:
         raise CliError(f"storage {store.url}: job {job} has no checkpoint")
     if not wanted:
-        return listed[0]
+        trusted = [each for each in listed if not each.suspect]
+        if not trusted:
+            raise CliError(
+                f"job {job}: every checkpoint is suspect; name one to use it all the same. {listed[0].id}: "
+                f"{listed[0].suspect}"
+            )
+        return trusted[0]
     try:
         names.split_id(wanted)
     except NameRefused:

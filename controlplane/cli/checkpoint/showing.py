@@ -28,8 +28,9 @@ def show(values: argparse.Namespace) -> int:
     """Print the contents of one manifest."""
     with opened(values) as store:
         job = one_job(store, values.job)
-        manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
-    shown = describe(manifest)
+        found = find(store, job, values.checkpoint)
+        manifest = load.read_manifest(store, job, found.id)
+    shown = describe(manifest) | {"suspect": found.suspect}
     print(data(values.output, shown) or _text(shown, values.tensors))
     return OK
 
@@ -86,6 +87,8 @@ def _text(shown: dict[str, Any], tensors: bool) -> str:
         f"state       {size(shown['bytes'])} of {len(shown['versions'])} ranks, all of step {steps[0]}",
         f"on storage  {size(shown['stored'])} in {shown['chunks']} chunks ({codecs or 'none'})",
     ]
+    if shown["suspect"]:
+        lines.append(f"suspect     {shown['suspect']}")
     for shard in shown["shards"]:
         ranks = ", ".join(map(str, shard["ranks"][:8])) + (" ..." if len(shard["ranks"]) > 8 else "")
         lines.append(

@@ -36,12 +36,14 @@ class SeenFindings:
     rows: dict[tuple[str, float], Row] = field(default_factory=dict)
     documents: int = 0  # answers of the coordinator
     judged: int = 0  # answers after which something had been judged
+    links_unknown: str = ""  # why suspected links were not judged, or none of them was slow, as last answered
     failed_detectors: list[str] = field(default_factory=list)
 
     def take(self, document: Row) -> list[Row]:
         """Take an answer of the coordinator. Returns the findings that are new."""
         self.documents += 1
         self.judged += bool(document["anatomy"]["judged"])
+        self.links_unknown = document["links"]["unknown"] or self.links_unknown
         self.failed_detectors += [
             each for each in document["failed_detectors"] if each not in self.failed_detectors
         ]
@@ -99,7 +101,7 @@ def as_json(
     """The result as the last line of `holdfast demo --doctor --json`. `nodes`, `replicas`: the node and the
     replica of the model of each rank."""
     findings = [*seen.rows.values(), *hangs(journal)]
-    guilty = {each.planned.rank for each in planted if each.planned.of.has_rank}
+    guilty = {rank for each in planted for rank in _guilty(each.planned, nodes)}
     healthy = [
         {"rank": rank, "kind": row["kind"], "severity": row["severity"]}
         for row in findings
@@ -112,8 +114,16 @@ def as_json(
         "accused_healthy": healthy,
         "incidents": incidents(journal, ()),
         "answers_judged": seen.judged,
+        "links_unknown": seen.links_unknown,
         "failed_detectors": seen.failed_detectors,
     }
+
+
+def _guilty(fault: PlannedFault, nodes: Mapping[int, str]) -> set[int]:
+    """The ranks that a finding may name: the planted one, or all of its node."""
+    if fault.of.of_node:
+        return {rank for rank, node in nodes.items() if node == nodes.get(fault.rank)}
+    return {fault.rank} if fault.of.has_rank else set()
 
 
 def _planted(fault: PlantedFault) -> Row:

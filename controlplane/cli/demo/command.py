@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import signal
 import sys
@@ -10,11 +11,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.demo.faults import KINDS, impossible_fault, read_fault, settled, stages_of
+from controlplane.cli.demo.faults import (
+    KINDS,
+    impossible_fault,
+    networks_apart,
+    read_fault,
+    settled,
+    stages_of,
+)
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.options import DemoOptions
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
+from controlplane.cli.local.network_spaces import NodeNetworks, missing
 from holdfast import examples, removal
 
 if TYPE_CHECKING:
@@ -25,12 +34,17 @@ if TYPE_CHECKING:
 SCRIPT = Path(examples.__file__).with_name("train_gpt.py")
 PLANTED_SCRIPTS = {1: SCRIPT.with_name("planted_gpt.py"), 2: SCRIPT.with_name("planted_pipeline.py")}
 """The script that plays faults, by its number of pipeline stages."""
+NODES, PER_NODE = 2, 2
+APART = 4
+"""Nodes of a demo in which each has a network of its own, with one rank each."""
 STEPS = 60
 DIAGNOSED_STEPS = 5000
 """Steps of a demo of the diagnosis, unless --steps says otherwise: more than it watches in WATCH_S."""
 WATCH_S = 45.0
 """How long the job is watched after the last fault has begun: a dozen windows until a fault is found, on a
 crowded machine three times as many; and for a hang, its floor, the inquiry and the recovery."""
+APART_WATCH_S = 120.0
+"""The same where links are probed: two rounds, 15 s apart, after communication has grown."""
 EPILOG = """Exit code 0 means: the final weights are identical, and no sample was repeated or skipped.
 With --doctor it means: the run trained as long as it was watched, whatever was found.
 
@@ -43,6 +57,7 @@ def demo(values: argparse.Namespace) -> int:
     wish = _wish(values)
     if importlib.util.find_spec("torch") is None:
         raise CliError(f"it needs torch, which {sys.executable} lacks: pip install 'holdfast[torch]'")
+    networks = _networks(wish)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     removal.claim(folder)
     try:
@@ -50,7 +65,8 @@ def demo(values: argparse.Namespace) -> int:
             from controlplane.cli.demo.diagnosed import show_diagnosed
 
             script = PLANTED_SCRIPTS[stages_of(wish.faults)]
-            return asyncio.run(_interruptible(show_diagnosed(wish, script, folder)))
+            with networks or contextlib.nullcontext():
+                return asyncio.run(_interruptible(show_diagnosed(wish, script, folder, networks)))
         from controlplane.cli.demo.show import show
 
         return asyncio.run(_interruptible(show(wish, SCRIPT, folder)))
@@ -59,6 +75,15 @@ def demo(values: argparse.Namespace) -> int:
             print(f"kept: {folder}", file=sys.stderr)
         else:
             _remove(folder)
+
+
+def _networks(wish: DemoOptions) -> NodeNetworks | None:
+    """A network for each node, where a fault needs it. Raises CliError where this machine has none."""
+    if not networks_apart(wish.faults):
+        return None
+    if why := missing():
+        raise CliError(f"--plant slow-link is not possible here: {why}; every other fault is")
+    return NodeNetworks(wish.nodes)
 
 
 def _remove(folder: Path) -> None:
@@ -99,7 +124,8 @@ def _flags(parser: Parser) -> None:
         "--watch-s",
         type=seconds(1.0),
         metavar="SECONDS",
-        help=f"with --doctor: how long to watch after the last fault has begun (default: {WATCH_S:.0f})",
+        help=f"with --doctor: how long to watch after the last fault has begun (default: {WATCH_S:.0f}; with "
+        f"slow-link {APART_WATCH_S:.0f})",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object, on the last line"
@@ -107,13 +133,17 @@ def _flags(parser: Parser) -> None:
     parser.add_argument(
         "--keep", action="store_true", help="keep logs, ledgers, checkpoints and journals after the demo"
     )
-    parser.add_argument("--nodes", type=whole(1, "a job needs a node"), default=2, metavar="N", help="nodes")
+    parser.add_argument(
+        "--nodes",
+        type=whole(1, "a job needs a node"),
+        metavar="N",
+        help=f"nodes (default: {NODES}; with slow-link {APART})",
+    )
     parser.add_argument(
         "--nproc-per-node",
         type=whole(1, "a node needs a rank"),
-        default=2,
         metavar="N",
-        help="ranks per node",
+        help=f"ranks per node (default: {PER_NODE}; with slow-link 1)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the moments within a step when processes are killed"
@@ -124,11 +154,14 @@ def _flags(parser: Parser) -> None:
 
 
 def _wish(values: argparse.Namespace) -> DemoOptions:
+    apart = networks_apart(values.plant or ())
+    values.nodes = values.nodes or (APART if apart else NODES)
+    values.nproc_per_node = values.nproc_per_node or (1 if apart else PER_NODE)
     world = values.nodes * values.nproc_per_node
-    watch_s = values.watch_s or WATCH_S
+    watch_s = values.watch_s or (APART_WATCH_S if apart else WATCH_S)
     longer = max(1, round(watch_s / WATCH_S))
     values.steps = values.steps or (DIAGNOSED_STEPS * longer if values.doctor else STEPS)
-    faults = _faults(values, world)
+    faults = _faults(values)
     kills = values.kill or [PlannedKill("rank", max(1, values.steps // 2), min(2, world - 1))]
     for kill in kills:
         wrong = impossible(kill, values.steps, values.nodes, world)
@@ -149,7 +182,7 @@ def _wish(values: argparse.Namespace) -> DemoOptions:
     )
 
 
-def _faults(values: argparse.Namespace, world: int) -> tuple[PlannedFault, ...]:
+def _faults(values: argparse.Namespace) -> tuple[PlannedFault, ...]:
     """The faults to plant; none of them: a demo that kills. Raises UsageError."""
     for flag, given in (("--plant", values.plant), ("--watch-s", values.watch_s)):
         if given and not values.doctor:
@@ -159,7 +192,7 @@ def _faults(values: argparse.Namespace, world: int) -> tuple[PlannedFault, ...]:
     if values.kill:
         raise UsageError("--kill and --doctor: give one of them")
     faults = tuple(settled(each, values.steps) for each in values.plant or [read_fault("none")])
-    wrong = impossible_fault(faults, values.steps, world)
+    wrong = impossible_fault(faults, values.steps, values.nodes, values.nproc_per_node)
     if wrong:
         raise UsageError(f"--plant: {wrong}")
     return faults

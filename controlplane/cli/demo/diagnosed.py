@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from controlplane.cli.demo.faults import PlannedFault
     from controlplane.cli.demo.options import DemoOptions
+    from controlplane.cli.local.network_spaces import NodeNetworks
 
 ASK_S = 0.5
 """How often the coordinator is asked: twice per window."""
@@ -46,12 +47,13 @@ HANG_FLOOR_S = 10
 """After how long without progress a rank may count as hung: many steps, on a crowded machine too."""
 
 
-async def show_diagnosed(wish: DemoOptions, script: Path, folder: Path) -> int:
+async def show_diagnosed(wish: DemoOptions, script: Path, folder: Path, networks: NodeNetworks | None) -> int:
     """Run the demo and return the exit code: OK when it came to its end, whatever was found.
 
+    `networks`: of the nodes; None: all nodes are in that of this process.
     Raises CliError when the run does not come to its end."""
     become_subreaper()
-    training = _training(wish, script, folder)
+    training = _training(wish, script, folder, networks)
     planted = [PlantedFault(fault) for fault in wish.faults]
     seen, nodes = SeenFindings(), dict[int, str]()
     try:
@@ -87,7 +89,7 @@ def _opening(wish: DemoOptions, training: DemoTraining) -> str:
     )
 
 
-def _training(wish: DemoOptions, script: Path, folder: Path) -> DemoTraining:
+def _training(wish: DemoOptions, script: Path, folder: Path, networks: NodeNetworks | None) -> DemoTraining:
     own = folder / "diagnosed"
     flags = [
         *("--nnodes", str(wish.nodes), "--nproc-per-node", str(wish.per_node), "--rdzv-id", "demo-diagnosed"),
@@ -102,9 +104,14 @@ def _training(wish: DemoOptions, script: Path, folder: Path) -> DemoTraining:
     ]
     stages = stages_of(wish.faults)
     flags += ["--pipeline-parallel", str(stages)] if stages > 1 else []
+    flags += ["--network-spaces", networks.words] if networks is not None else []
     arguments = ["--steps", str(wish.steps)]
     return DemoTraining(
-        own, "demo-diagnosed", [*flags, str(script), *arguments], environment={VARIABLE: json.dumps(played)}
+        own,
+        "demo-diagnosed",
+        [*flags, str(script), *arguments],
+        environment={VARIABLE: json.dumps(played)},
+        networks=networks,
     )
 
 
@@ -174,6 +181,9 @@ async def _plant(
             duties.callback(DutyCycle(pid, peers, planned.factor, planned.seed).end)
         except OSError as error:
             raise CliError(f"{planned}: process {pid} cannot be slowed: {error}") from error
+    if planned.kind == "slow-link":
+        assert training.networks is not None
+        await asyncio.to_thread(training.networks.slow, training.seats[planned.rank].node, planned.factor)
     if planned.kind == "noisy-neighbour":
         duties.callback(NoisyNeighbour(planned.seed).end)
     what = await _flipped(_addresses(training.folder, planned), planned) if planned.kind == "bitflip" else ""

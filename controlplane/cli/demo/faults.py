@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import nearest
+from controlplane.cli.local.network_spaces import CABLE_MBIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,8 @@ EVERYBODY = -1
 FACTOR_MAX = 100.0
 BEFORE_STEPS = 40
 """Steps before a fault, unless its plan says otherwise."""
+NODES_LEAST = 3
+"""Of fewer nodes none has two links: a slow one is that of two nodes."""
 FIELDS = ("rank", "at", "factor", "seed")
 
 
@@ -25,7 +28,8 @@ class FaultKind:
     process.
 
     `factor`: its usual size; 0: it has none. `hangs`: the job stands still until it is judged as hung.
-    `stages`: the job of the demo has so many pipeline stages."""
+    `stages`: the job of the demo has so many pipeline stages. `of_node`: the rank's whole node has it, by its
+    network: each node has one of its own."""
 
     about: str
     has_rank: bool = True
@@ -33,6 +37,7 @@ class FaultKind:
     by_script: bool = True
     hangs: bool = False
     stages: int = 1
+    of_node: bool = False
 
 
 KINDS = {
@@ -44,6 +49,13 @@ KINDS = {
     ),
     "stuck-loader": FaultKind(
         "the rank waits for its samples until a step has taken FACTOR times as long as usual", factor=2.0
+    ),
+    "slow-link": FaultKind(
+        f"the cable of the rank's node, one of {CABLE_MBIT} Mbit/s, carries FACTOR times less; needs root, "
+        "ip and tc",
+        factor=8.0,
+        by_script=False,
+        of_node=True,
     ),
     "leak": FaultKind("the process keeps memory: after 100 steps it has FACTOR times as much", factor=1.5),
     "imbalance": FaultKind(
@@ -71,13 +83,6 @@ KINDS = {
 }
 """Every kind that can be planted, by its name."""
 
-REFUSED = {
-    "slow-link": "not possible here: the nodes of the demo share one machine, and what they send each other "
-    "passes no link that could be slowed: that takes a network namespace per node, and root. "
-    "tests/chaos/test_links.py has those, and shows what is found there",
-}
-"""Kinds that are known and cannot be planted, with the reason."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
@@ -104,10 +109,8 @@ class PlannedFault:
 def read_fault(text: str) -> PlannedFault:
     """Parse a fault, as an argument type. Raises ArgumentTypeError that names what is possible."""
     name, _, rest = text.partition("=")
-    if name in REFUSED:
-        raise argparse.ArgumentTypeError(f"{name}: {REFUSED[name]}. Possible: {', '.join(KINDS)}")
     if name not in KINDS:
-        hint = nearest(name, [*KINDS, *REFUSED])
+        hint = nearest(name, KINDS)
         raise argparse.ArgumentTypeError(f"unknown fault {name!r}{hint} Known: {', '.join(KINDS)}")
     values = _values(name, rest)
     kind = KINDS[name]
@@ -165,8 +168,9 @@ def settled(fault: PlannedFault, steps: int) -> PlannedFault:
     return fault if fault.at else replace(fault, at=max(1, min(BEFORE_STEPS, steps // 3)))
 
 
-def impossible_fault(faults: Sequence[PlannedFault], steps: int, world_size: int) -> str:
+def impossible_fault(faults: Sequence[PlannedFault], steps: int, nodes: int, per_node: int) -> str:
     """Why these faults are impossible in such a run; "" when they are possible."""
+    world_size = nodes * per_node
     planted: set[tuple[str, int]] = set()
     for fault in faults:
         if fault.rank >= world_size:
@@ -181,10 +185,25 @@ def impossible_fault(faults: Sequence[PlannedFault], steps: int, world_size: int
     for alone in ("none", "last-stage"):
         if len(faults) > 1 and any(fault.kind == alone for fault in faults):
             return f"{alone} is planted together with other faults: drop it, or the others"
+    return _unfit_layout(faults, nodes, world_size)
+
+
+def _unfit_layout(faults: Sequence[PlannedFault], nodes: int, world_size: int) -> str:
+    """Why these faults need other nodes or ranks; "" when they do not."""
+    if networks_apart(faults) and nodes < NODES_LEAST:
+        return (
+            f"slow-link: among {nodes} nodes nobody can say whose cable is slow: give --nodes {NODES_LEAST} "
+            "or more, or drop --nodes"
+        )
     stages = stages_of(faults)
     if world_size % stages:
         return f"{faults[0]}: {stages} stages need a multiple of {stages} ranks, and there are {world_size}"
     return ""
+
+
+def networks_apart(faults: Sequence[PlannedFault]) -> bool:
+    """Whether each node of the demo needs a network of its own."""
+    return any(fault.of.of_node for fault in faults)
 
 
 def stages_of(faults: Sequence[PlannedFault]) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from controlplane.cli.local.network_spaces import NodeNetworks
     from controlplane.wire import control_pb2 as pb
 
 STATUS_PAUSE_S = 0.2
@@ -43,7 +44,8 @@ class DemoRank:
 class DemoTraining:
     """A run with a folder of its own. `start` may be called again after everything was killed.
 
-    `environment`: variables besides those of this process."""
+    `environment`: variables besides those of this process. `networks`: of its nodes; None: all nodes are in
+    that of this process."""
 
     folder: Path
     name: str
@@ -53,6 +55,7 @@ class DemoTraining:
     reviving: bool = False  # everything was killed on purpose and is about to be started again
     seats: dict[int, DemoRank] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    networks: NodeNetworks | None = None
     _pages: dict[str, ProgressPage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

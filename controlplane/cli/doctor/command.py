@@ -16,6 +16,7 @@ from controlplane.cli.doctor.readers import (
 )
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, whole
+from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.outputs import add_output, data
 from controlplane.cli.questions.queries import add_coordinator
 
@@ -173,7 +174,10 @@ def run(values: argparse.Namespace) -> int:
     option = _chosen(values)
     path, each = Path(getattr(values, _name(option))), EXAMINATIONS[option]
     found = each.diagnose(path, each.read(path, values))
-    print(data(values.output, each.data(found)) or each.text(found))
+    if written := data(values.output, each.data(found)):
+        print(written)
+    else:
+        show(each.text(found))
     return OK
 
 

@@ -12,6 +12,7 @@ from controlplane.cli.doctor import tuning
 from controlplane.cli.doctor.shown import WIDTH
 from controlplane.cli.errors import OK
 from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import NOTHING, plain
 from controlplane.reporting.quantities import duration
@@ -43,7 +44,10 @@ async def _ask(values: argparse.Namespace) -> int:
             failures = next((row.incidents for row in rows if row.job == values.job), None)
             print(tuning.shown(values.output, found, failures))
             return OK
-    print(data(values.output, found) or (text(found) if values.job else of_cluster(found)))
+    if written := data(values.output, found):
+        print(written)
+    else:
+        show(text(found) if values.job else of_cluster(found))
     return OK
 
 

@@ -16,6 +16,7 @@ from controlplane.cli.errors import UsageError, nearest
 from controlplane.cli.flags.checkpoint import add_checkpoint_flags, checkpoint_fields, storage_url
 from controlplane.cli.flags.layout import add_layout_flags, check_layout, layout_fields
 from controlplane.cli.flags.parser import whole
+from controlplane.cli.flags.torchrun import add_worker_flags, asked_otherwise, role_variables
 from controlplane.core.records.model import ON_NAN, JobSpec
 from controlplane.settings import NAME
 
@@ -31,6 +32,7 @@ NOT_OURS = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "master_a
 def add_job_flags(parser: Parser) -> None:
     """Add torchrun's flags and Holdfast's own."""
     _add_torchrun_flags(parser)
+    add_worker_flags(parser)
     _add_own_flags(parser)
     add_layout_flags(parser)
     add_checkpoint_flags(parser)
@@ -169,11 +171,13 @@ def _gpu_count() -> int:
 
 
 def unused_flags(values: argparse.Namespace) -> str:
-    """One line about those given flags of torchrun that have no effect here; "" for none."""
+    """Lines about those given flags of torchrun that have no effect here; "" for none. Raises UsageError for
+    one that cannot be left out."""
+    lines = asked_otherwise(values)
     vain = ["--" + name.replace("_", "-") for name in NOT_OURS if getattr(values, name) is not None]
-    if not vain:
-        return ""
-    return f"{', '.join(vain)}: without effect here, nodes find each other through the coordinator"
+    if vain:
+        lines.append(f"{', '.join(vain)}: without effect here, nodes find each other through the coordinator")
+    return "\n".join(lines)
 
 
 def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:
@@ -183,6 +187,7 @@ def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> Jo
         job=job,
         argv=tuple(command),
         cwd=os.getcwd(),
+        env=role_variables(values),
         nnodes_min=low,
         nnodes_max=high,
         nproc_per_node=values.nproc_per_node,

@@ -87,7 +87,8 @@ class Parser(argparse.ArgumentParser):
             self.verbs[name].about = entry.about
 
     def add_script(self, metavar: str, about: str) -> None:
-        """End the flags at the first word that is not a flag; it and the rest go to `command` unchanged."""
+        """End the flags at the first word that is not a flag; it and the rest go to `command` unchanged. The
+        flags themselves, as given, are in `words`."""
         self._takes_script = True
         self.add_argument("command", nargs="*", metavar=metavar, help=about)
 
@@ -127,7 +128,7 @@ class Parser(argparse.ArgumentParser):
         if extras:
             self.error(f"unrecognized arguments: {' '.join(extras)}")
         if self._takes_script:
-            found.command = rest
+            found.command, found.words = rest, flags
         return found, extras
 
     def _verb(self, argument: str) -> str:

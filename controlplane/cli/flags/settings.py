@@ -83,8 +83,16 @@ def from_environment(kind: type) -> dict[str, Any]:
             raise UsageError(
                 f"{name}={text} is neither {' nor '.join(_BOOLS)}: unset it, or give one of them"
             )
-        found[spec.name] = _BOOLS[text] if types[spec.name] is bool else text
+        found[spec.name] = _BOOLS[text] if types[spec.name] is bool else _read(name, text, types[spec.name])
     return found
+
+
+def _read(name: str, text: str, kind: type) -> Any:
+    """The value of a variable, read as its flag is. Raises UsageError."""
+    try:
+        return _reader(kind)(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{name}={text} is impossible: {error}") from error
 
 
 def as_flags(kind: type, settings: dict[str, Any]) -> list[str]:
@@ -124,6 +132,11 @@ _METAVARS = (
     ("addresses ", "HOST:PORT"),
     ("URL ", "URL"),
     ("name ", "NAME"),
+    ("user name ", "NAME"),
+    ("failure domain: name ", "NAME"),
+    ("host or IP ", "HOST"),
+    ("jobs ", "NAME,NAME"),
+    ("local ranks ", "RANK,RANK"),
 )
 """What the value of a setting is, by how its description begins."""
 

@@ -12,6 +12,7 @@ from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.job import clean_name
 from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser, addresses, one_of, whole
 from controlplane.cli.kubernetes.job import DEFAULTS, objects
+from controlplane.cli.kubernetes.pod_flags import add_pod_flags, agent_values, pod_values
 from controlplane.cli.kubernetes.tls import INSECURE
 from controlplane.cli.kubernetes.yaml_text import document, documents
 
@@ -37,7 +38,7 @@ def render(values: argparse.Namespace) -> int:
     if not _JOB.fullmatch(job):
         raise UsageError(f"--name {job!r} is not allowed: lower-case letters, digits and '-', 38 at most")
     whole_values = _values(values, command)
-    context = _context(values, whole_values)
+    context = _context(values, whole_values, job)
     manifests = objects(job, whole_values, context)
     own = {name: each for name, each in whole_values.items() if each != DEFAULTS[name]}
     chart = {"tls": _chart_tls(context["tls"]), "jobs": {job: own}}
@@ -46,19 +47,17 @@ def render(values: argparse.Namespace) -> int:
 
 
 def _flags(parser: Parser) -> None:
-    text: dict[str, Any] = {"default": "", "metavar": "TEXT"}
-    parser.add_argument("--image", **text, help="your training image, with Python 3.11 and torch")
-    parser.add_argument("--name", **text, help="name of the job (default: the name of the script)")
-    parser.add_argument("--workdir", **text, help="folder of the script in the image")
-    _add_size(parser)
-    parser.add_argument("--storage", **text, help="storage of the checkpoints: an fsspec URL")
-    parser.add_argument("--mirror", **text, help="a second storage for every checkpoint")
-    parser.add_argument("--storage-secret", **text, help="secret whose keys become environment variables")
+    name: dict[str, Any] = {"default": "", "metavar": "NAME"}
     parser.add_argument(
-        "--claim", **text, help="volume claim to mount at /checkpoints, for file:///checkpoints"
+        "--image", default="", metavar="IMAGE", help="your training image, with Python 3.11 and torch"
     )
-    _add_tls(parser, text)
-    parser.add_argument("--service-account", **text, help="service account that the storage trusts")
+    parser.add_argument("--name", **name, help="name of the job (default: the name of the script)")
+    parser.add_argument("--workdir", default="", metavar="FOLDER", help="folder of the script in the image")
+    _add_size(parser)
+    _add_storage(parser, name)
+    _add_tls(parser, name)
+    add_pod_flags(parser)
+    parser.add_argument("--service-account", **name, help="service account that the storage trusts")
     parser.add_argument(
         "--flag",
         action="append",
@@ -96,7 +95,10 @@ def _flags(parser: Parser) -> None:
         help="addresses of the coordinators, comma separated",
     )
     parser.add_argument(
-        "--holdfast-image", **text, help="image of agent and launcher (default: this version's)"
+        "--holdfast-image",
+        default="",
+        metavar="IMAGE",
+        help="image of agent and launcher (default: this version's)",
     )
     parser.add_argument(
         "-o", "--output", type=one_of("yaml", "values"), default="yaml", metavar="yaml|values",
@@ -105,14 +107,27 @@ def _flags(parser: Parser) -> None:
     parser.add_script("COMMAND", "the command of the training container, python first")
 
 
-def _add_tls(parser: Parser, text: dict[str, Any]) -> None:
+def _add_storage(parser: Parser, name: dict[str, Any]) -> None:
+    url: dict[str, Any] = {"default": "", "metavar": "URL"}
+    parser.add_argument("--storage", **url, help="storage of the checkpoints: an fsspec URL")
+    parser.add_argument("--mirror", **url, help="a second storage for every checkpoint")
+    parser.add_argument("--storage-secret", **name, help="secret whose keys become environment variables")
     parser.add_argument(
-        "--tls-issuer", **text, help="cert-manager issuer of the job's certificates: NAME or KIND/NAME"
+        "--claim", **name, help="volume claim to mount at /checkpoints, for file:///checkpoints"
+    )
+
+
+def _add_tls(parser: Parser, name: dict[str, Any]) -> None:
+    parser.add_argument(
+        "--tls-issuer",
+        default="",
+        metavar="[KIND/]NAME",
+        help="cert-manager issuer of the job's certificates",
     )
     parser.add_argument(
-        "--tls-agent-secret", **text, help="secret of the agents, with ca.crt, tls.crt, tls.key"
+        "--tls-agent-secret", **name, help="secret of the agents, with ca.crt, tls.crt, tls.key"
     )
-    parser.add_argument("--tls-submit-secret", **text, help="the same for the pod that submits the job")
+    parser.add_argument("--tls-submit-secret", **name, help="the same for the pod that submits the job")
     parser.add_argument(
         "--tls-peer-name",
         default="agents.holdfast",
@@ -124,7 +139,7 @@ def _add_tls(parser: Parser, text: dict[str, Any]) -> None:
     )
     parser.add_argument(
         "--tls-deny-list",
-        **text,
+        **name,
         help=f"config map with the list of refused callers under {_DENY_KEY!r}",
     )
     parser.add_argument("--insecure", action="store_true", help="no TLS and no authentication: for trials")
@@ -182,8 +197,8 @@ def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
         "serviceAccountName": values.service_account,
         "tls": {"agentSecret": values.tls_agent_secret, "submitSecret": values.tls_submit_secret},
     }
-    if values.gpus:
-        found["resources"] = {"limits": {"nvidia.com/gpu": values.gpus}}
+    found |= pod_values(values)
+    found["agent"] |= agent_values(values)
     found["storage"] |= {"url": values.storage, "mirror": values.mirror, "secretName": values.storage_secret}
     found["storage"]["pvc"]["claimName"] = values.claim
     return found
@@ -196,7 +211,7 @@ def _variable(text: str) -> dict[str, str]:
     return {"name": name, "value": value}
 
 
-def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
+def _context(values: argparse.Namespace, job: dict[str, Any], name: str) -> dict[str, Any]:
     from holdfast.version import __version__
 
     image = values.holdfast_image or f"ghcr.io/holdfast/holdfast:{__version__}"
@@ -209,6 +224,8 @@ def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
         "coordinators": job["coordinators"],
         "successPolicy": values.kubernetes >= _SUCCESS_POLICY_MINOR,
         "tls": _tls(values, job["tls"]),
+        "instance": name,
+        "managedBy": "holdfast",
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
 from controlplane.cli.kubernetes import tls
-from controlplane.cli.kubernetes.pod import LOCKED, labels, pod_security, pod_spec
+from controlplane.cli.kubernetes.pod import LOCKED, labels, pod_security, pod_spec, selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ DEFAULTS: Values = {
     "env": [],
     "resources": {},
     "readOnlyRootFilesystem": True,
+    "capabilities": [],
     "runAsUser": 65532,
     "terminationGracePeriodSeconds": 120,
     "domainIsHost": True,
@@ -45,16 +46,24 @@ DEFAULTS: Values = {
     "tls": {"agentSecret": "", "submitSecret": ""},
     "serviceAccountName": "",
     "priorityClassName": "",
+    "schedulerName": "",
+    "hostNetwork": False,
+    "ttlSecondsAfterFinished": 0,
+    "queue": "",
     "nodeSelector": {},
     "tolerations": [],
     "affinity": {},
     "podAnnotations": {},
     "podLabels": {},
+    "annotations": {},
+    "labels": {},
     "volumes": [],
     "volumeMounts": [],
 }
 """The chart's `jobDefaults`; a test holds them equal."""
 
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_FAILED = 41
 """The exit code of `holdfast exec` when the job has failed for good."""
 
@@ -64,7 +73,7 @@ def objects(job: str, values: Values, context: Values) -> list[Manifest]:
     _check(job, values)
     found = [_policy(job, values, context)]
     if values["storage"]["pvc"]["size"]:
-        found.append(_claim(job, values))
+        found.append(_claim(job, values, context))
     found += _certificates(job, values, context)
     return found + _KINDS[values["kind"]](job, values, context)
 
@@ -105,28 +114,47 @@ def _script(command: list[str]) -> list[str]:
     return ["--module", *command[2:]] if command[1:2] == ["-m"] else command[1:]
 
 
-def _meta(name: str, job: str, component: str, values: Values | None = None) -> Manifest:
-    meta: Manifest = {"labels": labels(job, component) | (values["podLabels"] if values else {})}
-    if name:
-        meta = {"name": name, **meta}
-    if values and values["podAnnotations"]:
-        meta["annotations"] = values["podAnnotations"]
-    return meta
-
-
 def _pods(job: str, values: Values, context: Values, restart: str) -> Manifest:
-    meta = _meta("", job, "trainer", values)
+    meta: Manifest = {"labels": labels(job, "trainer", context) | values["podLabels"]}
+    # What `kubectl logs` shows without -c: the agent copies the ranks' output.
+    meta["annotations"] = {DEFAULT_CONTAINER: "agent"} | values["podAnnotations"]
     return {"metadata": meta, "spec": pod_spec(job, values, context, restart)}
 
 
 def _job(job: str, values: Values, context: Values) -> list[Manifest]:
-    return [
-        {
-            **_object("batch/v1", "Job", f"{job}-nodes", job, "trainer"),
-            "spec": _indexed(job, values, context),
-        },
-        {**_object("batch/v1", "Job", f"{job}-submit", job, "submit"), "spec": _submit(job, values, context)},
-    ]
+    nodes = _owner(_object("batch/v1 Job", f"{job}-nodes", job, "trainer", context), values)
+    spec = _queued(values, _indexed(job, values, context) | _ttl(values))
+    return [{**_in_queue(values, nodes), "spec": spec}, _submit_job(job, values, context)]
+
+
+def _submit_job(job: str, values: Values, context: Values) -> Manifest:
+    found = _owner(_object("batch/v1 Job", f"{job}-submit", job, "submit", context), values)
+    return {**found, "spec": _submit(job, values, context) | _ttl(values)}
+
+
+def _owner(found: Manifest, values: Values) -> Manifest:
+    """An object that makes pods: it has the labels and annotations that people add."""
+    found["metadata"]["labels"] |= values["labels"]
+    if values["annotations"]:
+        found["metadata"]["annotations"] = values["annotations"]
+    return found
+
+
+def _in_queue(values: Values, owner: Manifest) -> Manifest:
+    """Put it into a queue of Kueue, if there is one."""
+    if values["queue"]:
+        owner["metadata"]["labels"] |= {QUEUE_LABEL: values["queue"]}
+    return owner
+
+
+def _queued(values: Values, spec: Manifest) -> Manifest:
+    """Start nothing before Kueue lets it begin."""
+    return spec | ({"suspend": True} if values["queue"] else {})
+
+
+def _ttl(values: Values) -> Manifest:
+    seconds = values["ttlSecondsAfterFinished"]
+    return {"ttlSecondsAfterFinished": seconds} if seconds else {}
 
 
 def _indexed(job: str, values: Values, context: Values) -> Manifest:
@@ -172,12 +200,12 @@ def _submit(job: str, values: Values, context: Values) -> Manifest:
     return {
         "backoffLimit": 1000,
         "podFailurePolicy": _failed_for_good(1, "submit"),
-        "template": {"metadata": _meta("", job, "submit"), "spec": spec},
+        "template": {"metadata": {"labels": labels(job, "submit", context)}, "spec": spec},
     }
 
 
 def _stateful(job: str, values: Values, context: Values) -> list[Manifest]:
-    name, chosen = f"{job}-nodes", labels(job, "trainer")
+    name, chosen = f"{job}-nodes", selector(job, "trainer")
     service = {"clusterIP": "None", "selector": chosen, "publishNotReadyAddresses": True}
     service["ports"] = [{"name": "agent-metrics", "port": values["agent"]["metricsPort"]}]
     spec = {
@@ -189,10 +217,11 @@ def _stateful(job: str, values: Values, context: Values) -> list[Manifest]:
         "selector": {"matchLabels": chosen},
         "template": _pods(job, values, context, "Always"),
     }
+    nodes = _owner(_object("apps/v1 StatefulSet", name, job, "trainer", context), values)
     return [
-        {**_object("v1", "Service", name, job, "trainer"), "spec": service},
-        {**_object("apps/v1", "StatefulSet", name, job, "trainer"), "spec": spec},
-        {**_object("batch/v1", "Job", f"{job}-submit", job, "submit"), "spec": _submit(job, values, context)},
+        {**_object("v1 Service", name, job, "trainer", context), "spec": service},
+        {**_in_queue(values, nodes), "spec": spec},
+        _submit_job(job, values, context),
     ]
 
 
@@ -205,17 +234,21 @@ def _jobset(job: str, values: Values, context: Values) -> list[Manifest]:
             {"name": name, "replicas": 1, "template": {"spec": each}} for name, each in templates.items()
         ],
     }
-    return [{**_object("jobset.x-k8s.io/v1alpha2", "JobSet", job, job, "trainer"), "spec": spec}]
+    owner = _owner(_object("jobset.x-k8s.io/v1alpha2 JobSet", job, job, "trainer", context), values)
+    return [{**_in_queue(values, owner), "spec": _queued(values, spec | _ttl(values))}]
 
 
-def _object(api: str, kind: str, name: str, job: str, component: str) -> Manifest:
-    return {"apiVersion": api, "kind": kind, "metadata": _meta(name, job, component)}
+def _object(what: str, name: str, job: str, component: str, context: Values) -> Manifest:
+    """`what`: API and kind, as `batch/v1 Job`."""
+    api, _, kind = what.partition(" ")
+    meta = {"name": name, "labels": labels(job, component, context)}
+    return {"apiVersion": api, "kind": kind, "metadata": meta}
 
 
 def _policy(job: str, values: Values, context: Values) -> Manifest:
     """Allow ranks and agents of a job to meet on any port, and leaders to probe silent nodes; others may read
     /metrics only."""
-    chosen = {"matchLabels": labels(job, "trainer")}
+    chosen = {"matchLabels": selector(job, "trainer")}
     coordinator = {"app.kubernetes.io/name": "holdfast", "app.kubernetes.io/component": "coordinator"}
     leaders = [
         {
@@ -233,7 +266,7 @@ def _policy(job: str, values: Values, context: Values) -> Manifest:
             {"ports": [{"port": values["agent"]["metricsPort"]}]},
         ],
     }
-    return {**_object("networking.k8s.io/v1", "NetworkPolicy", job, job, "trainer"), "spec": spec}
+    return {**_object("networking.k8s.io/v1 NetworkPolicy", job, job, "trainer", context), "spec": spec}
 
 
 def _namespaces(coordinators: list[str]) -> list[str]:
@@ -242,13 +275,13 @@ def _namespaces(coordinators: list[str]) -> list[str]:
     return list(dict.fromkeys(each[1] for each in found if each))
 
 
-def _claim(job: str, values: Values) -> Manifest:
+def _claim(job: str, values: Values, context: Values) -> Manifest:
     pvc = values["storage"]["pvc"]
     modes = ["ReadWriteMany" if values["nodes"] + values["spareNodes"] > 1 else "ReadWriteOnce"]
     spec: Manifest = {"accessModes": modes, "resources": {"requests": {"storage": pvc["size"]}}}
     if pvc["storageClassName"]:
         spec["storageClassName"] = pvc["storageClassName"]
-    return {**_object("v1", "PersistentVolumeClaim", pvc["claimName"], job, "trainer"), "spec": spec}
+    return {**_object("v1 PersistentVolumeClaim", pvc["claimName"], job, "trainer", context), "spec": spec}
 
 
 def _certificates(job: str, values: Values, context: Values) -> list[Manifest]:
@@ -256,7 +289,8 @@ def _certificates(job: str, values: Values, context: Values) -> list[Manifest]:
     for spec in tls.certificates(job, values, context):
         name = spec["secretName"].removesuffix("-tls")
         component = "submit" if name.endswith("-submit") else "trainer"
-        found.append({**_object("cert-manager.io/v1", "Certificate", name, job, component), "spec": spec})
+        made = _object("cert-manager.io/v1 Certificate", name, job, component, context)
+        found.append({**made, "spec": spec})
     return found
 
 

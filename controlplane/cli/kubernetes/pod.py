@@ -17,13 +17,27 @@ LOCKED: Manifest = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+_AS_THEY_ARE = (
+    "serviceAccountName",
+    "priorityClassName",
+    "schedulerName",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+)
 _GRACE_MARGIN_S = 10
 """How long before SIGKILL the launcher ends the ranks. The agent stops draining _AGENT_MARGIN_S before it."""
 _AGENT_MARGIN_S = 15
 
 
-def labels(job: str, component: str) -> dict[str, str]:
-    """The labels of a job's objects."""
+def labels(job: str, component: str, context: Values) -> dict[str, str]:
+    """The labels of a job's objects. `context`: instance and managedBy say what made them."""
+    made = {"instance": context["instance"], "managed-by": context["managedBy"]}
+    return selector(job, component) | {f"app.kubernetes.io/{name}": value for name, value in made.items()}
+
+
+def selector(job: str, component: str) -> dict[str, str]:
+    """Those of them by which pods are chosen. They never change: a StatefulSet could not be upgraded."""
     return {
         "app.kubernetes.io/name": "holdfast",
         "app.kubernetes.io/component": component,
@@ -56,7 +70,8 @@ def pod_security(values: Values) -> Manifest:
 
 
 def pod_spec(job: str, values: Values, context: Values, restart: str) -> Manifest:
-    """The pod of one node. `context`: cluster, image, imagePullPolicy, coordinators, successPolicy, tls."""
+    """The pod of one node. `context`: cluster, image, imagePullPolicy, coordinators, successPolicy, tls,
+    instance, managedBy."""
     spec: Manifest = {
         "restartPolicy": restart,
         "shareProcessNamespace": True,
@@ -67,9 +82,11 @@ def pod_spec(job: str, values: Values, context: Values, restart: str) -> Manifes
         "containers": [_trainer(job, values, context, restart)],
         "volumes": _volumes(job, values, context),
     }
-    for name in ("serviceAccountName", "priorityClassName", "nodeSelector", "tolerations", "affinity"):
+    for name in _AS_THEY_ARE:
         if values[name]:
             spec[name] = values[name]
+    if values["hostNetwork"]:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if context.get("imagePullSecrets"):
         spec["imagePullSecrets"] = context["imagePullSecrets"]
     return spec
@@ -163,7 +180,7 @@ def _trainer(job: str, values: Values, context: Values, restart: str) -> Manifes
             *values["env"],
         ],
         **_credentials(values),
-        "securityContext": {**LOCKED, "readOnlyRootFilesystem": values["readOnlyRootFilesystem"]},
+        "securityContext": _trainer_security(values),
         "volumeMounts": [
             {"name": "launcher", "mountPath": COPY_DIR, "readOnly": True},
             {"name": "run", "mountPath": RUN_DIR},
@@ -179,6 +196,13 @@ def _trainer(job: str, values: Values, context: Values, restart: str) -> Manifes
         if values[name]:
             trainer[name] = values[name]
     return trainer
+
+
+def _trainer_security(values: Values) -> Manifest:
+    found = {**LOCKED, "readOnlyRootFilesystem": values["readOnlyRootFilesystem"]}
+    if values["capabilities"]:
+        found["capabilities"] = LOCKED["capabilities"] | {"add": values["capabilities"]}
+    return found
 
 
 def _credentials(values: Values) -> Manifest:

@@ -1,7 +1,8 @@
 """Keep one daemon of a local cluster alive: start it again when it dies, within bounds.
 
 A daemon has started when it has written its address file. It is restarted without limit after that; but when
-it dies STARTS_MAX times in a row before it was ready, it is given up, with the last lines of its log."""
+it dies STARTS_MAX times in a row before it was ready, it is given up, with the last lines of its log. An
+agent that is refused for good is given up at once."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import send, wait_for_end
+from controlplane.exit_codes import REFUSED
 from controlplane.parent_death import with_parent_death_signal
 from holdfast import removal
 
@@ -30,7 +32,7 @@ _LOOK_S = 0.02
 
 
 class ChildFailed(CliError):
-    """A daemon does not start. The message has its last log lines."""
+    """A daemon does not start, or is refused. The message has its last log lines."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ class Child:
         return 0 if self.process is None else self.process.pid
 
     async def keep(self) -> None:
-        """Keep it running until `stop`. Raises ChildFailed when it dies too often before it is ready."""
+        """Keep it running until `stop`. Raises ChildFailed when it dies too often before it is ready, or
+        is refused for good."""
         failures = 0
         while not self._stopping:
             await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
@@ -72,6 +75,8 @@ class Child:
             if self._stopping:
                 return
             self._note(f"ended {_ending(code)}")
+            if code == REFUSED:
+                raise ChildFailed(f"{self.name} is refused for good. {self._log_shown()}")
             if failures >= STARTS_MAX:
                 raise ChildFailed(self._obituary(code))
 

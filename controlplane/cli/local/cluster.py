@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from pathlib import Path
 
+    from controlplane.cli.local.node_spaces import NodeSpace
+
 T = TypeVar("T")
 
+LOOPBACK = "127.0.0.1"
 AGENT_GRACE_S = 8.0
 DAEMON_GRACE_S = 4.0
 START_TIMEOUT_S = 60.0
@@ -45,6 +48,8 @@ class ClusterPlan:
     coordinator: dict[str, Any] = field(default_factory=dict)
     agent: dict[str, Any] = field(default_factory=dict)
     log_dir: str = ""  # the user's folder for the ranks' logs; "": they go with the run folder
+    host: str = LOOPBACK  # where the coordinator listens
+    spaces: tuple[NodeSpace, ...] = ()  # the network of each node; (): all are in ours
 
 
 class LocalCluster:
@@ -55,7 +60,7 @@ class LocalCluster:
         self.address = self.page = ""
         self._etcd = KeptEtcd(layout.state / "etcd", self._write_card)
         self._coordinator = self._child("coordinator", self._coordinator_argv)
-        self._agents = [self._agent(NODE_NAMES.format(index)) for index in range(plan.nodes)]
+        self._agents = [self._agent(index) for index in range(plan.nodes)]
         self._keep_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -125,13 +130,15 @@ class LocalCluster:
             self._write_card,
         )
 
-    def _agent(self, node: str) -> Child:
-        return self._child(node, lambda: self._agent_argv(node), show_output=True)
+    def _agent(self, index: int) -> Child:
+        node, spaces = NODE_NAMES.format(index), self.plan.spaces
+        space = spaces[index] if spaces else None
+        return self._child(node, lambda: self._agent_argv(node, space), show_output=True)
 
     def _coordinator_argv(self) -> list[str]:
         settings = {
             "journal": str(self.layout.state / "journal.jsonl"),
-            "listen": self.address or "127.0.0.1:0",
+            "listen": self.address or f"{self.plan.host}:0",
             "page": urlsplit(self.page).netloc or "127.0.0.1:0",
             **self.plan.coordinator,
             "etcd": self._endpoints,
@@ -142,9 +149,9 @@ class LocalCluster:
         }
         return [*_HOLDFAST, "coordinator", *as_flags(CoordinatorSettings, settings)]
 
-    def _agent_argv(self, node: str) -> list[str]:
+    def _agent_argv(self, node: str, space: NodeSpace | None) -> list[str]:
         settings = {
-            "address": "127.0.0.1",
+            "address": LOOPBACK if space is None else space.address,
             "show_tracebacks": False,
             **({"rank_log_bytes": 0} if self.plan.log_dir else {}),  # nothing is cut in the user's folder
             **self.plan.agent,
@@ -157,7 +164,8 @@ class LocalCluster:
             "shm_dir": str(self.layout.shm_dir),
             "address_file": str(self.layout.state / f"{node}.json"),
         }
-        return [*_HOLDFAST, "agent", *as_flags(AgentSettings, settings)]
+        argv = [*_HOLDFAST, "agent", *as_flags(AgentSettings, settings)]
+        return argv if space is None else space.inside(argv)
 
     def _addresses(self) -> tuple[str, str]:
         """host:port of the coordinator, and the URL of its status page."""

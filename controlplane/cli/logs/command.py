@@ -12,16 +12,17 @@ from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.moments import MOMENT, moment
 from controlplane.cli.flags.parser import CommandSpec, Parser, whole
 from controlplane.cli.flags.ranks import rank_list
-from controlplane.cli.logs import choosing
 from controlplane.cli.logs.reading import FoundLogs, LogView, RankLog, find, note
 from controlplane.cli.questions.queries import add_coordinator, find_job
 from controlplane.core.records.logs import NO_END
+from controlplane.reporting import log_stints
 from controlplane.wire.bounds import GENERATION_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controlplane.cli.logs.choosing import LogStint
+    from controlplane.reporting.log_stints import LogStint
+    from controlplane.wire import control_pb2 as pb
 
 RANKS_MAX = 16_384
 FOLLOWED_MAX = 64
@@ -30,7 +31,8 @@ TIMEOUT_S = 20.0
 ABOUT = (
     "Show what the ranks of a job have written to standard output and error: the process that has the rank "
     "now, unless a flag says another. Agents keep the newest 64 MiB of each rank (--rank-log-bytes of the "
-    "agent), through restarts; what is not kept any more is said."
+    "agent), through restarts; of lost nodes the leader has the last 64 KiB. What is not kept any more is "
+    "said."
 )
 
 
@@ -80,10 +82,13 @@ def logs(values: argparse.Namespace) -> int:
 async def answered(values: argparse.Namespace) -> int:
     """Show logs, and return the exit code. Raises CliError."""
     async with AdminClient(values.coordinator, TIMEOUT_S, access=access_of(values)) as admin:
-        find_job(await admin.status(), values.job)
+        status = await admin.status()
+        find_job(status, values.job)
         former = values.previous or values.generation is not None
         found = await find(admin, values.job, values.rank, former=former)
-        ranks = values.rank or choosing.ranks_of(found.stints)
+        ranks = values.rank or sorted(
+            {*log_stints.ranks_of(found.stints), *_unasked(status, values.job, found)}
+        )
         if not ranks:
             raise CliError(f"job {values.job} has no logs: no process of it has begun{found.why()}")
         if values.follow and len(ranks) > FOLLOWED_MAX:
@@ -94,7 +99,8 @@ async def answered(values: argparse.Namespace) -> int:
         prefix = len(ranks) > 1 if values.prefix is None else values.prefix
         view = LogView(values.job, tail, values.since, prefix)
         await _show([RankLog(admin, view, stint) for stint in stints], follow=values.follow)
-    return OK if len(stints) == len(ranks) else FAILED
+    away = any(stint.node in found.silent for stint in stints)
+    return OK if len(stints) == len(ranks) and not away else FAILED
 
 
 async def _show(logs: Sequence[RankLog], *, follow: bool) -> None:
@@ -105,18 +111,26 @@ async def _show(logs: Sequence[RankLog], *, follow: bool) -> None:
     await asyncio.gather(*(log.follow() for log in logs))
 
 
+def _unasked(status: pb.StatusReply, job: str, found: FoundLogs) -> list[int]:
+    """The ranks on nodes that could not be asked: they are missing, and not without logs."""
+    rows = (row for row in status.ranks if row.job == job and row.rank >= 0)
+    return [row.rank for row in rows if row.node in found.silent]
+
+
 def _chosen(values: argparse.Namespace, found: FoundLogs, rank: int) -> LogStint | None:
     """The part that is asked for; None, with a note, when there is none."""
     if values.generation is not None:
-        stint = choosing.in_generation(found.stints, rank, values.generation)
-        known = ", ".join(map(str, choosing.generations_of(found.stints, rank))) or "none"
+        stint = log_stints.in_generation(found.stints, rank, values.generation)
+        known = ", ".join(map(str, log_stints.generations_of(found.stints, rank))) or "none"
         missing = f"no log of generation {values.generation} is found; there are logs of generations: {known}"
     elif values.previous:
-        stint, missing = choosing.previous(found.stints, rank), "no log of an earlier process is found"
+        stint, missing = log_stints.previous(found.stints, rank), "no log of an earlier process is found"
     else:
-        stint, missing = choosing.current(found.stints, rank), "no log is found"
+        stint, missing = log_stints.current(found.stints, rank), "no log is found"
     if stint is None:
         note(f"rank {rank}: {missing}{found.why()}")
+    elif stint.node in found.silent:
+        note(f"rank {rank}: node {stint.node}: {found.silent[stint.node]}")
     elif found.silent and values.previous:
         note(f"rank {rank}: a later process may have run where nobody can look{found.why()}")
     return stint

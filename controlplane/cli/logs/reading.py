@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError, UnreachableError
-from controlplane.cli.logs import choosing
-from controlplane.cli.logs.lines import LogLines
 from controlplane.cli.orders.follow import ENDINGS, PAUSE_S, status_by
 from controlplane.core.records.logs import NO_END
+from controlplane.reporting import log_stints
+from controlplane.reporting.log_lines import LogLines
 from controlplane.reporting.quantities import size
 from controlplane.wire import answers
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.cli.client import AdminClient
-    from controlplane.cli.logs.choosing import LogStint
     from controlplane.core.records.logs import LogFile
+    from controlplane.reporting.log_stints import LogStint
     from controlplane.wire import control_pb2 as pb
 
 LOOK_S = 0.5
@@ -50,7 +50,7 @@ async def find(admin: AdminClient, job: str, ranks: Sequence[int], *, former: bo
         for file in map(answers.file_from, row.files):
             if file.marks:
                 found.files[file.member] = file
-                found.stints += choosing.stints(row.node, file)
+                found.stints += log_stints.stints(row.node, file)
     return found
 
 
@@ -119,7 +119,7 @@ class RankLog:
             found = await find(self._admin, self._view.job, [self._stint.rank], former=False)
         except CliError:  # the coordinator is away, or the rank is between two processes
             return self._stint
-        stint = choosing.current(found.stints, self._stint.rank)
+        stint = log_stints.current(found.stints, self._stint.rank)
         if stint is not None and stint.member != self._stint.member:
             return stint
         if ended and self._stint.node in found.silent:
@@ -139,7 +139,7 @@ class RankLog:
             except CliError as error:
                 note(f"rank {rank} is not followed any more: {error}")
                 return None
-            stint = choosing.current(found.stints, rank)
+            stint = log_stints.current(found.stints, rank)
             if stint is not None and (stint.member != self._stint.member or stint.alive):
                 return stint
             if ended:

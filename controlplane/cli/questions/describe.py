@@ -10,10 +10,21 @@ from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
+from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data, for_programs
 from controlplane.cli.questions.queries import add_coordinator
-from controlplane.cli.questions.tables import CHECKPOINTS, RANKS, Table, message, plain
+from controlplane.cli.questions.tables import (
+    CHECKPOINTS,
+    NOTHING,
+    RANKS,
+    Table,
+    age,
+    loss,
+    message,
+    plain,
+    step_time,
+)
 from controlplane.reporting import story
 from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
 from controlplane.reporting.lines import job_of
@@ -50,7 +61,7 @@ async def _describe(values: argparse.Namespace) -> int:
     if for_programs(values.output):
         print(data(values.output, as_data(known, lines)))
     else:
-        print(described(known, lines, len(lines) if values.output == WIDE else EVENTS_SHOWN))
+        show(described(known, lines, len(lines) if values.output == WIDE else EVENTS_SHOWN))
     return OK
 
 
@@ -102,7 +113,10 @@ def job(name: str, status: pb.StatusReply, lines: Lines) -> Known:
         ("Reason", row.reason),
         ("Runs", row.argv),
         ("Generation", f"{row.generation}, {row.world_size} ranks"),
-        ("Step", str(row.step)),
+        ("Age", age(row)),
+        ("Step", str(row.step) if row.step >= 0 else NOTHING),
+        ("Step time", step_time(row)),
+        ("Loss", loss(row)),
         ("Failures survived", str(row.restarts)),
         ("Incidents", str(row.incidents)),
         ("Newest checkpoint", row.last_checkpoint),
@@ -130,11 +144,15 @@ def node(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
         ("Slots", str(row.slots)),
         ("Processes", str(row.members)),
         ("Last heard", f"{duration(row.last_heard_s)} ago"),
+        ("Connected", f"for {duration(row.connected_s)}" if row.connected_s > 0 else NOTHING),
         ("Incarnation of its agent", str(row.incarnation)),
     ]
 
     def concerns(line: dict[str, Any]) -> bool:
         body = line["body"]
+        if line["type"] == "Note":
+            about_node = str(body["kind"]).startswith(_ABOUT_NODES)
+            return about_node and str(body["subject"]).partition("/")[0] == name
         return body.get("node") == name or name in (body.get("verdict") or {}).get("nodes", ())
 
     return Known("node", row, facts, concerns, [each for each in status.ranks if each.node == name])
@@ -165,6 +183,19 @@ def checkpoint(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
 
     return Known("checkpoint", row, facts, concerns)
 
+
+_ABOUT_NODES = (
+    "node_",
+    "device_",
+    "drain",
+    "cordon",
+    "uncordon",
+    "quarantin",
+    "unquarantin",
+    "not_quarantin",
+)
+"""Beginnings of the kinds of notes whose subject is a node, or `node/device`. Notes of other kinds are about
+jobs, and a job may have the name of a node."""
 
 KINDS: dict[str, Callable[[str, Any, Lines], Known]] = {"job": job, "node": node, "checkpoint": checkpoint}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.questions.outputs import TABLE, WIDE, data
+from controlplane.cli.questions.outputs import NAME, TABLE, WIDE, data
 from controlplane.cli.questions.tables import NOTHING, Table, as_json, plain
 from controlplane.reporting.lines import brief
 
@@ -23,9 +23,21 @@ _SHOWN = {
         "generation",
         "incidents",
         "last_checkpoint",
+        "age_s",
         "reason",
     },
-    "nodes": {"node", "state", "standing", "score", "address", "slots", "members", "last_heard_s", "reason"},
+    "nodes": {
+        "node",
+        "state",
+        "standing",
+        "score",
+        "address",
+        "slots",
+        "members",
+        "last_heard_s",
+        "connected_s",
+        "reason",
+    },
     "ranks": {"job", "rank", "role", "phase", "step", "node", "pid", "member", "generation"},
     "checkpoints": {"job", "id", "step", "kind", "bytes_total", "bytes_written", "bad", "published"},
 }
@@ -54,11 +66,17 @@ def _cell(value: Any) -> str:
             if value and isinstance(value[0], dict)
             else brief(",".join(map(str, value))) or NOTHING
         )
-    return brief(str(value)) if value != "" else NOTHING
+    return brief(str(value)) if value not in ("", None) else NOTHING
 
 
 def _narrow(table: Table, status: pb.StatusReply) -> str:
     return plain(table.headings(), table.rows(status))
 
 
-_PEOPLES: dict[str, Callable[[Table, pb.StatusReply], str]] = {TABLE: _narrow, WIDE: _wide}
+def _names(table: Table, status: pb.StatusReply) -> str:
+    """A line for each: what it is, and what it is called alone."""
+    kind, field = table.field.removesuffix("s"), table.names[-1]
+    return "\n".join(f"{kind}/{getattr(row, field)}" for row in getattr(status, table.field))
+
+
+_PEOPLES: dict[str, Callable[[Table, pb.StatusReply], str]] = {TABLE: _narrow, WIDE: _wide, NAME: _names}

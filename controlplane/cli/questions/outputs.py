@@ -1,4 +1,4 @@
-"""Define the flag `-o table|wide|json|yaml` of every command that shows something, and write its formats."""
+"""Define the flag `-o` of every command that shows something, and write its formats."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 TABLE, WIDE, JSON, YAML = "table", "wide", "json", "yaml"
 FORMS = (TABLE, WIDE, JSON, YAML)
+NAME = "name"
+"""One more format where single things are shown: only what each of them is called."""
 
 
-def add_output(parser: Parser, about: str = "", *, json_flag: bool = False, former: str = "") -> None:
+def add_output(
+    parser: Parser, about: str = "", *, json_flag: bool = False, former: str = "", names: bool = False
+) -> None:
     """Add the flag; with `json_flag` also `--json`. `former`: an old word for `table` that is still
-    accepted."""
-    words = "|".join(FORMS)
-    known = one_of(*FORMS, former=(former,) if former else ())
+    accepted. `names`: NAME is a format too."""
+    forms = (*FORMS, NAME) if names else FORMS
+    words = "|".join(forms)
+    known = one_of(*forms, former=(former,) if former else ())
     about = f"format of the output; {about}" if about else "format of the output"
     parser.add_argument("-o", "--output", type=known, default=TABLE, metavar=words, help=about)
     if json_flag:

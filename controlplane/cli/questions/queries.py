@@ -10,6 +10,7 @@ from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of, add_access, coordinator
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.local.finding import coordinator_for
+from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output, data, for_programs, part
 from controlplane.cli.questions.screens import paint
@@ -53,7 +54,7 @@ def _get_flags(parser: Parser) -> None:
         "names", nargs="*", metavar="NAME",
         help="only these: names of jobs or nodes, ranks or their members, ids of checkpoints",
     )  # fmt: skip
-    add_output(parser)
+    add_output(parser, "name: a line for each, as job/NAME", names=True)
     parser.add_argument("--job", default="", help="show only what belongs to this job")
     add_coordinator(parser)
 
@@ -71,7 +72,11 @@ async def _get(values: argparse.Namespace) -> int:
     table = TABLES[values.what if values.what in TABLES else f"{values.what}s"]
     if values.names:
         keep_named(status, table, values.names)
-    print(shown(values.output, table, status))
+    if text := shown(values.output, table, status):
+        if for_programs(values.output):
+            print(text)
+        else:
+            show(text)
     return OK
 
 
@@ -135,7 +140,7 @@ async def _status(values: argparse.Namespace) -> int:
                 wide = values.output == WIDE
                 paint(overview(reply, wide=wide) + "\n", whole=wide)
             else:
-                print(overview(reply, wide=values.output == WIDE))
+                show(overview(reply, wide=values.output == WIDE))
             if not values.watch:
                 return OK
             await asyncio.sleep(1)

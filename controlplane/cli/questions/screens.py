@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 
+from controlplane.cli.questions.colours import show
 from holdfast.neutral import neutral, raw
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -18,7 +19,7 @@ def paint(text: str, *, whole: bool = False) -> None:
     if sys.stdout.isatty():
         raw(sys.stdout).write(CLEAR)
         text = text if whole else fit(text, *shutil.get_terminal_size((80, 24)))
-    print(text, flush=True)
+    show(text)
 
 
 def fit(text: str, columns: int, lines: int) -> str:

@@ -40,9 +40,12 @@ def as_json(table: Table, status: pb.StatusReply) -> list[dict[str, Any]]:
 
 def message(row: Any) -> dict[str, Any]:
     """A message of the wire as plain data."""
-    values = {}
+    values: dict[str, Any] = {}
     for spec in row.DESCRIPTOR.fields:
         value = getattr(row, spec.name)
+        if spec.has_presence and not row.HasField(spec.name):
+            values[spec.name] = None
+            continue
         repeated = not isinstance(value, str | int | float | bytes | bool) and hasattr(value, "__len__")
         values[spec.name] = list(map(_item, value)) if repeated else value
     return values
@@ -65,6 +68,25 @@ def why(row: Any) -> str:
     return brief(row.troubles[0] if row.troubles else row.reason) or NOTHING
 
 
+def age(row: Any) -> str:
+    """How long ago a job was submitted."""
+    return duration(row.age_s) if row.age_s > 0 else NOTHING
+
+
+def step_time(row: Any) -> str:
+    """How long a job's newest steps took."""
+    return duration(row.step_s) if row.step_s > 0 else NOTHING
+
+
+def loss(row: Any) -> str:
+    """The loss of a job's newest measured step."""
+    return f"{row.loss:.5g}" if row.HasField("loss") else NOTHING
+
+
+def _connected(row: Any) -> str:
+    return duration(row.connected_s) if row.connected_s > 0 else NOTHING
+
+
 JOBS = Table(
     "jobs",
     ("job",),
@@ -77,6 +99,7 @@ JOBS = Table(
         ("GENERATION", lambda row: str(row.generation)),
         ("INCIDENTS", lambda row: str(row.incidents)),
         ("CHECKPOINT", lambda row: _text(row.last_checkpoint)),
+        ("AGE", age),
         ("REASON", why),
     ),
 )
@@ -92,6 +115,7 @@ NODES = Table(
         ("SLOTS", lambda row: str(row.slots)),
         ("PROCESSES", lambda row: str(row.members)),
         ("HEARD", lambda row: f"{duration(row.last_heard_s)} ago"),
+        ("CONNECTED", _connected),
         ("REASON", lambda row: _text(brief(row.reason))),
     ),
 )

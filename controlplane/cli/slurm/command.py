@@ -47,27 +47,31 @@ def render(values: argparse.Namespace) -> int:
 
 
 def _flags(parser: Parser) -> None:
-    shown: dict[str, Any] = {"default": "", "metavar": "TEXT"}
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "FLAG"}
-    _add_size(parser, shown, many)
+    _add_size(parser, many)
     job = parser.add_argument_group("the job")
-    job.add_argument("--name", **shown, help="name of the job (default: the name of the script)")
     job.add_argument(
-        "--storage", **shown, help="storage of the checkpoints, which every node reaches: an fsspec URL"
+        "--name", default="", metavar="NAME", help="name of the job (default: the name of the script)"
     )
-    job.add_argument("--mirror", **shown, help="a second storage for every checkpoint")
+    job.add_argument(
+        "--storage",
+        default="",
+        metavar="URL",
+        help="storage of the checkpoints, which every node reaches: an fsspec URL",
+    )
+    job.add_argument("--mirror", default="", metavar="URL", help="a second storage for every checkpoint")
     job.add_argument("--flag", **many, help="one more flag of `holdfast submit`; repeatable")
     job.add_argument(
         "--env", action="append", default=[], metavar="NAME[=VALUE]",
         help="environment variable of the ranks (without VALUE: as sbatch passes it on); repeatable",
     )  # fmt: skip
     _add_end(parser)
-    _add_lead(parser, shown, many)
-    _add_tls(parser, shown)
+    _add_lead(parser, many)
+    _add_tls(parser)
     parser.add_script("SCRIPT", "the training script; all that follows is passed to it")
 
 
-def _add_size(parser: Parser, shown: dict[str, Any], many: dict[str, Any]) -> None:
+def _add_size(parser: Parser, many: dict[str, Any]) -> None:
     count, node = whole(0, "a count"), whole(1, "a job needs one")
     size = parser.add_argument_group("the allocation")
     size.add_argument("--nodes", type=node, default=1, metavar="N", help="nodes that train")
@@ -84,9 +88,11 @@ def _add_size(parser: Parser, shown: dict[str, Any], many: dict[str, Any]) -> No
         help="ranks per node (default: --gpus-per-node, without GPUs 1)",
     )  # fmt: skip
     size.add_argument("--gpus-per-node", type=count, default=0, metavar="N", help="GPUs of each node")
-    size.add_argument("--time", **shown, help="time limit, as sbatch takes it (default: the partition's)")
-    size.add_argument("--partition", **shown, help="partition of the nodes")
-    size.add_argument("--account", **shown, help="account that is charged")
+    size.add_argument(
+        "--time", default="", metavar="TIME", help="time limit, as sbatch takes it (default: the partition's)"
+    )
+    size.add_argument("--partition", default="", metavar="NAME", help="partition of the nodes")
+    size.add_argument("--account", default="", metavar="NAME", help="account that is charged")
     size.add_argument("--sbatch", **many, help="one more flag of sbatch; repeatable")
     size.add_argument("--chdir", default="", metavar="FOLDER", help="working directory (default: this one)")
     size.add_argument(
@@ -112,7 +118,7 @@ def _add_end(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def _add_lead(parser: Parser, shown: dict[str, Any], many: dict[str, Any]) -> None:
+def _add_lead(parser: Parser, many: dict[str, Any]) -> None:
     lead = parser.add_argument_group("coordinator and etcd")
     lead.add_argument(
         "--state-dir", default="", metavar="FOLDER",
@@ -134,7 +140,7 @@ def _add_lead(parser: Parser, shown: dict[str, Any], many: dict[str, Any]) -> No
     lead.add_argument("--agent-flag", **many, help="one more flag of the agents; repeatable")
 
 
-def _add_tls(parser: Parser, shown: dict[str, Any]) -> None:
+def _add_tls(parser: Parser) -> None:
     tls = parser.add_argument_group("TLS")
     tls.add_argument(
         "--tls-dir", default="", metavar="FOLDER",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import commit, durability, requests
+from controlplane.core.checkpoint import commit, durability, requests, suspects
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE, CheckpointRecord
 from controlplane.core.records.notes import NoteKind
@@ -158,6 +158,8 @@ def _committed(state: ClusterState, job: Job, name: str) -> None:
 def published(state: ClusterState, event: ev.Published) -> None:
     """Take the answer whether the manifest is visible; the checkpoint counts once etcd knows so."""
     job = state.jobs.get(event.job)
+    if job is not None and suspects.marked(state, job, event):
+        return
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage is not Stage.PUBLISH:
         state.drop(NoteKind.STALE_PUBLISHED, event.checkpoint, "it is not the one to be published now")

@@ -20,6 +20,7 @@ from controlplane.core.checkpoint import (
     retention,
     scrubbing,
     sharing,
+    suspects,
 )
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
@@ -56,6 +57,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
     for saving in list(job.checkpoints.savings.values()):
         drive(state, job, saving)
     retention.reconcile(state, job)
+    suspects.reconcile(state, job)
     scrubbing.reconcile(state, job)
     durability.look(state, job)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths, marks
+from controlplane.core.failures import deaths, marks, node_checks
 from controlplane.core.placement import capacity, formation
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase
@@ -86,6 +86,7 @@ def cordon(state: ClusterState, event: ev.CordonRequested) -> None:
     if not event.on:
         node.drain, node.excluded, node.deaths = None, {}, {}
         node.up_since = state.now if node.up else node.up_since
+        node_checks.look(state, node)
     state.note(NoteKind.CORDONED if event.on else NoteKind.UNCORDONED, node.name, event.reason)
     marks.record(state, node)
     state.nodes_changed()

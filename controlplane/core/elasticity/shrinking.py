@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint.commit import newest_good
 from controlplane.core.elasticity import resizing
-from controlplane.core.failures import verdicts
+from controlplane.core.failures import node_checks, verdicts
 from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Placement, Plan, Strategy
@@ -52,9 +52,14 @@ def layout(state: ClusterState, job: Job) -> str:
 
 
 def _reason(state: ClusterState, job: Job, missing: list[str], left: int) -> str:
-    return strategies.SHRINK.reason.format(
-        missing=", ".join(missing), shrinks=left, layout=layout(state, job)
-    )
+    named = ", ".join(_named(state, name) for name in missing)
+    return strategies.SHRINK.reason.format(missing=named, shrinks=left, layout=layout(state, job))
+
+
+def _named(state: ClusterState, name: str) -> str:
+    """A missing node, with what its check found, if that is why the job goes on without it."""
+    unfit = node_checks.unfit(state, state.nodes[name]) if name in state.nodes else ""
+    return f"{name} ({unfit})" if unfit else name
 
 
 def _spare(state: ClusterState, job: Job) -> bool:
@@ -91,7 +96,8 @@ def reconcile(state: ClusterState, job: Job) -> None:
     if not missing:
         job.changes.short_since = None
         return
-    if job.changes.short_since is None:
+    checked = any(node_checks.awaits_check(state.nodes[name]) for name in missing if state.up(name))
+    if job.changes.short_since is None or checked:  # a check is over soon, and then the node may do
         job.changes.short_since = state.now
     at = job.changes.short_since + state.settings.shrink_after_s
     if state.now < at:

@@ -146,6 +146,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 def described(report: Standing) -> str:
     """Where a rank stands, in a few words: `in step 20, forward, for 12.0 s at wait (train.py:41)`."""
     where = " < ".join(report.frames[:FRAMES_SHOWN])
+    process = f"; {report.process}" if report.process else ""
     return f"in step {report.step}, {report.activity or 'running'}, for {report.since_s:.1f} s" + (
-        f" at {where}" if where else ""
+        f" at {where}{process}" if where else process
     )

@@ -2,13 +2,14 @@
 
 Flapping nodes would cost a job one recovery per return. So the first few returns within a window are free,
 and each further one holds the node down for twice as long, up to a limit. A quarantined node is the last
-choice: it is used when no other node is left."""
+choice: it is used when no other node is left. A node whose check is wanted or under way waits for it, and one
+whose check found a bad part takes no ranks with `--check-nodes act`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import quarantine
+from controlplane.core.failures import node_checks, quarantine
 from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 HELD, CUT, LAST, OK = "held", "cut", "last choice", "ok"
+UNCHECKED, UNFIT = "unchecked", "unfit"
 """Eligibility as people see it; `marks.word` has the words for marked nodes."""
 
 
@@ -25,7 +27,7 @@ def barred(state: ClusterState, node: Node) -> str:
         return node.cut
     if state.now < node.held_until:
         return f"held down for {node.held_until - state.now:.0f} s more: {node.held_why}"
-    return ""
+    return node_checks.keeps_out(state, node)
 
 
 def last_choice(state: ClusterState, node: Node) -> bool:
@@ -52,6 +54,10 @@ def word(state: ClusterState, node: Node) -> tuple[str, str]:
         return CUT, node.cut
     if state.now < node.held_until:
         return HELD, barred(state, node)
+    if reason := node_checks.unfit(state, node):
+        return UNFIT, reason
+    if reason := node_checks.awaits_check(node):
+        return UNCHECKED, reason
     if last_choice(state, node) and node.failure_history is not None:
         return LAST, node.failure_history.reason
     return OK, ""

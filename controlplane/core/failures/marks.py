@@ -1,4 +1,4 @@
-"""Keep a node's marks (cordon, drain, excluded devices) in etcd, in one record with its state."""
+"""Keep a node's marks (cordon, drain, excluded devices, bad parts) in etcd, in one record with its state."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def of(node: Node) -> NodeMarks:
     """A node's marks as etcd keeps them. A drain that the node's own agent asked for ends with it and is
     not kept."""
     devices, drain = tuple(sorted(node.excluded.items())), node.drain
+    bad = node.check.bad
     if drain is None or drain.own or drain.done:
-        return NodeMarks(node.name, node.cordoned, devices)
-    return NodeMarks(node.name, node.cordoned, devices, drain.asked_by_s, drain.force)
+        return NodeMarks(node.name, node.cordoned, devices, bad_parts=bad)
+    return NodeMarks(node.name, node.cordoned, devices, drain.asked_by_s, drain.force, bad)
 
 
 def record(state: ClusterState, node: Node) -> None:
@@ -59,10 +60,11 @@ def reason(node: Node) -> str:
 def take(state: ClusterState, all_marks: Iterable[NodeMarks]) -> None:
     """Restore the marks that a former leader recorded. A marked node that is not known counts as lost."""
     for marks in all_marks:
-        if not (marks.cordoned or marks.devices):
+        if not (marks.cordoned or marks.devices or marks.bad_parts):
             continue
         node = state.nodes.setdefault(marks.node, Node(marks.node, state="lost", reason="not seen yet"))
         node.cordoned, node.excluded = marks.cordoned, dict(marks.devices)
+        node.check.bad = marks.bad_parts
         if marks.drain_by_s:
             _drain(state, node, marks)
 

@@ -184,6 +184,17 @@ def words(job: Job) -> str:
     return "".join(f"; {line.kind}: {line.text}" for line in bad)
 
 
+def reach(job: Job, node: str) -> str:
+    """Which of the peers that it has dialled a node reaches, in words; "": it has not answered."""
+    sights = job.recovery.looks.answers.get(node, {}) if job.recovery.looks is not None else {}
+    lost = [f"{name} ({sight.reason})" for name, sight in sights.items() if sight.failed == sight.tries > 0]
+    if lost:
+        return f"its node does not reach {', '.join(lost)}"
+    if len(sights) > 1:
+        return f"its node reaches all {len(sights)} others"
+    return "".join(f"its node reaches {name}" for name in sights)
+
+
 def _fence(state: ClusterState, job: Job, node: Node, bad: list[NodeConnection]) -> None:
     """Mark a node as cut and all its ranks as dead: they must not continue beside their replacements."""
     evidence = " | ".join(f"{line.kind}: {line.text}" for line in bad)

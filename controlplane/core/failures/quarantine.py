@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import blame, verdicts
+from controlplane.core.failures import blame, node_checks, verdicts
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, LemonRecord
 from controlplane.core.records.notes import NoteKind
@@ -90,6 +90,7 @@ def charge(state: ClusterState, node: Node, cause: Cause, message: str) -> None:
     before = quarantined(node.failure_history, state.wall)
     record = node.failure_history or LemonRecord(node.name, 0.0, state.wall)
     _put(state, node, charged(record, cause, weighs, state.wall, state.settings))
+    node_checks.want(state, node, f"a failure began on it: {cause}")
     if not before and quarantined(node.failure_history, state.wall) and node.failure_history is not None:
         state.note(NoteKind.QUARANTINED, node.name, node.failure_history.reason)
         state.ask_health()
@@ -137,9 +138,14 @@ def expired(state: ClusterState, name: str) -> None:
 
 
 def release(state: ClusterState, event: ev.QuarantineReleased) -> None:
-    """A person declares the node sound: delete its history, end its quarantine and its hold-down."""
+    """A person declares the node sound: delete its history and what a check found, end its quarantine and
+    its hold-down."""
     node = state.nodes.get(event.node)
+    doubted = node is not None and node_checks.release(state, node)
     if node is None or node.failure_history is None:
+        if node is not None and doubted:
+            _free(state, node, f"released: {event.reason}")
+            return
         state.note(NoteKind.NOT_QUARANTINED, event.node, "it has no history of failures")
         return
     _put(state, node, LemonRecord(node.name, 0.0, state.wall))

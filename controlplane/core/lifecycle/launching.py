@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core.failures import node_checks
 from controlplane.core.lifecycle import ending, generations
 from controlplane.core.placement import capacity, formation, launches, replicas
 from controlplane.core.records import effects as fx
@@ -19,6 +20,8 @@ from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from controlplane.core.records.model import Placement
     from controlplane.core.state.cluster_state import ClusterState
 
@@ -77,12 +80,32 @@ def gather(state: ClusterState, job: Job, least: int, most: int, why: str = "") 
         return None
     if job.changes.gathered_at is None:
         job.changes.gathered_at = state.now
-    if len(fit) < most and state.now < job.changes.gathered_at + state.settings.join_grace_s:
-        state.wake(job, job.changes.gathered_at + state.settings.join_grace_s)
-        state.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
+    until, kept_out = job.changes.gathered_at + _grace_s(state, found), _kept_out(state, found)
+    if len(fit) < most and state.now < until:
+        state.wake(job, until)
+        there = f"{len(fit)} nodes are there; waits a little for up to {most}"
+        state.set_phase(job, job.phase, there + kept_out)
         return None
+    if kept_out:
+        state.set_phase(job, job.phase, f"{len(fit)} nodes are there{kept_out}")
     job.changes.gathered_at = None
     return fit[: formation.usable(job.spec, min(len(fit), most)) or most]
+
+
+def _grace_s(state: ClusterState, rooms: Sequence[formation.Capacity]) -> float:
+    """How long to wait for more nodes: longer while one is being checked, as that is over soon."""
+    checks = (state.nodes[room.node].check for room in rooms)
+    if any(check.asked or check.judging for check in checks):
+        return max(state.settings.join_grace_s, state.settings.check_timeout_s)
+    return state.settings.join_grace_s
+
+
+def _kept_out(state: ClusterState, rooms: Sequence[formation.Capacity]) -> str:
+    """Which nodes take no ranks because of their check, as the end of a sentence."""
+    nodes = (state.nodes[room.node] for room in rooms)
+    reasons = ((node.name, node_checks.keeps_out(state, node)) for node in nodes)
+    named = ", ".join(f"{name} ({why})" for name, why in reasons if why)
+    return f"; not to be used: {named}" if named else ""
 
 
 def launch_generation(state: ClusterState, job: Job, nodes: list[str], reason: str, restarts: int) -> None:

@@ -27,7 +27,7 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.recovery import first_steps, incident_record
+from controlplane.core.recovery import first_steps, incident_record, slow_barriers
 from controlplane.core.restore import failed_sources, sharding
 
 if TYPE_CHECKING:
@@ -256,7 +256,8 @@ def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
 def _watch_form(state: ClusterState, job: Job, generation: Generation) -> None:
     """Kill the members that do not form in time; when all of them hang alike, they re-form once more instead.
 
-    At half of the time the nodes are asked whether they reach each other. While a member's script is still
+    At half of the time the nodes are asked whether they reach each other, and those of the missing members
+    how these stand. While a member's script is still
     catching up, the others wait for it in the restore, and no deadline runs."""
     if job.phase is not JobPhase.FORMING:
         return
@@ -270,13 +271,14 @@ def _watch_form(state: ClusterState, job: Job, generation: Generation) -> None:
     network.look(state, job)
     if network.cut_off(state, job):
         return
+    late = [
+        mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and state.up(mb.node)
+    ]
+    slow_barriers.ask(state, job, late)
     if state.now < job.generations.form_by:
         state.wake(job, job.generations.form_by)
         return
     message = f"did not form within {state.settings.form_timeout_s:.0f} s"
-    late = [
-        mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and state.up(mb.node)
-    ]
     if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
         job.generations.form_by = state.now + state.settings.form_timeout_s
         job.recovery.unjudged.append(
@@ -284,8 +286,9 @@ def _watch_form(state: ClusterState, job: Job, generation: Generation) -> None:
         )
         return
     for member in late:
-        deaths.mark_dead(state, job, member, Failure(Cause.STUCK, message))
-        deaths.kill(state, job, member, message)
+        failure = slow_barriers.explained(job, member, Failure(Cause.STUCK, message))
+        deaths.mark_dead(state, job, member, failure)
+        deaths.kill(state, job, member, failure.message)
 
 
 def _on_its_way(member: Member) -> bool:

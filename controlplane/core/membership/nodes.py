@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controlplane import timeout_constraints
 from controlplane.core.elasticity import draining
-from controlplane.core.failures import deaths, eligibility, marks, quarantine
+from controlplane.core.failures import deaths, eligibility, marks, node_checks, quarantine
 from controlplane.core.membership import mass_failure, members, replacement
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_RANK, Cause, Failure
@@ -72,6 +72,7 @@ def joined(state: ClusterState, event: ev.NodeJoined) -> None:
     if new_launcher and was != "lost" and not planned:
         quarantine.charge(state, node, Cause.NODE_RESTARTED, "")
     _whole_view(state, node, event, node.top, missing)
+    node_checks.joined(state, node, new_life=new_launcher)
     state.nodes_changed()
 
 
@@ -250,6 +251,7 @@ def _contact(state: ClusterState, name: str, incarnation: int, what: str) -> Nod
         state.note(NoteKind.NODE_HEARD_AGAIN, name, "its agent speaks")
         _listen(state, node)
         _forget_orders(state, node)
+        node_checks.look(state, node)
         state.nodes_changed()
     else:
         mass_failure.spoke(state, node)

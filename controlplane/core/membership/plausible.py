@@ -74,9 +74,11 @@ def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Cluster
 
 
 def _asked_for_checkpoint(job: Any, event: Any) -> tuple[str, ...]:
-    """The nodes that were asked to finalize, mirror or publish this checkpoint."""
+    """The nodes that were asked to finalize, mirror, publish or mark this checkpoint."""
     name = event.record.id if hasattr(event, "record") else event.checkpoint
     saving = job.checkpoints.savings.get(name)
+    if job.checkpoints.marking is not None and job.checkpoints.marking[0] == name:
+        return (job.checkpoints.marking[1],)
     return () if saving is None else (saving.node, *saving.nodes_before)
 
 
@@ -259,6 +261,7 @@ ROWS: dict[type, EventChecks] = {
         "failed order", _STREAM, By("it lives there: members.order_failed"), None, _BOUNDS
     ),
     ev.PeersLooked: EventChecks("look at peers", By("it was asked in this round: network.looked")),
+    ev.NodeChecked: EventChecks("check of a node", By("it was asked in this round: node_checks.answered")),
     ev.NodeLeaving: EventChecks("leave", _STREAM),
     ev.StacksCollected: EventChecks(
         "look at stacks",

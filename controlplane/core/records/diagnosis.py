@@ -28,6 +28,27 @@ class StorageTraffic:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDisks:
+    """The file systems of a node that matter, in columns of one length: a folder on each, what is kept there
+    in words, free and total bytes."""
+
+    paths: tuple[str, ...]
+    uses: tuple[str, ...]
+    free_bytes: tuple[int, ...]
+    total_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """What a node has left for its ranks, in bytes; 0 and -1: not known."""
+
+    memory_free_bytes: int = 0  # that its processes could still get
+    cpu_waiting: float = -1.0  # share of the last 10 s in which some task waited for a CPU
+    disk: str = ""  # the folder on the file system with the smallest free share; "": none was read
+    disk_free_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StepTimes:
     """How the ranks of one job on one node have spent their time since the message before.
 
@@ -78,6 +99,7 @@ class StepTimes:
     compile_s: tuple[float, ...] = ()  # in `session.phase("compile")`
     evaluate_s: tuple[float, ...] = ()  # in `session.phase("evaluate")`
     checkpoint_s: tuple[float, ...] = ()  # in `session.phase("checkpoint")`
+    disks: NodeDisks | None = None  # of this node; None: not known
 
 
 @dataclass(frozen=True, slots=True)

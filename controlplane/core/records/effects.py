@@ -8,13 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.records.copy_effects import Discard, Fetch, Replicate
+from controlplane.core.records.copies import (
+    Discard,
+    Drained,
+    Fetch,
+    LookAtPeers,
+    Probe,
+    ReplaceNode,
+    Replicate,
+)
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
-from controlplane.core.records.node_effects import Drained, LookAtPeers, Probe, ReplaceNode
-from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.node_checks import CheckNode, JudgeNode
+from controlplane.core.records.notes import (
+    Alert,
+    CheckpointChanged,
+    IncidentChanged,
+    JobChanged,
+    Judged,
+    Note,
+)
 from controlplane.core.records.stores import (
     STORES,
     ForgetCheckpoints,
+    ForgetJob,
     ForgetNode,
     Store,
     StoreCheckpoint,
@@ -28,22 +44,27 @@ if TYPE_CHECKING:
         CheckpointPart,
         CheckpointRecord,
         Generation,
-        Incident,
         JobSpec,
-        JobState,
-        Plan,
         Standing,
-        Verdict,
     )
 
 __all__ = [
     "STORES",
+    "Alert",
+    "CheckNode",
+    "CheckpointChanged",
     "Discard",
     "Drained",
     "Fetch",
     "ForgetCheckpoints",
+    "ForgetJob",
     "ForgetNode",
+    "IncidentChanged",
+    "JobChanged",
+    "JudgeNode",
+    "Judged",
     "LookAtPeers",
+    "Note",
     "Probe",
     "ReplaceNode",
     "Replicate",
@@ -239,21 +260,8 @@ class CheckpointTold:
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
-    """Notify the administrators. A second alert of the same (kind, subject) replaces the first."""
-
-    kind: str
-    severity: str  # warning, critical
-    subject: str
-    reason: str
-    resolved: bool = False
-    job: str = ""  # the job it is about; "": no particular one
-
-
-@dataclass(frozen=True, slots=True)
 class CollectStacks:
-    """Collect stack reports of the job's ranks on this node: steps, collectives, stacks. Answered by
-    StacksCollected with the same `round`."""
+    """Collect stack reports of the job's ranks on this node. Answered by StacksCollected of that `round`."""
 
     node: str
     job: str
@@ -261,6 +269,7 @@ class CollectStacks:
     round: int
     bytes_max: int  # limit for all stacks of the answer together, and for all flight records
     records_only: bool = False  # no stacks: the generation is over, or ends
+    at_barrier: bool = False  # of all ranks there, also of those that do not train in the generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +298,8 @@ class StacksKept:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """etcd holds the record: make the manifest visible under its name, unless a file of that name exists.
-    Answered by Published."""
+    """Make the manifest visible under its name, unless there is one; mark it as suspect if the record is bad.
+    etcd holds the record. Answered by Published."""
 
     node: str
     spec: JobSpec
@@ -309,52 +318,6 @@ class Load:
     shard: str = WHOLE_STATE
     share: int = 0
     shares: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """For journal, metrics and people: a verdict and its plan."""
-
-    verdict: Verdict
-    plan: Plan
-    incident: int
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentChanged:
-    """For journal, metrics and people: an incident reached a phase, or closed."""
-
-    incident: Incident
-
-
-@dataclass(frozen=True, slots=True)
-class JobChanged:
-    """For journal, metrics and people: a job's phase or reason changed."""
-
-    state: JobState
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointChanged:
-    """For journal, metrics and people: what happened to a checkpoint, and why."""
-
-    job: str
-    checkpoint: str
-    # One of: started, provisional, committed, failed, skipped, bad, mirrored, unmirrored, repaired,
-    # collected, adopted, refused.
-    outcome: str
-    reason: str
-    record: CheckpointRecord | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """For the journal: a decision that no other effect shows, such as a dropped message or a suspected
-    node."""
-
-    kind: NoteKind
-    subject: str
-    reason: str
 
 
 Effect = (
@@ -379,6 +342,8 @@ Effect = (
     | CheckpointTold
     | Drained
     | LookAtPeers
+    | CheckNode
+    | JudgeNode
     | Probe
     | ReplaceNode
     | Alert

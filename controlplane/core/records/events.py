@@ -22,7 +22,13 @@ from controlplane.core.records.checkpoint_events import (
     SnapshotReady,
     SnapshotVouched,
 )
-from controlplane.core.records.diagnosis import CauseFound, Diagnosed, RecordsJudged, ReplicasReported
+from controlplane.core.records.diagnosis import (
+    CauseFound,
+    Diagnosed,
+    NodeResources,
+    RecordsJudged,
+    ReplicasReported,
+)
 from controlplane.core.records.model import (
     CheckpointRecord,
     Failure,
@@ -38,21 +44,42 @@ from controlplane.core.records.model import (
     Standing,
     Unread,
 )
+from controlplane.core.records.node_checks import NodeChecked, NodeJudged
+from controlplane.core.records.requests import (
+    CheckpointWanted,
+    CordonRequested,
+    DrainRequested,
+    JobDeleteRequested,
+    JobStopRequested,
+    JobSubmitted,
+    PauseRequested,
+    QuarantineReleased,
+)
 from controlplane.core.records.words import OFF_WIRE
 
 __all__ = [
     "CauseFound",
     "CheckpointAsked",
+    "CheckpointWanted",
     "CheckpointsFound",
     "Collected",
+    "CordonRequested",
     "Diagnosed",
+    "DrainRequested",
     "Fetched",
+    "JobDeleteRequested",
+    "JobStopRequested",
+    "JobSubmitted",
     "Loaded",
     "Mirrored",
+    "NodeChecked",
+    "NodeJudged",
     "PartPersisted",
+    "PauseRequested",
     "PersistFailed",
     "Persisted",
     "Published",
+    "QuarantineReleased",
     "RecordsJudged",
     "ReplicasReported",
     "Scrubbed",
@@ -121,8 +148,7 @@ class NodeBeat:
 
 @dataclass(frozen=True, slots=True)
 class NodesHeard:
-    """Heartbeats of many nodes in one event: each of these agents (node, incarnation) lives and has
-    nothing new."""
+    """Heartbeats of many nodes at once: each agent (node, incarnation) lives and has nothing new."""
 
     nodes: tuple[tuple[str, int], ...]
 
@@ -216,17 +242,8 @@ class DcsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class QuarantineReleased:
-    """A person declares a node sound: its history of failures is deleted."""
-
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class NodeLeaving:
-    """An agent has been asked to end: its node goes away in `deadline_s`. Treated as a drain that cannot
-    be refused."""
+    """An agent has been asked to end, in `deadline_s`. Treated as a drain that cannot be refused."""
 
     node: str
     incarnation: int
@@ -245,26 +262,6 @@ class NodeReplaced:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainRequested:
-    """A person wants a node free of ranks. After `deadline_s` they are moved in any case. `force`: even
-    when that parks a job."""
-
-    node: str
-    reason: str
-    deadline_s: float
-    force: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CordonRequested:
-    """A person wants a node to take no new ranks from now on (`on`), or to take them again."""
-
-    node: str
-    on: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class StacksCollected:
     """The stack reports of one node's ranks: the answer to CollectStacks."""
 
@@ -274,6 +271,7 @@ class StacksCollected:
     generation: int
     round: int  # as in the order
     ranks: tuple[Standing, ...] = ()
+    resources: NodeResources | None = None  # of the node; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,39 +287,6 @@ class UserFault:
     kind: str
     reason: str
     rollback: bool = True  # kind user: the script thinks an older state may help
-
-
-@dataclass(frozen=True, slots=True)
-class JobSubmitted:
-    """A user submitted a job. A job of that name that has not ended continues as it is; a submission with
-    other settings is refused then."""
-
-    spec: JobSpec
-
-
-@dataclass(frozen=True, slots=True)
-class JobStopRequested:
-    """A user wants a job to end."""
-
-    job: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
-    """A person wants a job to stop at a step boundary and hold its state (`on`), or to resume."""
-
-    job: str
-    on: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointWanted:
-    """A person wants the newest state of a job made durable now."""
-
-    job: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,11 +346,14 @@ Event = (
     | ReplicasReported
     | JobSubmitted
     | JobStopRequested
+    | JobDeleteRequested
     | PauseRequested
     | CheckpointWanted
     | Diagnosed
     | CauseFound
     | RecordsJudged
+    | NodeChecked
+    | NodeJudged
     | Stored
     | StoreFailed
     | Tick

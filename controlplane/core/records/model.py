@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from controlplane.core.records.node_checks import BadPart
 from controlplane.core.records.words import (
     NO_RANK,
     NO_STEP,
@@ -152,6 +153,7 @@ class Standing:
     stacks: str = ""  # all threads: Python frames, and native ones where a tool was installed
     silent_s: float = 0.0  # s since its last heartbeat, when it did not answer; 0: it answered
     flight_record: str = ""  # what it called in its groups, packed by the SDK; "": not known
+    process: str = ""  # how the kernel lists its process: `its process is stopped (T)`; "": not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A numeric anomaly: states of `step` or more steps that `generation`, or an earlier one, computed are
-    not trusted."""
+    """A numeric anomaly: states of `step` or more steps, of `generation` or an earlier one, are untrusted."""
 
     step: int
     generation: int
@@ -359,6 +360,7 @@ class NodeMarks:
     devices: tuple[tuple[str, str], ...] = ()  # (device, why it takes no ranks)
     drain_by_s: float = 0.0  # Unix time by which people want it drained; 0: no drain asked for, or done
     drain_forced: bool = False  # drain it even when that parks a job
+    bad_parts: tuple[BadPart, ...] = ()  # what a check of the node has found
 
 
 @dataclass(frozen=True, slots=True)

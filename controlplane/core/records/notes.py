@@ -1,10 +1,13 @@
-"""Name every kind of note that the core writes into the journal.
+"""Define the effects that only tell, for journal, metrics and people; and name every kind of note.
 
 A note records a decision that no other effect shows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from controlplane.core.records.model import CheckpointRecord, Incident, JobState, Plan, Verdict
 
 
 class NoteKind(StrEnum):
@@ -26,6 +29,7 @@ class NoteKind(StrEnum):
     CORDONED = "cordoned"
     DCS_AVAILABLE = "dcs_available"
     DCS_UNAVAILABLE = "dcs_unavailable"
+    DELETE_REFUSED = "delete_refused"
     DEVICE_EXCLUDED = "device_excluded"
     DEVICE_HEALTHY = "device_healthy"
     DEVICE_SUSPECTED = "device_suspected"
@@ -40,11 +44,14 @@ class NoteKind(StrEnum):
     HEALTH = "health"
     INCIDENT_OVER = "incident_over"
     INCIDENT_OVERTAKEN = "incident_overtaken"
+    JOB_DELETED = "job_deleted"
     LAUNCH_WAITS = "launch_waits"
     MASS_LOSS = "mass_loss"
     MASS_LOSS_OVER = "mass_loss_over"
     MEMBER_DIED = "member_died"
     NO_PARTNER = "no_partner"
+    NODE_CHECKED = "node_checked"
+    NODE_CHECKING = "node_checking"
     NODE_CUT = "node_cut"
     NODE_DRAINED = "node_drained"
     NODE_FORGOTTEN = "node_forgotten"
@@ -58,6 +65,7 @@ class NoteKind(StrEnum):
     NODE_REPLACED = "node_replaced"
     NODE_REPLACING = "node_replacing"
     NODE_SUSPECTED = "node_suspected"
+    NODE_UNCHECKED = "node_unchecked"
     NOT_QUARANTINED = "not_quarantined"
     PAUSE_REFUSED = "pause_refused"
     PAUSED = "paused"
@@ -74,6 +82,7 @@ class NoteKind(StrEnum):
     REVIVED = "revived"
     SCRUB_FAILED = "scrub_failed"
     SEATS_MOVED = "seats_moved"
+    SLOW_BARRIER = "slow_barrier"
     SNAPSHOTS_OVERDUE = "snapshots_overdue"
     SNAPSHOTS_OVERDUE_NO_MORE = "snapshots_overdue_no_more"
     SPARE_DIED = "spare_died"
@@ -91,6 +100,7 @@ class NoteKind(StrEnum):
     # Messages of agents that came too late, or that name something unknown here; counted as dropped.
     STALE_BEAT = "stale_beat"
     STALE_BROKEN = "stale_broken"
+    STALE_CHECK = "stale_check"
     STALE_COLLECTED = "stale_collected"
     STALE_ELECTION = "stale_election"
     STALE_FAULT = "stale_fault"
@@ -123,3 +133,61 @@ class NoteKind(StrEnum):
 
 DROPPED = frozenset(kind for kind in NoteKind if kind.startswith(("stale_", "stray")))
 """Kinds of messages that were not acted upon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Notify the administrators. A second alert of the same (kind, subject) replaces the first."""
+
+    kind: str
+    severity: str  # warning, critical
+    subject: str
+    reason: str
+    resolved: bool = False
+    job: str = ""  # the job it is about; "": no particular one
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """For journal, metrics and people: a verdict and its plan."""
+
+    verdict: Verdict
+    plan: Plan
+    incident: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChanged:
+    """For journal, metrics and people: an incident reached a phase, or closed."""
+
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """For journal, metrics and people: a job's phase or reason changed."""
+
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointChanged:
+    """For journal, metrics and people: what happened to a checkpoint, and why."""
+
+    job: str
+    checkpoint: str
+    # One of: started, provisional, committed, failed, skipped, bad, mirrored, unmirrored, repaired,
+    # collected, adopted, refused.
+    outcome: str
+    reason: str
+    record: CheckpointRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the journal: a decision that no other effect shows, such as a dropped message or a suspected
+    node."""
+
+    kind: NoteKind
+    subject: str
+    reason: str

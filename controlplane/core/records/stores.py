@@ -31,6 +31,16 @@ class StoreJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetJob:
+    """Delete every record of an ended job: its own, and those of these checkpoints (ids)."""
+
+    job: str
+    checkpoints: tuple[str, ...] = ()
+    ticket: int = 0
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoreCheckpoint:
     """Put the record of one checkpoint, and name the job's newest good one."""
 
@@ -83,7 +93,7 @@ class StoreHistory:
     term: int = 0
 
 
-Store = StoreJob | StoreCheckpoint | ForgetCheckpoints | StoreNode | ForgetNode | StoreHistory
+Store = StoreJob | ForgetJob | StoreCheckpoint | ForgetCheckpoints | StoreNode | ForgetNode | StoreHistory
 """Every write to etcd."""
-STORES = (StoreJob, StoreCheckpoint, ForgetCheckpoints, StoreNode, ForgetNode, StoreHistory)
+STORES = (StoreJob, ForgetJob, StoreCheckpoint, ForgetCheckpoints, StoreNode, ForgetNode, StoreHistory)
 """The same classes, for `isinstance` and for tables by class."""

@@ -67,6 +67,9 @@ class CoreSettings:
     slow_rank_policy: str = "report"  # what becomes of stragglers: off, report or act
     node_risk_policy: str = "report"  # what becomes of nodes that may fail next: off, report or act
     swap_every_s: float = 1800.0  # between two swaps of a job's nodes for spare ones
+    check_nodes: str = "off"  # nodes are measured before they take ranks: off, report or act
+    check_timeout_s: float = 120.0  # a check without a result by then is given up
+    check_again_s: float = 600.0  # a node kept from ranks by its check is checked again after this
     replace_nodes: bool = False  # the platform can replace nodes, and may
     replace_after_s: float = 60.0  # a node that has been unusable for so long is replaced
     replace_per_hour: int = 6  # at most so many; wanting more suggests a mistake of our own

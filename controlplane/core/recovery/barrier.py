@@ -17,6 +17,7 @@ from controlplane.core.records.model import (
     Failure,
     MemberPhase,
 )
+from controlplane.core.recovery import slow_barriers
 from controlplane.core.state.member import Member
 from controlplane.core.state.resize import HALT
 
@@ -127,17 +128,22 @@ def at_barrier(state: ClusterState, job: Job, member: Member) -> bool:
 
 
 def kill_stuck(state: ClusterState, job: Job, inside: list[Member]) -> None:
-    """Mark dead and kill the members `inside` that did not come to the barrier before the stop deadline.
+    """Mark dead and kill the members `inside` that did not come to the barrier before the stop deadline. At
+    half of the time their nodes are asked how they stand.
 
     A member's own `stop_by` gives it more time when its node came back late. Members on nodes that cannot be
     reached are left alone: the node's own deadline decides about them."""
+    ask_at = job.recovery.stop_by - state.settings.stop_timeout_s / 2
+    if inside and state.now >= ask_at:
+        slow_barriers.ask(state, job, inside)
     if state.now < job.recovery.stop_by:
-        state.wake(job, job.recovery.stop_by)
+        state.wake(job, ask_at if state.now < ask_at else job.recovery.stop_by)
         return
     for member in inside:
         if state.now < member.stop_by:
             state.wake(job, member.stop_by)
         elif state.up(member.node):
             message = f"did not stop within {state.settings.stop_timeout_s:.0f} s"
-            deaths.mark_dead(state, job, member, Failure(Cause.STUCK, message))
-            deaths.kill(state, job, member, message)
+            failure = slow_barriers.explained(job, member, Failure(Cause.STUCK, message))
+            deaths.mark_dead(state, job, member, failure)
+            deaths.kill(state, job, member, failure.message)

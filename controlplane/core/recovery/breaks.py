@@ -16,7 +16,7 @@ from controlplane.core.failures import hangs
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.recovery import incident_record
+from controlplane.core.recovery import incident_record, slow_barriers
 from controlplane.core.state.inquiries import BreakInquiry
 
 if TYPE_CHECKING:
@@ -58,9 +58,11 @@ def _may_be_mismatch(evidence: Evidence) -> bool:
 
 
 def collected(state: ClusterState, event: ev.StacksCollected) -> None:
-    """Take the records of one node, or the stack reports, if a hang is inquired into."""
+    """Take the records of one node, or the stack reports, if a late barrier or a hang is inquired into."""
     job = state.jobs.get(event.job)
     broke = job.recovery.broke if job is not None else None
+    if slow_barriers.collected(state, event):
+        return
     if job is None or broke is None or broke.round != event.round:
         hangs.collected(state, event)
         return

@@ -17,6 +17,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import TRANSITIONS
 from controlplane.core.state.deadlines import Deadlines
+from controlplane.core.state.node_check import ChecksUnderWay, NodeCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -102,6 +103,7 @@ class Node:
     unreplaced: str = ""  # why it could not be replaced; "": nothing is known to prevent it
     replaced: bool = False  # the platform has removed it
     jobs: tuple[str, ...] = ()  # the jobs whose ranks and replicas it takes; (): any
+    check: NodeCheck = field(default_factory=NodeCheck)
 
     @property
     def free_to_go(self) -> bool:
@@ -154,6 +156,7 @@ class ClusterState:
         self.incidents: list[Incident] = []  # closed ones of this term, oldest first
         self.write_queues: dict[str, deque[Pending]] = {}  # by name, such as job/NAME; none is empty
         self.fenced = False  # another leader has taken over: nothing is decided here any more
+        self.checks = ChecksUnderWay()
         self.rounds = 0  # rounds so far in which nodes dialled their peers
         self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition
         self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # checkpoints of jobs not submitted here

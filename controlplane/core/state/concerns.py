@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Window,
     )
     from controlplane.core.state.cadence import CadenceChoice
-    from controlplane.core.state.inquiries import BreakInquiry, HangInquiry, PeerDialRound
+    from controlplane.core.state.inquiries import BarrierInquiry, BreakInquiry, HangInquiry, PeerDialRound
     from controlplane.core.state.pulse import Pulse
     from controlplane.core.state.resize import Resize
     from controlplane.core.state.saving import CheckpointRequest, Collecting, Saving
@@ -136,6 +136,7 @@ class Recovery:
     stalled: dict[str, None] = field(default_factory=dict)
     hang: HangInquiry | None = None  # the inquiry into who holds up the others
     broke: BreakInquiry | None = None  # the inquiry into a break that may be a mismatch
+    late: BarrierInquiry | None = None  # what is asked about ranks that are late at a barrier
     hang_rounds: int = 0  # rounds of stack reports, or of flight records alone, ordered so far
     # Incidents that say nothing about the time between failures: planned, or not seen by this leader.
     incidents_before: int = 0
@@ -226,6 +227,8 @@ class Checkpoints:
     uncollected: tuple[str, ...] = ()  # marked in etcd, but not deleted from storage at the last try
     collect_again_at: float = 0.0  # those are retried then, or together with the next ones
     scrubbing: tuple[str, str] | None = None  # (checkpoint, node that reads it)
+    marking: tuple[str, str] | None = None  # (suspect checkpoint, node that marks it on the storage)
+    marked: dict[str, None] = field(default_factory=dict)  # those that this leader has had marked, by id
     scrubbed_at: float = -1.0  # when the last scrub ended; -1: never
     final_by: float | None = None  # deadline of the checkpoint that the job's end waits for; None: not set
     final_tried: bool = False  # that checkpoint was begun once already

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from controlplane.core.records.model import Standing
 
 if TYPE_CHECKING:
-    from controlplane.core.records.diagnosis import RecordsJudged
-    from controlplane.core.records.model import PeerSight
+    from controlplane.core.records.diagnosis import NodeResources, RecordsJudged
+    from controlplane.core.records.model import JobPhase, PeerSight
 
 
 @dataclass(slots=True)
@@ -41,6 +41,20 @@ class BreakInquiry:
     asked: bool = False  # the records were given away to be judged
     judged: bool = False  # the verdict was taken
     said: tuple[str, ...] = ()  # evidence for the incident's verdict
+
+
+@dataclass(slots=True)
+class BarrierInquiry:
+    """What is asked about the ranks that are late at a barrier."""
+
+    generation: int
+    phase: JobPhase  # stopping: they are still inside the generation; forming: they are not in it yet
+    round: int
+    late: tuple[str, ...]  # the members
+    nodes: tuple[str, ...]  # that were asked
+    # Node -> stack reports of its ranks.
+    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
+    resources: dict[str, NodeResources | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

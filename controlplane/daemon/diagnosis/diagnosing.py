@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis import replicas
+from controlplane.analysis import replicas, small_kernels
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
+from controlplane.analysis.live.curves import JobCurves
 from controlplane.core.elasticity import slow_policy
 from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
 from controlplane.core.records.model import JobPhase
@@ -25,6 +27,7 @@ from controlplane.daemon.diagnosis.feed import StepFeed, signs
 from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
 from controlplane.diagnosis_settings import thresholds
+from controlplane.reporting.dates import dated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,8 +38,14 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.numbers import NumberSummary
     from controlplane.analysis.live.readings import JobWindow
     from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
+    from controlplane.analysis.small_kernels import ProfiledKernels
     from controlplane.core.cluster import Cluster
-    from controlplane.core.records.diagnosis import GradientReport, LinksProbed, ReplicasReported
+    from controlplane.core.records.diagnosis import (
+        GradientReport,
+        LinksProbed,
+        RankProfiled,
+        ReplicasReported,
+    )
     from controlplane.core.records.events import Event
     from controlplane.core.state.findings import Finding
     from controlplane.core.state.job import Job
@@ -91,9 +100,20 @@ class Diagnosis:
         self._feed, self._silences = StepFeed(), TelemetrySilence()
         self._watches: dict[str, JobWatch] = {}
         self._newest: dict[str, LiveDiagnosis] = {}
+        self._curves: dict[str, JobCurves] = {}
         self._reported: dict[str, tuple[OpenFinding, ...]] = {}
         self._began: dict[str, float] = {}
         self._disputes: dict[str, ReplicasReported] = {}  # the newest of each job that was shown
+        self._profiled: dict[str, dict[int, ProfiledKernels]] = {}  # of each job, the newest of each rank
+        self._by_job: tuple[dict[str, Any], ...] = (
+            self._watches,
+            self._newest,
+            self._curves,
+            self._reported,
+            self._began,
+            self._disputes,
+            self._profiled,
+        )
 
     def take(self, found: StepTimes | GradientReport) -> None:
         """Take a report of an agent."""
@@ -109,6 +129,12 @@ class Diagnosis:
         """Take what an agent measured on its links."""
         if self._probes is not None:
             self._probes.take(answer, self._wall())
+
+    def take_profile(self, rank: int, found: RankProfiled) -> None:
+        """Take the profile of a rank. One that does not show whether kernels are small changes nothing."""
+        kernels = small_kernels.of_profile(rank, found, self._thresholds.device_used)
+        if self.every_s and kernels.verdict.small is not None:
+            self._profiled.setdefault(found.job, {})[rank] = kernels
 
     async def run(self) -> None:
         """Judge all jobs again and again, until cancelled."""
@@ -134,21 +160,21 @@ class Diagnosis:
 
     async def _look_at(self, job: Job) -> None:
         now_s = self._wall()
-        changes = self.ledger.report(
-            now_s, job.name, self._corrupt(job)
-        )  # open for as long as it is reported
+        at_once = (*self._corrupt(job), *self._small_kernels(job))  # open for as long as they are reported
+        changes = self.ledger.report(now_s, job.name, at_once)
         window = self._window(job, now_s)
         if window is not None:
             found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
             self._show_window(job.name, found)
         if window is not None and found.judged:
             changes += self._observe(job, found, now_s)
-        else:  # replicas were compared whether or not steps can be judged
-            changes += self.ledger.observe(now_s, job.name, (), only=(replicas.KIND,))
+        else:  # replicas were compared, and ranks profiled, whether or not steps can be judged
+            changes += self.ledger.observe(now_s, job.name, (), only=(replicas.KIND, small_kernels.KIND))
         await self._tell(changes)
 
     def _show_window(self, job: str, found: LiveDiagnosis) -> None:
-        """Set the metrics of a job, and enter what its steps lost into its account."""
+        """Set the metrics of a job, continue its curves, and enter what its steps lost into its account."""
+        self._curves.setdefault(job, JobCurves()).take(found)
         self._show(job, found.anatomy.shares(), found.slowdown)
         self._lose(job, found.lost_s)
         self._achieve(job, found.efficiency)
@@ -174,6 +200,13 @@ class Diagnosis:
         self._disputes[job.name] = dispute.report
         return replicas.findings(dispute) if new or replicas.stands(dispute, job.numbers.agreed) else []
 
+    def _small_kernels(self, job: Job) -> list[Finding]:
+        """What profiles show of processes that still train. Another process may run another script."""
+        seated = {seat.rank: seat.member for seat in job.seats}
+        profiles = self._profiled.get(job.name, {}).values()
+        found = small_kernels.finding(each for each in profiles if seated.get(each.rank) == each.member)
+        return [] if found is None else [found]
+
     async def _tell(self, changes: Sequence[FindingChange]) -> None:
         if changes and self._keep is not None:
             await self._keep()  # before anybody hears of it: else the next leader would announce it again
@@ -181,9 +214,9 @@ class Diagnosis:
             self._announce(change)
 
     def _wanted(self, findings: Sequence[Finding]) -> list[Finding]:
-        """The findings that are reported: all but those whose policy is off."""
+        """The findings that are reported, with dates in their words: all but those whose policy is off."""
         settings = self._core.settings
-        return [each for each in findings if slow_policy.response(each.kind).policy(settings) != OFF]
+        return [dated(each) for each in findings if slow_policy.response(each.kind).policy(settings) != OFF]
 
     async def report_now(self, job: str, findings: Sequence[Finding]) -> None:
         """Open findings that rest on a single event, such as a hang: they need no further window. Where
@@ -268,7 +301,7 @@ class Diagnosis:
         if self._probes is not None:
             self._probes.forget(jobs)
         for job in [name for name in (*self._watches, *self.ledger.jobs()) if name not in jobs]:
-            for memory in (self._watches, self._newest, self._reported, self._began, self._disputes):
+            for memory in self._by_job:
                 memory.pop(job, None)
             self.ledger.forget(job)
 
@@ -282,6 +315,16 @@ class Diagnosis:
         return report.of_job(
             job, level, self.ledger, newest, now_s=now_s, every_s=every_s, rows_most=rows_most
         ) | {"time": report.time_of(self._account(job)), "efficiency": report.efficiency(newest, every_s)}
+
+    def loss(self, job: str) -> float | None:
+        """Return the loss of a job's newest measured step; None: not known, or not finite."""
+        newest = self._newest.get(job)
+        numbers = newest.numbers if newest is not None else None
+        return numbers.loss if numbers is not None and math.isfinite(numbers.loss) else None
+
+    def curves(self, job: str) -> dict[str, Any]:
+        """Return how a job's step time and loss went since this leader began, as `JobCurves.rows`."""
+        return self._curves.get(job, JobCurves()).rows()
 
     def mute(self, job: str, finding: str, for_s: float, reason: str) -> str:
         """Alert nobody to an open finding (its id) for so long; 0: alert again. Return until when, in words.

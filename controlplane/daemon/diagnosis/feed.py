@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from controlplane.analysis.live.readings import UNKNOWN, JobWindow, NodeSigns, RankWindow, RankWork
-from controlplane.analysis.live.storage import NodeStorage
+from controlplane.analysis.live.readings import (
+    UNKNOWN,
+    DiskReading,
+    JobWindow,
+    NodeSigns,
+    RankWindow,
+    RankWork,
+)
+from controlplane.analysis.live.resources.storage import NodeStorage
 from controlplane.core.failures import quarantine
 from holdfast.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controlplane.core.records.diagnosis import GradientReport, StepTimes, StorageTraffic
+    from controlplane.core.records.diagnosis import GradientReport, NodeDisks, StepTimes, StorageTraffic
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import Node
     from controlplane.core.state.job import Job
@@ -57,6 +64,7 @@ class StepFeed:
         self._rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # by job, by member
         self._storage: dict[str, dict[str, _Traffic]] = defaultdict(dict)  # by job, by node
         self._work: dict[str, dict[str, tuple[float, float, str]]] = defaultdict(dict)  # by job, by member
+        self._disks: dict[str, dict[str, NodeDisks]] = defaultdict(dict)  # by job, by node
         self._gradients: dict[str, list[GradientReport]] = defaultdict(list)  # by job
 
     def take(self, report: StepTimes) -> None:
@@ -71,6 +79,8 @@ class StepFeed:
             for name, column in _NEWEST.items():
                 row[name] = getattr(report, column)[index]
             self._take_optional(report, index, row)
+        if report.disks is not None:
+            self._disks[report.job][report.node] = report.disks
         if report.storage is not None:
             before = self._storage[report.job].get(report.node)
             same = before is not None and before.incarnation == report.incarnation
@@ -112,6 +122,14 @@ class StepFeed:
             )
             self._storage[job][node] = _Traffic(traffic.incarnation, newest, newest)
         return tuple(found)
+
+    def _room(self, job: str) -> tuple[DiskReading, ...]:
+        """The newest room on each node's file systems that was reported since this was asked last."""
+        return tuple(
+            DiskReading(node, *row)
+            for node, disks in sorted(self._disks.pop(job, {}).items())
+            for row in zip(disks.paths, disks.uses, disks.free_bytes, disks.total_bytes, strict=True)
+        )
 
     def take_gradients(self, report: GradientReport) -> None:
         """Add what one rank has measured to its job's window; beyond the limit it is dropped."""
@@ -162,6 +180,7 @@ class StepFeed:
             ranks=tuple(ranks),
             ranks_expected=size,
             storage=self._moved(job.name),
+            disks=self._room(job.name),
             work=works,
             gradients=gradients,
             checkpoints=costs.uploads,
@@ -171,7 +190,7 @@ class StepFeed:
 
     def forget(self, jobs: set[str]) -> None:
         """Forget the reports about all jobs but these."""
-        for kept in (self._rows, self._storage, self._work, self._gradients):
+        for kept in (self._rows, self._storage, self._disks, self._work, self._gradients):
             for job in [name for name in kept if name not in jobs]:
                 del kept[job]
 

@@ -55,7 +55,8 @@ class WantedProfile:
 
 
 class ProfileRequests:
-    """The requests of one leader term. `write(type, body)` writes a line of the journal."""
+    """The requests of one leader term. `write(type, body)` writes a line of the journal; `judge(rank,
+    answer)` takes each profile that a rank has given."""
 
     def __init__(
         self,
@@ -63,9 +64,12 @@ class ProfileRequests:
         links: Links,
         term: int,
         write: Callable[[str, dict[str, Any]], None],
+        *,
         clock: Callable[[], float] = time.monotonic,
+        judge: Callable[[int, RankProfiled], None] = lambda _rank, _answer: None,
     ) -> None:
         self._core, self._links, self._term, self._write, self._clock = core, links, term, write, clock
+        self._judge = judge
         self._wanted: dict[str, WantedProfile] = {}  # by name
         self._numbers = itertools.count(1)
 
@@ -111,8 +115,11 @@ class ProfileRequests:
             return
         del wanted.orders[answer.member]
         wanted.answers.put_nowait(answer)
-        body = {"job": answer.job, "rank": wanted.seats[answer.member][1], "node": answer.node}
+        rank = wanted.seats[answer.member][1]
+        body = {"job": answer.job, "rank": rank, "node": answer.node}
         self._write("Profiled", body | {"path": answer.path, "bytes": answer.bytes, "reason": answer.reason})
+        if not answer.reason:
+            self._judge(rank, answer)
 
     def close(self) -> None:
         """End all requests: this term is over."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.effects import Effect
 
-LATER_FIELDS = {"check_replicas_every": 0, "on_corrupt_state": "", "corrupt": False}
+LATER_FIELDS = {"check_replicas_every": 0, "on_corrupt_state": "", "corrupt": False, "bad_parts": []}
 """Fields of stored records that older recordings do not have, each with the value that means the same."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""
@@ -85,6 +85,7 @@ def _node(e: stores.StoreNode) -> Store:
 
 _MAKE: dict[type, Callable[[Any], Store]] = {
     stores.StoreJob: _job,
+    stores.ForgetJob: lambda e: Store(e.ticket, e.term, e.job, forget=e.checkpoints),
     stores.StoreCheckpoint: lambda e: Store(e.ticket, e.term, e.job, checkpoint=e.checkpoint),
     stores.ForgetCheckpoints: lambda e: Store(e.ticket, e.term, e.job, forget=e.forget),
     stores.StoreNode: _node,

@@ -113,6 +113,9 @@ _NOTES = {
     "draining": NORMAL,
     "device_excluded": WARNING,
     "quarantined": WARNING,
+    "node_checking": NORMAL,
+    "node_checked": NORMAL,  # what it found is an alert, too
+    "node_unchecked": WARNING,
 }
 _WORDS: dict[type, Callable[[Any], EventText | None]] = {
     fx.Judged: _judged,

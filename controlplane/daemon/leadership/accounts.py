@@ -29,6 +29,8 @@ def packed(account: Account) -> bytes:
     """Return an account as etcd keeps it. The minutes are left out: they are many, and only
     of the last hours. What is empty is left out too, as older versions wrote it."""
     row: dict[str, Any] = {"v": 1, "since_s": round(account.since_s, 3), **_spent_row(account.total)}
+    if account.late:
+        row["late"] = True
     if account.until_s:
         row["until_s"] = round(account.until_s, 3)
     if account.lives:
@@ -51,6 +53,7 @@ def unpacked(value: bytes) -> Account:
         lives = [Life(float(each["since_s"]), _spent(each)) for each in document.get("lives", ())]
         account = Account(float(document["since_s"]), _spent(document), lives=lives[-LIVES_KEPT:])
         account.until_s = float(document.get("until_s", 0.0))
+        account.late = bool(document.get("late", False))
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"it is not a time account: {error!r}") from error
     spans = [account.since_s, account.until_s, *_spans(account.total)]
@@ -75,6 +78,8 @@ def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
     and begins at zero."""
     found = {}
     for job, value in documents.of_jobs(keys, values, "account"):
+        if keys.spec(job) not in values:
+            continue  # the job was deleted while its account was being saved
         try:
             found[job] = unpacked(value)
         except ValueError as error:
@@ -83,11 +88,20 @@ def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
 
 
 def saver(store: Commit, keys: Keyspace, term: int, observer: Observer) -> DocumentSaver:
-    """Return what keeps the accounts of one leader term in etcd."""
+    """Return what keeps the accounts of one leader term in etcd, and deletes those of deleted jobs."""
+    saved: set[str] = set()
+
+    def made() -> dict[str, bytes | None]:
+        accounts = observer.accounts()
+        gone = saved.difference(accounts)
+        saved.update(accounts)
+        documents = {keys.account(job): packed(account) for job, account in accounts.items()}
+        return documents | {keys.account(job): None for job in gone}
+
     return DocumentSaver(
         store,
         term,
-        lambda: {keys.account(job): packed(account) for job, account in observer.accounts().items()},
+        made,
         every_s=SAVE_S,
         what="the jobs' time accounts",
     )

@@ -16,7 +16,9 @@ from controlplane.core import view
 from controlplane.core.cluster import Cluster
 from controlplane.core.records.effects import (
     Alert,
+    CheckNode,
     CheckpointChanged,
+    JudgeNode,
     JudgeRecords,
     Note,
     Probe,
@@ -29,16 +31,19 @@ from controlplane.core.records.events import (
     CordonRequested,
     DcsChanged,
     DrainRequested,
+    JobDeleteRequested,
     JobSubmitted,
     PauseRequested,
     QuarantineReleased,
 )
+from controlplane.core.records.model import JobPhase
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.records.stores import STORES, ForgetNode, StoreJob, StoreNode
+from controlplane.core.records.stores import STORES, ForgetJob, ForgetNode, StoreJob, StoreNode
 from controlplane.daemon.diagnosis.causes import FirstCauses
 from controlplane.daemon.diagnosis.diagnosing import Diagnosis
 from controlplane.daemon.diagnosis.flight_records import FlightJudging
 from controlplane.daemon.diagnosis.link_probes import LinkProbes
+from controlplane.daemon.diagnosis.node_checks import NodeChecking
 from controlplane.daemon.diagnosis.profiling import ProfileRequests
 from controlplane.daemon.diagnosis.report import health_of_cluster
 from controlplane.daemon.diagnosis.stack_requests import StackRequests
@@ -52,6 +57,7 @@ from controlplane.daemon.loop.prober import Prober
 from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
 from controlplane.daemon.server.log_relay import LogRelays
+from controlplane.daemon.server.log_tails import LogTails
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.wire import codec
@@ -87,10 +93,12 @@ MARKED = {
     NoteKind.CHECKPOINT_BEGUN: "begun",
     NoteKind.CHECKPOINT_WAITS: "waits",
     NoteKind.CHECKPOINT_REFUSED: "refused",
+    NoteKind.JOB_DELETED: "deleted",
+    NoteKind.DELETE_REFUSED: "refused",
 }
 """Notes that answer what a person asked for a node or a job, and the word that the person gets."""
 
-OperatorRequest = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted
+OperatorRequest = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted | JobDeleteRequested
 """What a person can ask for a node or a job. The core answers with one of the notes above."""
 
 BEATS_PER_S = 1000
@@ -121,6 +129,7 @@ class LeaderTerm:
         accounts: Mapping[str, Account] | None = None,
         findings: FindingLedger | None = None,
         diagnosis: DiagnosisSettings | None = None,
+        tails_every_s: float = 0.0,
     ) -> None:
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
         self.term, self._metrics, self._journal = elected.term, metrics, journal
@@ -138,9 +147,11 @@ class LeaderTerm:
         self.diagnosis = self._diagnose(ledger, diagnosis or DiagnosisSettings(diagnose_every_s=0.0), write)
         self.causes = FirstCauses(self.core, post=self.post, hold=self.diagnosis.hold)
         self._flight_judging = FlightJudging(self.post, self.diagnosis.report_now)
-        self.profiles = ProfileRequests(self.core, self.links, self.term, write)
+        judge_profile = self.diagnosis.take_profile
+        self.profiles = ProfileRequests(self.core, self.links, self.term, write, judge=judge_profile)
         self.stacks = StackRequests(self.core, self.links, self.term)
         self.logs = LogRelays(self.core, self.links, self.term)
+        self.tails = LogTails(self.core, self.links, self.logs, tails_every_s)
         self.changes, self._prober = Changes(), Prober(self.post)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
@@ -148,6 +159,8 @@ class LeaderTerm:
         self._stack_archive = StackArchive(journal.folder / FOLDER if journal.folder else None)
         self._dispatcher.table |= {Probe: self._prober.probe, StacksKept: self._stack_archive.keep}
         self._dispatcher.table[JudgeRecords] = self._flight_judging.judge
+        self._node_checking = checking = NodeChecking(self.core, self.links, self.term, self.post)
+        self._dispatcher.table |= {CheckNode: checking.order, JudgeNode: checking.judge}
         if alerts is not None:
             alerts.begin_term()
             self._dispatcher.table[Alert] = alerts.take
@@ -210,6 +223,7 @@ class LeaderTerm:
             group.create_task(self._hush())
             group.create_task(self.diagnosis.run())
             group.create_task(self.causes.run())
+            group.create_task(self.tails.run())
             for saver in self._savers:
                 group.create_task(saver.run())
             if self._platform is not None:
@@ -225,6 +239,7 @@ class LeaderTerm:
             await self._prober.close()
             await self._stack_archive.close()
             await self._flight_judging.close()
+            await self._node_checking.close()
             if self._replacer is not None:
                 await self._replacer.close()
             if self._spans is not None:
@@ -256,7 +271,10 @@ class LeaderTerm:
             return refused[0], ""
         if self.core.fenced:
             return "", str(TermOver())
-        return "", await self._stored(self.core.unstored(event.spec.job))
+        trouble = await self._stored(self.core.unstored(event.spec.job))
+        if not trouble:
+            await self._savers[0].try_to_keep()  # since when the job is there, in case this leader dies soon
+        return "", trouble
 
     async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
         """Post an event. Return "" once etcd holds all that the core knows of its job, else why not."""
@@ -299,8 +317,8 @@ class LeaderTerm:
         except TermOver as over:
             return "", "", str(over)
         notes = [each for each in effects if isinstance(each, Note) and each.kind in MARKED]
-        of_job = isinstance(event, PauseRequested)
-        wanted = StoreJob if of_job else (StoreNode, ForgetNode)
+        of_job = isinstance(event, PauseRequested | JobDeleteRequested)
+        wanted = (StoreJob, ForgetJob) if of_job else (StoreNode, ForgetNode)
         tickets = tuple(each.ticket for each in effects if isinstance(each, wanted))
         what, why = (MARKED[notes[-1].kind], notes[-1].reason) if notes else ("", "")
         return what, why, await self._stored(tickets)
@@ -329,7 +347,13 @@ class LeaderTerm:
             return row
         spent = account.total
         return dataclasses.replace(
-            row, total_s=spent.total_s, productive_s=spent.productive_s, unknown_s=spent.unknown_s
+            row,
+            total_s=spent.total_s,
+            productive_s=spent.productive_s,
+            unknown_s=spent.unknown_s,
+            age_s=0.0 if account.late else max(0.0, time.time() - account.since_s),
+            step_s=self.observer.step_s(row),
+            loss=self.diagnosis.loss(row.job) if row.phase == JobPhase.RUNNING.value else None,
         )
 
     def health_report(self, job: str, rows_most: int = 0) -> dict[str, Any]:
@@ -340,6 +364,17 @@ class LeaderTerm:
             return health_of_cluster(self._cluster_name, self.core)
         row = view.job_row(self.core, self.core.state.jobs[job])
         return self.diagnosis.report(job, row.health or row.phase, rows_most)
+
+    def curves(self, job: str) -> dict[str, Any]:
+        """Return how a job's loss, step time (s) and goodput went, each as `Curve.row`."""
+        account = self.observer.account(job)
+        minutes = [] if account is None else account.rows()
+        goodput = {
+            "at_s": [row["at_s"] for row in minutes],
+            "values": [row["goodput"] for row in minutes],
+            "values_each": 1,
+        }
+        return self.diagnosis.curves(job) | {"goodput": goodput}
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
         interval_s = min(self._node_timeout_s / 6, max(1.0, len(self.links) / BEATS_PER_S))

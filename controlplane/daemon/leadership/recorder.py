@@ -15,7 +15,7 @@ from controlplane.settings import SettingsError
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from controlplane.core.records.effects import Store
     from controlplane.core.records.events import Event
@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 TXN_VALUES_MAX = 48
 TXN_BYTES_MAX = 512 * 1024
-"""Limits of one transaction. The writes that arrive while one is under way go into the next together."""
+"""Limits of one transaction. The writes that arrive while one is under way go into the next together. A
+write of deletions alone that is larger is done in several, in order."""
 
 ANSWERS_KEPT = 256
 OVER = "this coordinator no longer leads; ask the leader"
@@ -117,7 +118,8 @@ class StoreWriter:
         puts = {key: value for _, values in batch for key, value in values.items()}
         begun = time.perf_counter()
         try:
-            await self._store.commit(self._term, puts)
+            for part in _parts(puts):
+                await self._store.commit(self._term, part)
         except EtcdError as error:
             self._metrics.etcd_errors_total.labels("commit").inc()
             log.warning("etcd did not accept %d values: %s", len(puts), error)
@@ -153,6 +155,14 @@ class StoreWriter:
         answer = self._asked.pop(ticket, None)
         if answer is not None and not answer.done():
             answer.set_result(reason)
+
+
+def _parts(puts: dict[str, bytes | None]) -> Iterator[dict[str, bytes | None]]:
+    """Yield what goes into one transaction each: everything, but deletions in portions."""
+    keys = list(puts)
+    size = TXN_VALUES_MAX if all(value is None for value in puts.values()) else max(1, len(keys))
+    for first in range(0, len(keys), size):
+        yield {key: puts[key] for key in keys[first : first + size]}
 
 
 def _size(write: Write) -> int:

@@ -20,8 +20,10 @@ from controlplane.core.records.model import (
     NodePlace,
     Unread,
 )
+from controlplane.core.records.node_checks import BadPart
 from controlplane.core.records.stores import (
     ForgetCheckpoints,
+    ForgetJob,
     ForgetNode,
     Store,
     StoreCheckpoint,
@@ -31,7 +33,7 @@ from controlplane.core.records.stores import (
 )
 from controlplane.core.state.cluster_state import LEFT
 from controlplane.wire import bounds
-from controlplane.wire.records import pack, unpack
+from controlplane.wire.records import pack, plain, restore, unpack
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
@@ -49,10 +51,11 @@ GONE_STATES = frozenset({"lost", LEFT})
 @dataclass(slots=True)
 class RecordMapping:
     """Makes the writes of one leader term. It remembers the checkpoints, because `latest` names the
-    newest good one."""
+    newest good one, and the numbers of the generations that have a key of their own."""
 
     keys: Keyspace
     checkpoints: dict[str, dict[str, CheckpointRecord]] = field(default_factory=dict)
+    formed: dict[str, dict[int, None]] = field(default_factory=dict)
 
     def puts(self, store: Store) -> dict[str, bytes | None]:
         """Return the keys and values of a write, all or none of which take effect; None: delete the key."""
@@ -67,7 +70,17 @@ class RecordMapping:
             generation, packed = store.generation, pack(store.generation)
             puts[keys.generation(generation.job)] = packed
             puts[keys.rdzv(generation.job, generation.number)] = packed
+            self.formed.setdefault(generation.job, {})[generation.number] = None
         return puts
+
+    def _no_job(self, store: ForgetJob) -> dict[str, bytes | None]:
+        """Return the deletions of all that a job has, what no leader would miss first: when only some of
+        them take effect, the job is still there, and whole."""
+        keys, job = self.keys, store.job
+        history = [keys.rdzv(job, number) for number in self.formed.get(job, ())]
+        puts = dict.fromkeys((*history, keys.account(job), keys.findings(job)), None)
+        puts |= self._forget(job, store.checkpoints) | {keys.latest(job): self._latest(job) or None}
+        return puts | dict.fromkeys((keys.generation(job), keys.state(job), keys.spec(job)), None)
 
     def _node(self, store: StoreNode) -> dict[str, bytes | None]:
         document: dict[str, Any] = {"v": 1, "node": store.node}
@@ -76,6 +89,8 @@ class RecordMapping:
         if store.marks is not None:
             document |= {"cordoned": store.marks.cordoned, "devices": dict(store.marks.devices)}
             document |= {"drain_by_s": store.marks.drain_by_s, "drain_forced": store.marks.drain_forced}
+            if store.marks.bad_parts:
+                document |= {"bad_parts": plain(store.marks.bad_parts)}
         return {self.keys.node(store.node): json.dumps(document).encode()}
 
     def _no_node(self, store: ForgetNode) -> dict[str, bytes | None]:
@@ -113,6 +128,7 @@ class RecordMapping:
         a job cannot be read, the whole job is left out, and nothing of it is touched."""
         unread: list[Unread] = []
         jobs, nodes = _by_job(self.keys, values), _documents(self.keys, values, unread)
+        self.formed = {job: _numbers(rows) for job, rows in jobs.items()}
         specs, states, generations, checkpoints = [], [], [], []
         for job, rows in sorted(jobs.items()):
             try:
@@ -151,6 +167,7 @@ class RecordMapping:
 
 _PUTS: dict[type, Callable[[RecordMapping, Any], dict[str, bytes | None]]] = {
     StoreJob: RecordMapping._job,
+    ForgetJob: RecordMapping._no_job,
     StoreCheckpoint: lambda records, store: records._checkpoint(store.checkpoint),
     ForgetCheckpoints: lambda records, store: records._forget(store.job, store.forget),
     StoreNode: RecordMapping._node,
@@ -175,6 +192,12 @@ def _by_job(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, 
             job, _, rest = key[len(keys.jobs) :].partition("/")
             jobs.setdefault(job, {})[rest] = value
     return jobs
+
+
+def _numbers(rows: Iterable[str]) -> dict[int, None]:
+    """Return the numbers of a job's generations that have a key, in the order of the keys."""
+    names = [name.removeprefix("rdzv/") for name in rows if name.startswith("rdzv/")]
+    return {int(name): None for name in names if name.isascii() and name.isdigit()}
 
 
 def _bounded(record: type[R], data: bytes) -> R:
@@ -245,12 +268,13 @@ def _marks(
         try:
             devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
             drain = float(document.get("drain_by_s", 0.0)), bool(document.get("drain_forced", False))
-            found = NodeMarks(node, str(document.get("cordoned", "")), devices, *drain)
+            bad = tuple(restore(BadPart, dict(each)) for each in document.get("bad_parts", ()))
+            found = NodeMarks(node, str(document.get("cordoned", "")), devices, *drain, bad)
             bounds.check(found)
         except (ValueError, TypeError) as error:  # a WireError is a ValueError
             unread.append(Unread(keys.nodes + node, f"its marks: {error}"))
             continue
-        if found.cordoned or found.devices:
+        if found.cordoned or found.devices or found.bad_parts:
             yield found
 
 

@@ -17,6 +17,7 @@ from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
 from controlplane.daemon.loop.stepping import TermOver
+from controlplane.daemon.server import log_tails
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Standby:
             accounts=accounts.read(self._keys, values),
             findings=findings.read(self._keys, values),
             diagnosis=self._diagnosis,
+            tails_every_s=log_tails.EVERY_S,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is stopping"

@@ -36,6 +36,7 @@ ORDERS = (
     effects.CheckpointTold,
     effects.CollectStacks,
     effects.LookAtPeers,
+    effects.CheckNode,
     effects.Drained,
     effects.Publish,
     effects.Load,
@@ -74,10 +75,11 @@ class CoordinatorDispatcher:
             **dict.fromkeys(NOT_HANDLED, self._unhandled),
             effects.Judged: self._judged,
             effects.IncidentChanged: self._incident,
-            # leader_term.py replaces the next five entries where it can carry these effects out.
+            # leader_term.py replaces the next six entries where it can carry these effects out.
             effects.Probe: self._unhandled,
             effects.ReplaceNode: self._unhandled,
             effects.JudgeRecords: self._unhandled,
+            effects.JudgeNode: self._unhandled,
             effects.StacksKept: self._unhandled,
             effects.Alert: self._unhandled,
             effects.Note: self._note,

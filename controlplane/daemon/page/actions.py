@@ -40,10 +40,11 @@ _STATUS = {
 }
 
 
-class _Context:
+class PageContext:
     """Stands for grpc's context of a call: it gives Admin's methods a way to refuse."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        """Raise HttpRefused with the status that stands for this code."""
         raise HttpRefused(_STATUS[code], details)
 
     def set_trailing_metadata(self, metadata: object) -> None:
@@ -57,7 +58,15 @@ async def act(front: ServerContext, caller: Caller, name: str, document: Any) ->
         raise HttpRefused(
             HTTPStatus.NOT_FOUND, f"there is no action {name!r:.80}; known are {', '.join(ACTS)}"
         )
-    method = f"/{ADMIN}/{name.capitalize()}"
+    request = permitted(caller, name.capitalize(), kind, document)
+    reply = await getattr(Admin(front), name.capitalize())(request, PageContext())
+    answer: dict[str, Any] = json_format.MessageToDict(reply, preserving_proto_field_name=True)
+    return answer
+
+
+def permitted(caller: Caller, name: str, kind: Any, document: Any) -> Any:
+    """Return the request to this method of Admin, if this caller may send it. Raises HttpRefused."""
+    method = f"/{ADMIN}/{name}"
     try:
         permit(RULES[method], caller, method)
         request = json_format.ParseDict(document, kind())
@@ -66,6 +75,4 @@ async def act(front: ServerContext, caller: Caller, name: str, document: Any) ->
         raise HttpRefused(_STATUS[denied.code], denied.reason) from denied
     except json_format.ParseError as error:
         raise HttpRefused(HTTPStatus.BAD_REQUEST, f"this is not a request to {name}: {error}") from error
-    reply = await getattr(Admin(front), name.capitalize())(request, _Context())
-    answer: dict[str, Any] = json_format.MessageToDict(reply, preserving_proto_field_name=True)
-    return answer
+    return request

@@ -148,5 +148,6 @@ _KEEP: dict[str, Callable[[Mapping[str, Row | None], tuple[str, ...]], dict[str,
     "jobs": _keyed,
     "incidents": _keyed,
     "checkpoints": _keyed,
+    "failed_saves": _keyed,
 }
 TABLES = tuple(_KEEP)

@@ -11,10 +11,11 @@ import gzip
 import json
 import logging
 import re
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from controlplane.access.callers import Caller
+from controlplane.access.callers import ANYONE, Caller
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.actions import ACTS, act
 from controlplane.daemon.page.admission import PageStreams
@@ -22,6 +23,7 @@ from controlplane.daemon.page.files import file
 from controlplane.daemon.page.health import HealthAnswers
 from controlplane.daemon.page.http import HttpAnswer, HttpRefused
 from controlplane.daemon.page.live import Live
+from controlplane.daemon.page.output import read, readable
 from controlplane.daemon.page.picture import encoded
 from controlplane.daemon.page.sessions import CSRF_HEADER, Sessions, check_csrf, check_own
 from controlplane.reporting.story import as_json
@@ -79,6 +81,7 @@ class PageRouter:
         self._front, self._watch = front, watch
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
         self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None
+        self._asks_nobody = not (asks.certificates or self._logs_in)  # anybody may send commands
         self._streams = PageStreams()
         self._health = HealthAnswers()
         self.cookie = "__Host-holdfast" if self._secure else "holdfast"
@@ -92,6 +95,7 @@ class PageRouter:
             ("GET", "nodes"): self._node,
             ("GET", "incidents"): self._incident,
             ("POST", "act"): self._act,
+            ("POST", "read"): self._read,
         }
 
     async def handle(self, visit: Visit, request: HttpRequest) -> HttpAnswer:
@@ -176,10 +180,12 @@ class PageRouter:
             "role": caller.role or "",
             "jobs": list(caller.jobs),
             "csrf": session.csrf if session else "",
+            "now_s": time.time(),
             "header": CSRF_HEADER,
             "open": self._open,
             "logs_in": self._logs_in,
             "acts": list(ACTS) if caller.role == "operator" else [],
+            "reads": readable(caller) if session or self._asks_nobody else [],
         })  # fmt: skip
 
     async def _login(self, request: HttpRequest, _parts: list[str]) -> HttpAnswer:
@@ -236,14 +242,16 @@ class PageRouter:
 
     async def _job(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
         """Answer with the ranks of a job, and where its time went, by minute; NAME/diagnosis: with its health
-        report."""
+        report; NAME/curves: with its loss, step time and goodput over time."""
         jobs, leader_term = self._may_look(request), self._leading()
-        diagnosis = parts[1:] == ["diagnosis"]
-        found = leader_term.core.state.jobs.get(parts[0]) if diagnosis or len(parts) == 1 else None
+        what = "/".join(parts[1:])
+        found = leader_term.core.state.jobs.get(parts[0]) if what in ("", "diagnosis", "curves") else None
         if found is None or (jobs and found.name not in jobs):
             raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(parts)!r:.80}")
-        if diagnosis:
+        if what == "diagnosis":
             return _packed(request, self._health.answer(leader_term, found.name))
+        if what == "curves":
+            return _packed(request, encoded(leader_term.curves(found.name)))
         account = leader_term.observer.account(found.name)
         minutes = account.rows() if account is not None else []
         return _json({"job": found.name, "ranks": rows.ranks(found, RANKS_SHOWN), "minutes": minutes})
@@ -280,6 +288,20 @@ class PageRouter:
         self._health.forget()
         log.info("%s requested on the page: %s %.300s", session.caller, name, request.body)
         return _json(answer)
+
+    async def _read(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
+        """Answer with the end of a rank's log, or with stacks: to whoever may give that command."""
+        check_own(request)
+        session = self._find(request)
+        if session is not None:
+            check_csrf(request, session)
+        elif not self._asks_nobody:
+            reason = "what ranks write and where they are is not for everybody: log in first"
+            raise HttpRefused(HTTPStatus.UNAUTHORIZED, reason)
+        caller = session.caller if session is not None else ANYONE
+        answer = await read(self._front, caller, "/".join(parts), _document(request))
+        log.info("%s read on the page: %s %.300s", caller, "/".join(parts), request.body)
+        return _packed(request, encoded(answer))
 
     def _leading(self) -> LeaderTerm:
         if self._front.leader_term is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
     from controlplane.daemon.page.picture import Row
+    from controlplane.daemon.page.saves import Saves
     from controlplane.daemon.telemetry.job_time import Account
     from controlplane.reporting.story import IncidentReport
 
@@ -49,8 +50,21 @@ def node(cluster: Cluster, now: float, found: Node) -> Row:
         "reason": row.reason,
         "slots": row.slots,
         "domain": found.domain,
+        "seen_s": seen_s(cluster, now, found),
         "ranks": ranks,
     }
+
+
+def seen_s(cluster: Cluster, now: float, found: Node) -> int | None:
+    """Return when a node was heard last (Unix time, s); None: just now, 0: not known.
+
+    It changes with no heartbeat, but only when one is missing: so a cluster in which all is well causes no
+    traffic."""
+    heard_at = found.last_contact_at
+    if found.shown == "up" and now - heard_at < cluster.settings.node_timeout_s / 2:
+        return None
+    known = found.shown != "expected" and cluster.state.wall_s > 0
+    return round(cluster.state.wall_s + heard_at) if known else 0
 
 
 def _ranks(cluster: Cluster, name: str) -> dict[str, list[int]]:
@@ -148,20 +162,21 @@ def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
     return rows
 
 
-def checkpoints(found: Job) -> dict[str, Row]:
+def checkpoints(found: Job, saves: Saves) -> dict[str, Row]:
     """Return the newest checkpoints of a job, by JOB/ID."""
     newest = heapq.nlargest(
         CHECKPOINTS_SHOWN, found.checkpoints.records.values(), key=lambda each: (each.step, each.generation)
     )
-    return {f"{found.name}/{record.id}": _checkpoint(record) for record in newest}
+    return {f"{found.name}/{record.id}": _checkpoint(record, saves) for record in newest}
 
 
-def _checkpoint(record: CheckpointRecord) -> Row:
+def _checkpoint(record: CheckpointRecord, saves: Saves) -> Row:
     return {
         "job": record.job,
         "id": record.id,
         "step": record.step,
         "kind": record.kind,
+        "committed_s": saves.committed_s(record.job, record.id),
         "bytes_total": record.bytes_total,
         "bytes_written": record.bytes_written,
         "published": record.published,

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from controlplane.core import view
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.picture import TABLES, Picture
+from controlplane.daemon.page.saves import Saves
 from controlplane.reporting.story import ReportBuilder, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from controlplane.daemon.journal.journal import JournalLine
     from controlplane.daemon.leadership.leader_term import LeaderTerm
@@ -134,6 +135,7 @@ class PageWatch:
             0,
         )  # and the number of the journal's line that was read last
         self._lines: Iterator[JournalLine] = iter(())
+        self._saves = Saves()
         self._round: list[str] = []  # nodes that are left in this round
         self._jobs_at = self._jobs_rest = 0.0  # when jobs are looked at again, and the earliest time for it
         self._whole = False  # the first round is complete
@@ -146,9 +148,9 @@ class PageWatch:
             self._leader_term.changes.news.clear()
         self._cluster()
         more = self._nodes(self._leader_term) if self._leader_term is not None else False
+        listening = self._listen()  # before the jobs: their checkpoints have ages from the journal
         if self._leader_term is not None:
             self._jobs(self._leader_term)
-        listening = self._listen()
         if not more:
             self._first.set()
         return more or listening
@@ -203,14 +205,19 @@ class PageWatch:
         leader_term.changes.jobs.clear()
         found = leader_term.core.state.jobs
         checkpoints: dict[str, Row] = {}
+        failed: dict[str, Row] = {}
         for name, job in found.items():
             self.picture.put(
                 "jobs", name, rows.job(leader_term.core, job, leader_term.observer.account(name))
             )
-            checkpoints |= rows.checkpoints(job)
-        for key, row in checkpoints.items():
-            self.picture.put("checkpoints", key, row)
-        for table, keys in (("jobs", found), ("checkpoints", checkpoints)):
+            checkpoints |= rows.checkpoints(job, self._saves)
+            failed |= self._saves.failures(name)
+        kept: dict[str, dict[str, Row]] = {"checkpoints": checkpoints, "failed_saves": failed}
+        for table, those in kept.items():
+            for key, row in those.items():
+                self.picture.put(table, key, row)
+        for table in ("jobs", *kept):
+            keys: Container[str] = kept.get(table, found)
             for gone in [key for key in self.picture.tables[table] if key not in keys]:
                 self.picture.drop(table, gone)
         ended = time.monotonic()
@@ -237,7 +244,11 @@ class PageWatch:
         return False
 
     def _read_line(self, line: JournalLine) -> IncidentReport | None:
-        return self._report_builder.add(json.loads(line.text)) if line.job else None
+        if not line.job:
+            return None
+        document = json.loads(line.text)
+        self._saves.add(document)
+        return self._report_builder.add(document)
 
     def _put(self, changed: dict[tuple[str, int], IncidentReport]) -> None:
         for story in changed.values():

@@ -15,6 +15,7 @@ from controlplane.core.records.events import (
     CheckpointWanted,
     CordonRequested,
     DrainRequested,
+    JobDeleteRequested,
     JobStopRequested,
     JobSubmitted,
     PauseRequested,
@@ -89,6 +90,10 @@ class Admin(AdminServicer):
         await _held(await leader_term.settle(event), context)
         return pb.StopReply()
 
+    async def Delete(self, request: pb.DeleteRequest, context: Any) -> pb.MarkReply:
+        """Forget an ended job. Answers once etcd has forgotten it; the reason says what stays."""
+        return await self._mark(JobDeleteRequested(request.job, _why(request)), context)
+
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
         """Answer with everything that `holdfast status` and `holdfast get` show."""
         leader_term = await self._leading(context)
@@ -149,12 +154,12 @@ class Admin(AdminServicer):
         """Answer which logs of a job's ranks there are, by node."""
         leader_term = await self._logs(request, context)
         job = leader_term.core.state.jobs[request.job]
-        return await log_streams.listed(leader_term.logs, job, request, context)
+        return await log_streams.listed(leader_term.logs, leader_term.tails, job, request, context)
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> AsyncIterator[pb.LogBlock]:
         """Answer with the log of one member, at the pace of the caller."""
         leader_term = await self._logs(request, context)
-        async for block in log_streams.read(leader_term.logs, request, context):
+        async for block in log_streams.read(leader_term.logs, leader_term.tails, request, context):
             yield block
 
     async def _logs(self, request: pb.ListLogsRequest | pb.ReadLogRequest, context: Any) -> LeaderTerm:

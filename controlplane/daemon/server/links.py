@@ -128,6 +128,11 @@ class Links:
         """Return whether the node's agent has a stream now."""
         return node in self._links
 
+    def understands(self, node: str, effect: codec.Order) -> bool:
+        """Return whether the node's agent is not known to be too old for this order."""
+        link = self._links.get(node)
+        return link is None or codec.is_taken(effect, link.takes)
+
     def obstacle(self, node: str, effect: codec.Order) -> str:
         """Return why the node's agent cannot be given this order; "" when it can."""
         link = self._links.get(node)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.logs import LogHead, ReadLog
+from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -157,7 +159,8 @@ class LogRelays:
         if known is None:
             return f" (there is no node {node} any more: what its ranks had written is gone with it)"
         if known.shown in ("lost", "left"):
-            return f" (the node is {known.shown}: what its ranks had written is there only)"
+            since = f"; it was heard last {duration(max(0.0, time.monotonic() - known.last_contact_at))} ago"
+            return f" (node {node} is {known.shown}{since}: what its ranks had written is there only)"
         return ""
 
     async def _answered(self, relay: LogRelay) -> LogHead:

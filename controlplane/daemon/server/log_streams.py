@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.logs import LogHead
     from controlplane.core.state.job import Job
+    from controlplane.daemon.server.log_tails import LogTails
 
 FIRST_TIMEOUT_S = 10.0
 BLOCK_BYTES_MAX = 1 << 20
@@ -104,27 +105,36 @@ def _block(part: pb.LogPart) -> pb.LogBlock:
     return part.block
 
 
-async def listed(relays: LogRelays, job: Job, request: pb.ListLogsRequest, context: Any) -> pb.ListLogsReply:
-    """Answer which logs of a job there are, by node."""
+async def listed(
+    relays: LogRelays, tails: LogTails, job: Job, request: pb.ListLogsRequest, context: Any
+) -> pb.ListLogsReply:
+    """Answer which logs of a job there are, by node; of nodes that are away, of which the end is here."""
     try:
         nodes = relays.nodes(job, request.ranks, former=request.former)
     except LogRefused as refused:
         await context.abort(grpc.StatusCode.ABORTED, f"job {job.name}: {refused}")
+    if request.former:
+        nodes = sorted({*nodes, *tails.nodes(job.name)})
     try:
         heads = await asyncio.gather(
             *(relays.head(ReadLog(node, job.name, relays.request())) for node in nodes)
         )
     except LogRefused as refused:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(refused))
-    rows = [
-        pb.NodeLogs(node=head.node, reason=head.reason, files=map(answers.file_message, head.files))
-        for head in heads
-    ]
-    return pb.ListLogsReply(nodes=rows)
+    return pb.ListLogsReply(nodes=[_row(tails, job.name, head) for head in heads])
 
 
-async def read(relays: LogRelays, request: pb.ReadLogRequest, context: Any) -> AsyncIterator[pb.LogBlock]:
-    """Answer with one log, block by block."""
+def _row(tails: LogTails, job: str, head: LogHead) -> pb.NodeLogs:
+    files, reason = head.files, head.reason
+    if reason and (files := tails.files(job, head.node)):
+        reason = f"{reason}; {tails.said(job, head.node)}"
+    return pb.NodeLogs(node=head.node, reason=reason, files=map(answers.file_message, files))
+
+
+async def read(
+    relays: LogRelays, tails: LogTails, request: pb.ReadLogRequest, context: Any
+) -> AsyncIterator[pb.LogBlock]:
+    """Answer with one log, block by block; of a node that is away, with the end that is here."""
     order = ReadLog(
         request.node,
         request.job,
@@ -136,6 +146,10 @@ async def read(relays: LogRelays, request: pb.ReadLogRequest, context: Any) -> A
         request.since_s,
         request.follow,
     )
+    if (kept := tails.blocks(order)) is not None:
+        for block in kept:
+            yield block
+        return
     try:
         async for block in relays.read(order):
             yield block

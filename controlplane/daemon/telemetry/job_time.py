@@ -104,6 +104,7 @@ class Account:
     bins: dict[int, Spent] = field(default_factory=dict)  # by Unix time / BIN_S, the last BINS_KEPT
     lives: list[Life] = field(default_factory=list)  # oldest first; empty: the job has had one
     until_s: float = 0.0  # Unix time up to which it is complete; 0: not known
+    late: bool = False  # the job is older: no leader has saved an account of what was before `since_s`
 
     def add(self, wall_s: float, spent: Spent, corrected: Spent | None = None) -> None:
         """Add seconds that were spent just before `wall_s` (Unix time). `corrected`: what to add besides to

@@ -92,6 +92,7 @@ class Observer:
             effects.JobChanged: self._job_changed,
             effects.CheckpointChanged: self._checkpoint,
             effects.Release: self._release,
+            effects.ForgetJob: self._forget,
         }
 
     def event(self, event: Event) -> None:
@@ -176,9 +177,19 @@ class Observer:
         seen = self._jobs.get(job)
         return seen.account if seen is not None else None
 
+    def step_s(self, row: JobRow) -> float:
+        """Return the mean duration (s) of a job's newest steps; 0 when none is known, or it does not
+        train."""
+        seen = self._jobs.get(row.job)
+        trains = seen is not None and row.phase == JobPhase.RUNNING.value and not seen.starting
+        return seen.pace.mean_s if seen is not None and trains else 0.0
+
     def accounts(self) -> dict[str, Account]:
         """Return where the time of every job went, by job."""
         return {job: seen.account for job, seen in self._jobs.items()}
+
+    def _forget(self, effect: effects.ForgetJob) -> None:
+        self._jobs.pop(effect.job, None)
 
     def _seen(self, job: str) -> _Seen:
         if job not in self._jobs:
@@ -189,7 +200,9 @@ class Observer:
 
     def _elected(self, event: events.Elected) -> None:
         for spec in event.specs:
+            known = spec.job in self._before
             self._submitted(spec)
+            self._jobs[spec.job].account.late |= not known
         for state in event.states:
             self._enter(state.job, JobPhase(state.phase))
             self._count_gap(self._seen(state.job))

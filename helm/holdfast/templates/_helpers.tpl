@@ -140,3 +140,14 @@ capabilities:
 {{- fail "etcd.bundled.certificate.enabled needs etcd.bundled.certificate.issuerRef.name: the issuer that signs" -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* Variables that people add to a container. One that is ours would be there twice: refused by name. */ -}}
+{{- define "holdfast.more.env" -}}
+{{- $of := . -}}
+{{- range .env -}}
+{{- if has .name $of.ours -}}
+{{- fail (printf "%s.env has %s, which the chart sets itself: drop it" $of.at .name) -}}
+{{- end -}}
+{{- end -}}
+{{- with .env -}}{{ toYaml . }}{{- end -}}
+{{- end -}}

@@ -53,7 +53,7 @@ apiVersion: cert-manager.io/v1
 kind: Certificate
 metadata:
   name: {{ .job }}-agent
-  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job) | nindent 4 }}
+  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job "c" .c) | nindent 4 }}
 spec:
   secretName: {{ include "holdfast.job.agentSecret" . }}
   duration: {{ .c.tls.hours }}h0m0s
@@ -69,7 +69,7 @@ apiVersion: cert-manager.io/v1
 kind: Certificate
 metadata:
   name: {{ .job }}-submit
-  labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job) | nindent 4 }}
+  labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job "c" .c) | nindent 4 }}
 spec:
   secretName: {{ include "holdfast.job.submitSecret" . }}
   duration: {{ .c.tls.hours }}h0m0s
@@ -81,10 +81,40 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{- define "holdfast.job.labels" -}}
+{{- define "holdfast.job.selector" -}}
 app.kubernetes.io/name: holdfast
 app.kubernetes.io/component: {{ .component }}
 holdfast.dev/job: {{ .job }}
+{{- end -}}
+
+{{- define "holdfast.job.labels" -}}
+{{ include "holdfast.job.selector" . }}
+app.kubernetes.io/instance: {{ .c.instance }}
+app.kubernetes.io/managed-by: {{ .c.managedBy }}
+{{- end -}}
+
+{{- /* Metadata of what makes pods; its component, and whether a queue of Kueue starts it. */ -}}
+{{- define "holdfast.job.owner" -}}
+labels: {{- include "holdfast.job.labels" (dict "component" .component "job" .job "c" .c) | nindent 2 }}
+  {{- with .v.labels }}{{ toYaml . | nindent 2 }}{{ end }}
+  {{- if and .v.queue (eq .component "trainer") }}
+  kueue.x-k8s.io/queue-name: {{ .v.queue | quote }}
+  {{- end }}
+{{- with .v.annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.job.ttl" -}}
+{{- with int64 .v.ttlSecondsAfterFinished }}
+ttlSecondsAfterFinished: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.job.suspend" -}}
+{{- if .v.queue }}
+suspend: true
+{{- end }}
 {{- end -}}
 
 {{- define "holdfast.job.podSecurity" -}}
@@ -126,11 +156,9 @@ envFrom:
 
 {{- define "holdfast.job.pod" -}}
 metadata:
-  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job) | nindent 4 }}
+  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job "c" .c) | nindent 4 }}
     {{- with .v.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
-  {{- with .v.podAnnotations }}
-  annotations: {{- toYaml . | nindent 4 }}
-  {{- end }}
+  annotations: {{- toYaml (merge (deepCopy .v.podAnnotations) (dict "kubectl.kubernetes.io/default-container" "agent")) | nindent 4 }}
 spec:
   restartPolicy: {{ .restart }}
   shareProcessNamespace: true
@@ -142,6 +170,13 @@ spec:
   {{- end }}
   {{- with .v.priorityClassName }}
   priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .v.schedulerName }}
+  schedulerName: {{ . }}
+  {{- end }}
+  {{- if .v.hostNetwork }}
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
   {{- end }}
   {{- with .v.nodeSelector }}
   nodeSelector: {{- toYaml . | nindent 4 }}
@@ -273,6 +308,9 @@ spec:
         {{- with .v.env }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- include "holdfast.job.credentials" . | nindent 6 }}
       securityContext: {{- include "holdfast.locked" . | replace "readOnlyRootFilesystem: true" (printf "readOnlyRootFilesystem: %t" .v.readOnlyRootFilesystem) | nindent 8 }}
+        {{- with .v.capabilities }}
+          add: {{ toJson . }}
+        {{- end }}
       {{- with .v.resources }}
       resources: {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -339,7 +377,7 @@ podFailurePolicy:
       onExitCodes: {containerName: submit, operator: In, values: [1]}
 template:
   metadata:
-    labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job) | nindent 6 }}
+    labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job "c" .c) | nindent 6 }}
   spec:
     restartPolicy: Never
     automountServiceAccountToken: false
@@ -407,12 +445,43 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   name: {{ .job }}-submit
-  labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job) | nindent 4 }}
+  {{- include "holdfast.job.owner" (merge (dict "component" "submit") .) | nindent 2 }}
 spec: {{- include "holdfast.job.submit" . | nindent 2 }}
+  {{- include "holdfast.job.ttl" . | nindent 2 }}
+{{- end -}}
+
+{{- define "holdfast.job.policy" -}}
+# Ranks and agents of a job meet on any port, a leader asks silent nodes directly; others read /metrics only.
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .job }}
+  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job "c" .c) | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- include "holdfast.job.selector" (dict "component" "trainer" "job" .job) | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - from:
+        - podSelector:
+            matchLabels: {{- include "holdfast.job.selector" (dict "component" "trainer" "job" .job) | nindent 14 }}
+    {{- with include "holdfast.job.coordinatorNamespaces" . }}
+    - from:
+        {{- range splitList "," . }}
+        - namespaceSelector:
+            matchLabels: {kubernetes.io/metadata.name: {{ . | quote }}}
+          podSelector:
+            matchLabels: {app.kubernetes.io/name: holdfast, app.kubernetes.io/component: coordinator}
+        {{- end }}
+    {{- end }}
+    - ports:
+        - port: {{ .v.agent.metricsPort }}
 {{- end -}}
 
 {{- define "holdfast.job.objects" -}}
-{{- $labels := include "holdfast.job.labels" (dict "component" "trainer" "job" .job) }}
+{{- $labels := include "holdfast.job.labels" (dict "component" "trainer" "job" .job "c" .c) }}
+{{- $selector := include "holdfast.job.selector" (dict "component" "trainer" "job" .job) }}
+{{- $owner := include "holdfast.job.owner" (merge (dict "component" "trainer") .) }}
 {{- if not .v.image }}
 {{- fail (printf "jobs.%s.image is empty: name the image that your script is in" .job) }}
 {{- end }}
@@ -428,31 +497,7 @@ spec: {{- include "holdfast.job.submit" . | nindent 2 }}
 {{- if and .v.storage.pvc.size (not .v.storage.pvc.claimName) }}
 {{- fail (printf "jobs.%s.storage.pvc.size is set and claimName is not: name the claim to make" .job) }}
 {{- end }}
-# Ranks and agents of a job meet on any port, a leader asks silent nodes directly; others read /metrics only.
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata:
-  name: {{ .job }}
-  labels: {{- $labels | nindent 4 }}
-spec:
-  podSelector:
-    matchLabels: {{- $labels | nindent 6 }}
-  policyTypes: [Ingress]
-  ingress:
-    - from:
-        - podSelector:
-            matchLabels: {{- $labels | nindent 14 }}
-    {{- with include "holdfast.job.coordinatorNamespaces" . }}
-    - from:
-        {{- range splitList "," . }}
-        - namespaceSelector:
-            matchLabels: {kubernetes.io/metadata.name: {{ . | quote }}}
-          podSelector:
-            matchLabels: {app.kubernetes.io/name: holdfast, app.kubernetes.io/component: coordinator}
-        {{- end }}
-    {{- end }}
-    - ports:
-        - port: {{ .v.agent.metricsPort }}
+{{ include "holdfast.job.policy" . }}
 {{- if .v.storage.pvc.size }}
 ---
 apiVersion: v1
@@ -476,8 +521,10 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   name: {{ .job }}-nodes
-  labels: {{- $labels | nindent 4 }}
+  {{- $owner | nindent 2 }}
 spec: {{- include "holdfast.job.indexed" . | nindent 2 }}
+  {{- include "holdfast.job.suspend" . | nindent 2 }}
+  {{- include "holdfast.job.ttl" . | nindent 2 }}
 ---
 {{ include "holdfast.job.submitJob" . }}
 {{- else if eq .v.kind "StatefulSet" }}
@@ -489,7 +536,7 @@ metadata:
 spec:
   clusterIP: None
   publishNotReadyAddresses: true
-  selector: {{- $labels | nindent 4 }}
+  selector: {{- $selector | nindent 4 }}
   ports:
     - name: agent-metrics
       port: {{ .v.agent.metricsPort }}
@@ -498,14 +545,14 @@ apiVersion: apps/v1
 kind: StatefulSet
 metadata:
   name: {{ .job }}-nodes
-  labels: {{- $labels | nindent 4 }}
+  {{- $owner | nindent 2 }}
 spec:
   serviceName: {{ .job }}-nodes
   replicas: {{ add (int .v.nodes) (int .v.spareNodes) }}
   podManagementPolicy: Parallel
   updateStrategy: {type: OnDelete}
   selector:
-    matchLabels: {{- $labels | nindent 6 }}
+    matchLabels: {{- $selector | nindent 6 }}
   template: {{- include "holdfast.job.pod" (merge (dict "restart" "Always") .) | nindent 4 }}
 ---
 {{ include "holdfast.job.submitJob" . }}
@@ -514,10 +561,12 @@ apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata:
   name: {{ .job }}
-  labels: {{- $labels | nindent 4 }}
+  {{- $owner | nindent 2 }}
 spec:
   successPolicy: {operator: All, targetReplicatedJobs: [submit]}
   failurePolicy: {maxRestarts: 0}
+  {{- include "holdfast.job.suspend" . | nindent 2 }}
+  {{- include "holdfast.job.ttl" . | nindent 2 }}
   replicatedJobs:
     - name: nodes
       replicas: 1

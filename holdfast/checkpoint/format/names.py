@@ -4,6 +4,7 @@ jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its cont
 jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved of a checkpoint
 jobs/<job>/pending/<step>-<generation>.<blake3>.json  a manifest's content before the commit
 jobs/<job>/manifests/<step>-<generation>.json         a committed checkpoint
+jobs/<job>/suspect/<step>-<generation>.json           why its state is not trusted; most have none
 jobs/<job>/leases/                                    which process may delete
 probe/<random>                                        written and read at the start
 """
@@ -42,7 +43,7 @@ _FILES = re.compile(
         (
             rf"{_BASE.pattern}/chunks/[0-9a-f]{{2}}/{_CHUNK_FILE.pattern}",
             rf"{_JOB_FOLDER}/(parts|pending)/{_CHECKPOINT.pattern}\.{_DIGEST.pattern}\.json",
-            rf"{_JOB_FOLDER}/manifests/{_CHECKPOINT.pattern}\.json",
+            rf"{_JOB_FOLDER}/(manifests|suspect)/{_CHECKPOINT.pattern}\.json",
             rf"{_JOB_FOLDER}/leases/(collector\.json|{_STAMP})",
             rf"probe/{_STAMP}",
         )
@@ -121,6 +122,16 @@ def pending(job: str, checkpoint: str, digest: str) -> str:
 def manifests(job: str) -> str:
     """The folder of a job's manifests."""
     return f"jobs/{_job(job)}/manifests"
+
+
+def suspect(job: str, checkpoint: str) -> str:
+    """Where the mark of a checkpoint is whose state is not trusted."""
+    return f"{suspects(job)}/{_id(checkpoint)}.json"
+
+
+def suspects(job: str) -> str:
+    """The folder of these marks."""
+    return f"jobs/{_job(job)}/suspect"
 
 
 def job_folder(job: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import transformers
 
 from holdfast.integrations import accelerate_state, versions
+from holdfast.integrations.hf import refusals
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -32,9 +33,12 @@ class TrainingArguments(transformers.TrainingArguments):
     """transformers' own, in a process that Holdfast looks after."""
 
     accelerator_config: Any
+    deepspeed: Any
+    fsdp: Any
 
     def __post_init__(self) -> None:
         if prepare(cpu=self.use_cpu) is not None:
+            refusals.check_arguments(self)
             self.accelerator_config = _configured(self.accelerator_config)
         super().__post_init__()
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from holdfast.errors import SessionError
+from holdfast.integrations.compiled import COMPILED, is_compiled
+
+_DEEPSPEED = "DeepSpeed owns the state and its process groups"
+_FSDP = "the state is sharded and tied to its groups"
+
+
+def check_arguments(args: Any) -> None:
+    """Raise SessionError for arguments, and variables of `accelerate config`, that let another own the state.
+
+    Call it before transformers reads them: it asks for the owner's package first, and then forms groups."""
+    if args.deepspeed or os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
+        refuse("deepspeed", _DEEPSPEED)
+    if args.fsdp or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        refuse("fsdp", _FSDP)
 
 
 def check(trainer: Any) -> None:
@@ -14,13 +29,14 @@ def check(trainer: Any) -> None:
     args = trainer.args
     config = args.accelerator_config
     reasons = {
-        "deepspeed": (trainer.is_deepspeed_enabled, "DeepSpeed owns the state and its process groups"),
-        "fsdp": (bool(args.fsdp) or trainer.is_fsdp_enabled, "the state is sharded and tied to its groups"),
+        "deepspeed": (trainer.is_deepspeed_enabled, _DEEPSPEED),
+        "fsdp": (bool(args.fsdp) or trainer.is_fsdp_enabled, _FSDP),
         "parallelism_config": (args.parallelism_config is not None, "only data parallelism is kept"),
         "a model sharded at load time": (
             trainer.is_distributed_loading_by_transformers or trainer.is_model_parallel,
             "only data parallelism is kept",
         ),
+        "torch_compile": (args.torch_compile or is_compiled(trainer.model), COMPILED),
         "auto_find_batch_size": (
             args.auto_find_batch_size,
             "ranks that find different sizes train on different samples",

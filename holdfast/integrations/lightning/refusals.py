@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from holdfast.errors import SessionError
@@ -24,12 +27,22 @@ _OPTIONS = {
     "static_graph": "its first iteration differs, so a run that starts again would too",
 }
 
+_LIGHTNINGS = frozenset({"accelerator", "checkpoint_io", "precision_plugin"})
+"""The options of DDPStrategy that are Lightning's own, and are kept."""
+
 
 def check_options(options: Iterable[str]) -> None:
-    """Raise SessionError for an option of DDPStrategy that Holdfast cannot keep."""
+    """Raise SessionError for an option that Holdfast cannot keep, or of another strategy than DDPStrategy."""
+    known = inspect.signature(DistributedDataParallel).parameters.keys() | _LIGHTNINGS
     for name in options:
         if name in _OPTIONS:
             raise SessionError(f"HoldfastStrategy({name}=...): {_OPTIONS[name]}: leave it out")
+        if name not in known:
+            raise SessionError(
+                f"HoldfastStrategy({name}=...): it is no option of DistributedDataParallel. This strategy is "
+                "for DDP: sharded state (FSDPStrategy, ModelParallelStrategy, DeepSpeedStrategy) is not "
+                "supported under Lightning; use fully_shard in a loop of your own with Session"
+            )
 
 
 def check_trainer(trainer: Any) -> None:
@@ -39,6 +52,12 @@ def check_trainer(trainer: Any) -> None:
         raise SessionError(
             "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
             "automatic optimization, or a loop of your own with Session"
+        )
+    sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
+    if sharded is not None:
+        raise SessionError(
+            f"Lightning: the parameter {sharded} is a DTensor (fully_shard, tensor parallel): sharded state "
+            "is not supported under HoldfastStrategy; use a loop of your own with Session"
         )
     if trainer._checkpoint_connector._loaded_checkpoint or loop.restarting:
         raise SessionError(

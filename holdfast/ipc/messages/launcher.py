@@ -243,12 +243,14 @@ class MemberFailed(Record):
 class NativeStacks(Record):
     """Answers StacksCommand: the process was asked for its Python stacks.
 
-    `reason`: why it was not; "" if it was. `native`: what the kernel shows of its threads."""
+    `reason`: why it was not; "" if it was. `native`: what the kernel shows of its threads. `process`: how it
+    lists the process, in words; "": not known, as from an older launcher."""
 
     op = "stood"
     member: Text
     reason: AsTextOrEmpty
     native: AsTextOrEmpty
+    process: AsTextOrEmpty = ""
 
 
 @dataclass(frozen=True, slots=True)

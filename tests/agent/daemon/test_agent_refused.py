@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from controlplane.exit_codes import REFUSED
 from controlplane.wire import codec
 from tests.agent.support import AgentProcess, Leader, folder
 
@@ -20,7 +21,7 @@ async def test_a_refused_agent_ends_with_the_reason(leader: Leader) -> None:
     leader.refusal = codec.refused("protocol version 1, this coordinator speaks 2", retry=False)
     with folder() as base:
         agent = AgentProcess(base, f"127.0.0.1:{leader.port}")
-        assert await asyncio.to_thread(agent.process.wait, 60) == 1
+        assert await asyncio.to_thread(agent.process.wait, 60) == REFUSED
         assert "this coordinator speaks 2" in agent.err()
         assert not list((base / "shm").iterdir())
 

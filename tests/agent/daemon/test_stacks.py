@@ -120,6 +120,36 @@ def test_a_stopped_process_is_not_waited_for(folder: Path) -> None:
         end(process)
 
 
+def test_the_kernel_tells_a_stopped_process_from_one_that_sleeps_and_one_that_is_gone(folder: Path) -> None:
+    process = started(folder, ASLEEP)
+    try:
+        until_sync(lambda: traces.process_state(process.pid) == "its process sleeps (S)", "its sleep")
+        os.kill(process.pid, signal.SIGSTOP)
+        until_sync(lambda: traces.process_state(process.pid) == "its process is stopped (T)", "its stop")
+        process.kill()
+        zombie = "its process has ended, and its parent has not collected it (Z)"
+        until_sync(lambda: traces.process_state(process.pid) == zombie, "its end")
+    finally:
+        end(process)
+    assert traces.process_state(process.pid) == ""
+
+
+def test_threads_in_the_kernel_are_named(folder: Path) -> None:
+    """vfork() holds the parent in the kernel, in state D, until its child runs another program or ends."""
+    held = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nprint('there', flush=True)\nlibc.vfork() or libc.pause()\n"
+    )
+    process = started(folder, held)
+    try:
+        words = until_sync(lambda: (found := traces.process_state(process.pid)).count("(D)") and found, "D")
+        assert words.startswith("its process waits in the kernel (D), in the kernel without waking")
+        assert f"thread {process.pid}" in words
+    finally:
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        end(process)
+
+
 def test_marks_become_gaps_by_activity_and_what_is_broken_off_becomes_none(folder: Path) -> None:
     board, code = ProgressPage.create(folder / "b"), {name: number for number, name in enumerate(ACTIVITIES)}
     board.mark(1_000_000_000, code["first"])

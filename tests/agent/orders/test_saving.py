@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 
 import pytest
 
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase
-from holdfast.checkpoint import load
+from holdfast.checkpoint import load, suspect
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc.arena import Arena, SlotState
@@ -281,3 +282,21 @@ async def test_a_load_that_comes_too_late_is_refused_and_touches_nothing(
     assert site.held("job.0", 10) == before
     with Arena.open(agent.memory / "job.0.arena") as arena:
         assert [slot.state for slot in arena.slots] == [SlotState.READY, SlotState.FREE]
+
+
+async def test_a_checkpoint_that_became_suspect_is_marked_on_both_storages(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    site = Site(agent, leader, mirror=True)
+    await site.keep("job.0", 1, 10)
+    part = await site.answer(site.persist("job.0", 10), events.PartPersisted)
+    record = (await site.answer(site.seal([part.part]), events.Persisted)).record
+    await site.answer(effects.Mirror("n0", site.job, record), events.Mirrored)
+    await site.answer(effects.Publish("n0", site.job, record), events.Published)
+    for again in ("replicas differed", "a later word"):
+        bad = dataclasses.replace(record, manifest_digest="", bad=again)
+        assert (await site.answer(effects.Publish("n0", site.job, bad), events.Published)).reason == ""
+    (found,) = load.listing(Store.open(site.job.storage), "job")
+    assert found.suspect == "replicas differed", "the first mark stays"
+    load.verify(Store.open(site.job.storage), "job", record.id, record.manifest_digest)
+    assert suspect.reasons(Store.open(site.job.mirror), "job") == {record.id: "replicas differed"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.storage import NodeStorage
+from controlplane.analysis.live.resources.storage import NodeStorage
 from tests.analysis.live.jobs import job, kinds, opened, watched
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from safetensors import safe_open
 
+from controlplane.cli.checkpoint.adopting import on_storage, survey
 from controlplane.cli.main import main
-from holdfast.checkpoint import load
+from holdfast.checkpoint import load, suspect
 from holdfast.checkpoint.format import typed
+from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc import layout
 from holdfast.ipc.arena import SlotWriter
 from tests.checkpoint.states import JOB, SMALL, content, nbytes, save, snapshot
@@ -20,7 +23,6 @@ from tests.checkpoint.states import JOB, SMALL, content, nbytes, save, snapshot
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoint.storage.store import Store
     from holdfast.ipc.arena import Arena, SlotView
 
 
@@ -73,6 +75,32 @@ def test_list_and_show_tell_what_is_there(url: str, capsys: pytest.CaptureFixtur
     assert "40000" in capsys.readouterr().out
     assert main(["checkpoint", "list", url]) == 0
     assert "156.3 KiB" in capsys.readouterr().out
+
+
+def test_suspect_checkpoints_are_told_and_are_not_the_newest(
+    url: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(Store.open(url)) as store:
+        suspect.mark(store, "job", "20-1", "replicas differed after step 15")
+    rows = asked(capsys, "list", url)["checkpoints"]
+    assert [(each["checkpoint"], each["suspect"]) for each in rows] == [
+        ("20-1", "replicas differed after step 15"),
+        ("10-1", ""),
+    ]
+    assert main(["checkpoint", "list", url]) == 0
+    assert "suspect: replicas differed after step 15" in capsys.readouterr().out
+    assert asked(capsys, "show", url)["checkpoint"] == "10-1"
+    assert main(["checkpoint", "show", url, "--checkpoint", "20-1"]) == 0
+    assert "suspect     replicas differed after step 15" in capsys.readouterr().out
+    with contextlib.closing(Store.open(url)) as store:
+        whole, refused_ = survey(store, "job")
+        assert ([each.id for each in whole], refused_) == (
+            ["10-1"],
+            ["20-1: replicas differed after step 15"],
+        )
+        suspect.mark(store, "job", "10-1", "it too")
+    assert on_storage(url, "", "job")[0] == []
+    assert "every checkpoint is suspect; name one to use it all the same" in refused(capsys, "show", url)
 
 
 def test_diff_names_the_tensors_that_changed(url: str, capsys: pytest.CaptureFixture[str]) -> None:

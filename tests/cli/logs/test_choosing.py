@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.cli.logs import choosing
 from controlplane.core.records.logs import NO_END, LogFile, LogMark
+from controlplane.reporting import log_stints
 
 
 def files() -> dict[str, tuple[str, LogFile]]:
@@ -25,32 +25,32 @@ def files() -> dict[str, tuple[str, LogFile]]:
     return of
 
 
-def found() -> list[choosing.LogStint]:
-    return [stint for node, file in files().values() for stint in choosing.stints(node, file)]
+def found() -> list[log_stints.LogStint]:
+    return [stint for node, file in files().values() for stint in log_stints.stints(node, file)]
 
 
 def test_the_process_that_has_a_rank_is_shown_whole() -> None:
-    stint = choosing.current(found(), 0)
+    stint = log_stints.current(found(), 0)
     assert stint is not None
     assert (stint.node, stint.member, stint.from_bytes, stint.end_bytes) == ("n2", "j.3", 7, NO_END)
 
 
 def test_a_process_that_went_on_as_another_rank_is_shown_up_to_there() -> None:
-    stint = choosing.current(found(), 1)
+    stint = log_stints.current(found(), 1)
     assert stint is not None
     assert (stint.member, stint.from_bytes, stint.end_bytes) == ("j.3", 7, 600)
 
 
 def test_the_process_before() -> None:
-    first, second = choosing.previous(found(), 0), choosing.previous(found(), 1)
+    first, second = log_stints.previous(found(), 0), log_stints.previous(found(), 1)
     assert first is not None and second is not None
     assert (first.member, first.end_bytes, second.member, second.end_bytes) == ("j.1", NO_END, "j.2", NO_END)
     only = [stint for stint in found() if stint.member == "j.1"]
-    assert choosing.previous(only, 0) is None and choosing.previous(only, 5) is None
+    assert log_stints.previous(only, 0) is None and log_stints.previous(only, 5) is None
 
 
 def test_a_generation() -> None:
-    stint = choosing.in_generation(found(), 1, 2)
+    stint = log_stints.in_generation(found(), 1, 2)
     assert stint is not None and (stint.member, stint.from_bytes, stint.end_bytes) == ("j.3", 50, 600)
-    assert choosing.in_generation(found(), 1, 3) is None
-    assert choosing.generations_of(found(), 1) == [1, 2] and choosing.ranks_of(found()) == [0, 1]
+    assert log_stints.in_generation(found(), 1, 3) is None
+    assert log_stints.generations_of(found(), 1) == [1, 2] and log_stints.ranks_of(found()) == [0, 1]

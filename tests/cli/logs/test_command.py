@@ -175,6 +175,23 @@ async def test_a_node_that_is_away_is_named(stage: LogStage, capsys: Captured) -
     assert f"the agent of node {hand.node} is not connected now" in shown.err
 
 
+async def test_what_is_gone_with_a_lost_node_is_named(stage: LogStage, capsys: Captured) -> None:
+    """Nobody has asked for that rank by its number: it is missing all the same."""
+    stage.log(0, b"zero\n")
+    hand, term = stage.holder(1), stage.served.front.leader_term
+    assert term is not None
+    await hand.close()
+    await until(lambda: term.links.obstacle(hand.node, ReadLog(hand.node, JOB, "1")))
+    for words in ((), ("--previous",), ("--generation", "1")):
+        term.core.state.nodes[hand.node].state = "lost"
+        assert await stage.logs(JOB, *words) == 1, words
+        shown = capsys.readouterr()
+        lines = [line for line in shown.err.splitlines() if line.startswith("holdfast logs: rank 1: no log")]
+        assert len(lines) == 1 and f"node {hand.node} is lost; it was heard last " in lines[0], shown.err
+        assert lines[0].endswith("s ago: what its ranks had written is there only)")
+        assert ("zero" in shown.out) is (words != ("--previous",))
+
+
 async def test_a_stream_that_nobody_asked_for_is_refused(stage: LogStage) -> None:
     head = pb.LogPart(head=pb.LogHead(node="n0", job=JOB, request="1-999"))
     for part, code in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.cli.logs.lines import LINE_CHARS_MAX, LogLines
+from controlplane.reporting.log_lines import LINE_CHARS_MAX, LogLines
 
 
 def shown(data: bytes, at_once: int) -> list[str]:

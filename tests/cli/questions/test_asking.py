@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.cli.errors import CliError, UsageError
 from controlplane.cli.main import main, tree
+from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.events import AROUND_S, span_of
 from controlplane.cli.questions.queries import keep_named
 from controlplane.cli.questions.stacks import as_data, as_text
@@ -48,6 +49,19 @@ def test_named_rows_are_kept_and_a_name_that_is_not_there_is_an_error() -> None:
         keep_named(status, JOBS, ["eval", "eva"])
     with pytest.raises(CliError, match="no checkpoint named 3-9"):
         keep_named(status, CHECKPOINTS, ["3-9"])
+
+
+def test_names_alone_and_nothing_where_there_is_nothing() -> None:
+    status = pb.StatusReply(
+        jobs=[pb.JobRow(job="llm"), pb.JobRow(job="eval")],
+        ranks=[pb.RankRow(job="llm", rank=-1, member="llm.5"), pb.RankRow(job="llm", rank=0, member="llm.6")],
+    )
+    assert shown("name", JOBS, status) == "job/llm\njob/eval"
+    assert shown("name", RANKS, status) == "rank/llm.5\nrank/llm.6", "two spares have the same number"
+    assert shown("name", CHECKPOINTS, status) == ""
+    assert parsed("get", "jobs", "-o", "name").output == "name"
+    with pytest.raises(CliError, match="unknown value 'name'"):
+        parsed("status", "-o", "name")
 
 
 def test_spans_of_time() -> None:

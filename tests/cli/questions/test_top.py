@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.cli.questions.describe import described, job
+from controlplane.cli.questions.documents import shown as shown_table
+from controlplane.cli.questions.tables import JOBS, NODES, message
 from controlplane.cli.questions.top import screen
 from controlplane.core import view
 from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
 from tests.core.test_cluster import running
 
 if TYPE_CHECKING:
@@ -38,6 +42,43 @@ def test_a_rank_past_its_deadline_is_named_with_how_long() -> None:
     assert named[0].split() == ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
     assert named[1].split() == ["j", "1", "b", "running", "24", "2", "min", "10", "s"]
     assert not named[2:] or not named[2].startswith("j")
+
+
+def test_step_times_and_ages_are_shown_where_they_are_known() -> None:
+    known, unknown = pb.JobRow(job="a", age_s=7500.0, step_s=0.32), pb.JobRow(job="b")
+    status = pb.StatusReply(jobs=[known, unknown])
+    headings, a, b = screen(status, {}).partition("\n\n")[2].splitlines()
+    at = headings.index("STEP TIME")
+    assert a[at:].startswith("320 ms") and b[at:].startswith("-")
+    headings, a, b = shown_table("table", JOBS, status).splitlines()
+    at = headings.index("AGE")
+    assert a[at:].startswith("2 h 5 min") and b[at:].startswith("-")
+    (headings, *_) = shown_table("wide", JOBS, status).splitlines()
+    assert headings.count("AGE") == 1, "a wide table repeats no column"
+
+
+def test_losses_are_shown_where_they_are_known() -> None:
+    known, unknown = pb.JobRow(job="a", loss=2.345678), pb.JobRow(job="b")
+    headings, a, b = screen(pb.StatusReply(jobs=[known, unknown]), {}).partition("\n\n")[2].splitlines()
+    at = headings.index("LOSS")
+    assert a[at:].startswith("2.3457 ") and b[at:].startswith("- ")
+    assert (message(known)["loss"], message(unknown)["loss"]) == (2.345678, None)
+    assert "Loss:" in described(job("a", pb.StatusReply(jobs=[known]), []), [], 0)
+    wide = shown_table("wide", JOBS, pb.StatusReply(jobs=[known, unknown])).splitlines()
+    assert wide[2][wide[0].index("LOSS") :].startswith("-")
+
+
+def test_nodes_say_how_long_they_are_connected() -> None:
+    nodes = [pb.NodeRow(node="a", state="up", connected_s=192.0), pb.NodeRow(node="b", state="lost")]
+    headings, a, b = shown_table("table", NODES, pb.StatusReply(nodes=nodes)).splitlines()
+    at = headings.index("CONNECTED")
+    assert a[at:].startswith("3 min 12 s") and b[at:].startswith("- ")
+    stage = running()
+    stage.do("live 12")
+    (row, *_) = view.nodes(stage.cluster, stage.now)
+    assert 12 <= row.connected_s < 60
+    stage.do("break a")
+    assert view.nodes(stage.cluster, stage.now)[0].connected_s == 0
 
 
 def test_a_reason_of_many_lines_breaks_no_table() -> None:

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.core.checkpoint import commit, suspects
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.placement.formation import impossible
+from controlplane.core.records import effects as fx
+from controlplane.core.records.checkpoint_events import Published
 from controlplane.core.records.model import Fault, JobPhase, JobSpec, Tier
 from tests.core.make import spec
 from tests.core.test_cluster import running
@@ -103,6 +106,56 @@ def test_states_since_the_last_agreement_are_not_trusted_nor_are_checkpoints() -
     assert not numeric_anomalies.speaks_against(job, 30, 1)
     assert numeric_anomalies.speaks_against(job, 31, 1) and numeric_anomalies.speaks_against(job, 40, 1)
     assert not numeric_anomalies.speaks_against(job, 40, 2), "computed again, from what was alike"
+
+
+def suspected() -> tuple[Play, list[str]]:
+    """Checkpoint 100-1 was committed before replicas were found to differ; 90 was the last step alike."""
+    stage = running(f"{ACTS} storage=file:///s", "abc")
+    stage.do("all running gen=1 step=101 snap=100 snapgen=1")
+    for line in ("snapshot 100", "parts", "persisted", "stored", "published", "stored"):
+        stage.do(line)
+    assert not stage.cluster.state.jobs["j"].checkpoints.records["100-1"].bad
+    stage.do("all running gen=1 step=125")
+    return stage, stage.do("replicas 120 90 ranks=0,1,2 odd=1") + stage.do("stored")
+
+
+def test_a_suspect_checkpoint_is_marked_on_the_storage_until_an_agent_has_done_it() -> None:
+    stage, lines = suspected()
+    job = stage.cluster.state.jobs["j"]
+    record = job.checkpoints.records["100-1"]
+    assert "replicas differ" in record.bad
+    (order,) = [line for line in lines if line.startswith("Publish")]
+    assert order == "Publish c 100-1 as suspect"
+    assert not stage.last[fx.Publish].record.manifest_digest, (
+        "an agent of a version before must not publish it"
+    )
+    node = stage.hosts["c"]
+    for reason in ("the storage is away", ""):
+        stage.feed(Published("c", node.incarnation, "j", "100-1", reason))
+        assert ("100-1" in job.checkpoints.marked) == (not reason)
+    assert job.checkpoints.marking is None
+    assert not any(line.startswith("Publish") for line in stage.do("wait 60"))
+
+
+def test_one_that_became_visible_before_the_leader_knew_is_marked_too() -> None:
+    """The agent has published it, and its answer comes after the replicas were found to differ."""
+    stage = running(f"{ACTS} storage=file:///s", "abc")
+    stage.do("all running gen=1 step=101 snap=100 snapgen=1")
+    for line in ("snapshot 100", "parts", "persisted", "stored", "all running gen=1 step=125"):
+        stage.do(line)
+    lines = stage.do("replicas 120 90 ranks=0,1,2 odd=1") + stage.do("stored")
+    record = stage.cluster.state.jobs["j"].checkpoints.records["100-1"]
+    assert record.bad and not record.published
+    assert "Publish c 100-1 as suspect" in lines
+
+
+def test_what_retention_deletes_is_not_marked() -> None:
+    stage, _ = suspected()
+    job = stage.cluster.state.jobs["j"]
+    assert job.checkpoints.marking == ("100-1", "c")
+    job.checkpoints.records["100-1"] = commit.as_bad(job.checkpoints.records["100-1"], commit.RETIRED)
+    suspects.reconcile(stage.cluster.state, job)
+    assert job.checkpoints.marking is None
 
 
 def test_what_is_not_covered_is_noted_once() -> None:

@@ -40,12 +40,14 @@ class Stage:
             self.agents[node].orders.get_nowait()
         self.now_s = 0.0
         self.written: list[tuple[str, dict[str, Any]]] = []
+        self.judged: list[tuple[int, str]] = []
         self.requests = ProfileRequests(
             self.play.cluster,
             self.links,
             7,
             lambda kind, body: self.written.append((kind, body)),
-            lambda: self.now_s,
+            clock=lambda: self.now_s,
+            judge=lambda rank, answer: self.judged.append((rank, answer.reason)),
         )
 
     def begin(self, *ranks: int) -> WantedProfile:
@@ -86,7 +88,7 @@ async def test_each_rank_is_asked_at_its_node_and_answers_come_back() -> None:
     assert stage.written[0][1]["ranks"] == "0,1" and stage.written[0][1]["reason"] == "a talk"
     assert orders[0] is not None
     stage.answer(orders[0], "after the end")
-    assert len(stage.written) == 3
+    assert len(stage.written) == 3 and stage.judged == [(0, "")]
 
 
 @pytest.mark.parametrize(

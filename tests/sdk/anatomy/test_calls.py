@@ -259,14 +259,48 @@ def test_nothing_of_it_is_in_copies_pickles_and_exports(watched: Watched) -> Non
     assert torch.equal(found["functional"], net(ROWS)) and torch.equal(found["exported"](ROWS), net(ROWS))
 
 
-def test_modules_are_as_before_once_the_session_ends(watched: Watched) -> None:
+def test_modules_are_as_before_where_nothing_is_measured(watched: Watched) -> None:
     net, compiled = Net(), Net()
     compiled.compile(backend="eager")
-    before = compiled._compiled_call_impl
-    watched.train(lambda _: net(ROWS).sum().backward(), net=net, compiled=compiled)
-    assert "_compiled_call_impl" in vars(net) and compiled._compiled_call_impl is not before
-    watched.session.close()
+    before, seen = compiled._compiled_call_impl, set[tuple[bool, bool, bool]]()
+    recorder = watched.session.runtime.state.times
+
+    def body(_: int) -> None:
+        ours = "_compiled_call_impl" in vars(net), compiled._compiled_call_impl is not before
+        seen.add((recorder.measuring, *ours))
+
+    watched.train(body, 60, net=net, compiled=compiled)
+    assert seen == {(True, True, True), (False, False, False)}
     assert "_compiled_call_impl" not in vars(net) and compiled._compiled_call_impl is before
+
+
+def test_modules_are_as_before_once_the_session_ends_within_a_step(watched: Watched) -> None:
+    net = Net()
+
+    def body(_: int) -> None:
+        assert "_compiled_call_impl" in vars(net), "the first steps are measured"
+        watched.session.runtime.calls.close()
+        assert "_compiled_call_impl" not in vars(net)
+
+    watched.train(body, 1, net=net)
+
+
+@pytest.mark.parametrize("at", ["measured", "left out"])
+def test_a_module_that_is_compiled_between_steps_stays_so_and_is_timed(watched: Watched, at: str) -> None:
+    net, recorder = torch.nn.Linear(4, 4), watched.session.runtime.state.times
+    given: list[Any] = []
+
+    def body(_: int) -> None:
+        if not given and recorder.measuring == (at == "measured"):
+            net.compile(backend="eager")
+            given.append(net._compiled_call_impl)
+        elif given and not recorder.measuring:
+            assert net._compiled_call_impl is given[0]
+        net(ROWS).sum().backward()
+
+    sums = watched.train(body, 120, net=net)
+    assert given and net._compiled_call_impl is given[0]
+    assert sums.covered > 3, "also in steps after the first three, which are measured in any case"
 
 
 def test_a_module_is_not_kept_alive(watched: Watched) -> None:

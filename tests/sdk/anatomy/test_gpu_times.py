@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.anatomy import policy
 from holdfast.anatomy.gpu import GpuTimes
-from holdfast.anatomy.recorder import BACKWARD, FORWARD, LOSS, OTHER, PHASES, StepRecorder
+from holdfast.anatomy.phases import BACKWARD, FORWARD, LOSS, OTHER, PHASES
+from holdfast.anatomy.recorder import StepRecorder
 from holdfast.ipc.progress_page import ProgressPage
 from holdfast.ipc.step_times import StepSums, StepTimesPage
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, IterableDataset
 
 from holdfast.errors import SessionError
@@ -67,6 +70,26 @@ def test_options_of_ddp_that_cannot_be_kept(option: str) -> None:
     options: dict[str, Any] = {option: object()}
     with pytest.raises(SessionError, match=rf"HoldfastStrategy\({option}=...\): .*: leave it out"):
         HoldfastStrategy(**options)
+
+
+@pytest.mark.parametrize("option", ["sharding_strategy", "auto_wrap_policy", "stage"])
+def test_options_of_strategies_that_shard(option: str) -> None:
+    from holdfast.integrations.lightning import HoldfastStrategy
+
+    options: dict[str, Any] = {option: object()}
+    with pytest.raises(SessionError, match=rf"Strategy\({option}=...\): .*FSDPStrategy.*not supported"):
+        HoldfastStrategy(**options)
+
+
+def test_sharded_parameters(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        model = Model()
+        fully_shard(model.layer, mesh=init_device_mesh("cpu", (1,)))
+    finally:
+        torch.distributed.destroy_process_group()
+    with pytest.raises(SessionError, match=r"the parameter layer.weight is a DTensor .* not supported"):
+        _trainer(tmp_path).fit(model, DataLoader(ONES))
 
 
 @pytest.mark.parametrize(

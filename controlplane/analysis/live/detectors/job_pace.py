@@ -15,7 +15,7 @@ from controlplane.core.state.findings import Effort, Finding, Level, Recommendat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controlplane.analysis.live.memory import TypicalRow
+    from controlplane.analysis.live.resources.memory import TypicalRow
     from controlplane.analysis.live.situation import LiveSituation
 
 _WHERE = {

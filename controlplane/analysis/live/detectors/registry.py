@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.live.detectors import bottlenecks
-from controlplane.analysis.live.detectors.checkpoint_times import checkpoint_time_grows
 from controlplane.analysis.live.detectors.crowding import crowding
-from controlplane.analysis.live.detectors.fragmentation import memory_fragmented
 from controlplane.analysis.live.detectors.job_pace import job_slowed
-from controlplane.analysis.live.detectors.leaks import memory_leak
 from controlplane.analysis.live.detectors.nodes_at_risk import nodes_at_risk
 from controlplane.analysis.live.detectors.numerics.gradients import exploding_gradients, vanishing_gradients
 from controlplane.analysis.live.detectors.numerics.losses import loss_plateau, loss_spike
 from controlplane.analysis.live.detectors.numerics.non_finite import non_finite
+from controlplane.analysis.live.detectors.resources.checkpoint_times import checkpoint_time_grows
+from controlplane.analysis.live.detectors.resources.disks import disk_filling
+from controlplane.analysis.live.detectors.resources.fragmentation import memory_fragmented
+from controlplane.analysis.live.detectors.resources.leaks import memory_leak
+from controlplane.analysis.live.detectors.resources.slow_storage import slow_storage
 from controlplane.analysis.live.detectors.silences import telemetry_silent
 from controlplane.analysis.live.detectors.slow_links import slow_links
-from controlplane.analysis.live.detectors.slow_storage import slow_storage
 from controlplane.analysis.live.detectors.slow_work import slow_work
 from controlplane.analysis.live.detectors.stages import overfull_stages
 from controlplane.analysis.live.detectors.uneven import uneven_work
@@ -45,6 +46,7 @@ DETECTORS: dict[str, Callable[[LiveSituation], Iterable[Finding]]] = {
     "long_tails": bottlenecks.long_tails,
     "memory_leak": memory_leak,
     "checkpoint_time_grows": checkpoint_time_grows,
+    "disk_filling": disk_filling,
     "telemetry_silent": telemetry_silent,
     "nodes_at_risk": nodes_at_risk,
     "non_finite": non_finite,

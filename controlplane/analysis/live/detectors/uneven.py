@@ -8,7 +8,7 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import median_of_rows
-from controlplane.analysis.live.memory import SPENT
+from controlplane.analysis.live.resources.memory import SPENT
 from controlplane.analysis.robust import NORMAL
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 

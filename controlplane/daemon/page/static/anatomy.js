@@ -1,15 +1,16 @@
 // Where the time of a job's step goes: the parts of a step, a map of the ranks compared with their peers, and those that differ most.
 
+import { PARTS } from "./colours.js";
 import { bar, column, el, keyed, linked, say, table } from "./dom.js";
 import { tables } from "./feed.js";
+import { lanes } from "./lanes.js";
 import { BANDS, RankMap } from "./rankmap.js";
+import { duration, fill, furthest, part } from "./steps.js";
 import { count, moment, percent, span } from "./words.js";
 
 const WORST = 32;
 const UNJUDGED = 8;
 const NONE = { ranks: [], nodes: [], node_names: [], own_s: [], ratios: [] };
-/** The parts of a step, in their order, and their colours. */
-const PHASES = { data: "s2", forward: "s7", backward: "s4", communication: "s6", optimizer: "s1", snapshot: "s0", other: "s5" };
 
 /** Where the time of a step goes: all parts of the view that come from `anatomy`. */
 export function anatomy(job) {
@@ -18,17 +19,18 @@ export function anatomy(job) {
   const bars = el("div", { class: "steps" });
   const parts = table(`Parts of a step of ${job}`, [
     { name: "Part of the step", fill: (cell, row) => {
-      if (!cell.firstChild) cell.append(el("span", {}, el("i", { class: `swatch ${PHASES[row.name]}` }), row.name));
+      if (!cell.firstChild) cell.append(el("span", {}, el("i", { class: `swatch ${PARTS[row.name]}` }), row.name));
     } },
     column("Typical rank", (row) => row.typical, true),
     column("Slowest rank", (row) => row.slowest, true),
   ], (row) => row.name);
+  const ranks = lanes();
   const map = rankMap(job);
   const worst = table(`Ranks of ${job} that differ most from their peers`, [
     column("Rank", (row) => String(row.rank), true),
     linked("Node", (row) => `/nodes/${encodeURIComponent(row.node)}`, (row) => row.node),
     column("Step", (row) => duration(row.step_s), true),
-    ...Object.keys(PHASES).map((name) => column(name[0].toUpperCase() + name.slice(1), (row) => share(row, name), true)),
+    ...Object.keys(PARTS).map((name) => column(name[0].toUpperCase() + name.slice(1), (row) => share(row, name), true)),
     column("Own work", (row) => duration(row.own_s), true),
     column("To peers", (row) => ratioText(row.ratio), true),
   ], (row) => String(row.rank));
@@ -36,6 +38,7 @@ export function anatomy(job) {
   const unjudged = el("ul", { class: "soft" });
   const known = el("div", {},
     el("h2", {}, "Where the time of a step goes"), slowdown, bars, parts,
+    el("h2", {}, "The step of each rank"), ranks.element,
     el("h2", {}, "Ranks compared with their peers"), ...map.elements,
     el("h2", {}, "Ranks that differ most"), worst, more);
   known.hidden = true;
@@ -53,9 +56,10 @@ export function anatomy(job) {
     say(slowdown, `A step takes ${seen.slowdown.toFixed(2)} times as long as if every rank were as fast as usual: `
       + `${duration(seen.loss_s)} of the ${span(seen.span_s)} until ${moment(seen.ended_s)} were lost.`);
     steps(bars, [["Typical", typical], ["Slowest", slowest]]);
-    parts.show(Object.keys(PHASES).map((name) => ({ name, typical: part(typical, name), slowest: part(slowest, name) })));
+    parts.show(Object.keys(PARTS).map((name) => ({ name, typical: part(typical, name), slowest: part(slowest, name) })));
+    ranks.show(seen);
     map.show(found, rows);
-    const far = furthest(seen.ranks);
+    const far = furthest(seen.ranks, WORST);
     worst.show(far);
     const left = seen.columns.ranks.length - far.length;
     say(more, left > 0 ? `${count(left)} ranks more are nearer to their peers.` : "");
@@ -64,21 +68,13 @@ export function anatomy(job) {
   return { elements: [unknown, known, unjudged], show, again: map.again, close: map.close };
 }
 
-/** The ranks that differ most from their peers, in the order of ranks: the same as the command line shows. */
-function furthest(rows) {
-  const far = (row) => Math.abs((row.ratio ?? 1) - 1);
-  return [...rows].sort((a, b) => far(b) - far(a) || a.rank - b.rank).slice(0, WORST).sort((a, b) => a.rank - b.rank);
-}
-
 /** A bar per rank, on one scale of time. `pairs`: what kind of rank, and its row. */
 function steps(place, pairs) {
   const longest = Math.max(...pairs.map(([, row]) => row.step_s)) || 1;
   keyed(place, pairs, ([kind]) => kind, () => el("div", {}, el("p"), bar()), (element, [kind, row]) => {
     const [text, strip] = element.children;
     say(text, `${kind} rank: rank ${row.rank} on ${row.node}, ${duration(row.step_s)} a step`);
-    strip.style.width = `${(100 * row.step_s) / longest}%`;
-    strip.show(Object.entries(PHASES).map(([name, colour]) => ({ name, value: row.shares[name], colour })),
-      `${kind} rank ${row.rank}: ${Object.keys(PHASES).filter((name) => row.shares[name] > 0).map((name) => `${name} ${part(row, name)}`).join(", ")}`);
+    fill(strip, row, longest);
   });
 }
 
@@ -112,7 +108,7 @@ function rankMap(job) {
     const place = places.get(name);
     if (place === undefined) return `rank ${name}: not known; ${reasons.get(name) ?? "it has not reported"}`;
     const row = rows.get(Number(name));
-    const shares = row ? `; of a step of ${duration(row.step_s)}: ${Object.keys(PHASES).filter((each) => row.shares[each] > 0).map((each) => `${each} ${percent(row.shares[each])}`).join(", ")}` : "";
+    const shares = row ? `; of a step of ${duration(row.step_s)}: ${Object.keys(PARTS).filter((each) => row.shares[each] > 0).map((each) => `${each} ${percent(row.shares[each])}`).join(", ")}` : "";
     return `rank ${name} on ${nodeOf(name)}: own work ${duration(columns.own_s[place])}, ${ratioText(columns.ratios[place])} times that of its peers${shares}`;
   }
 
@@ -145,19 +141,10 @@ function rankMap(job) {
   };
 }
 
-function part(row, name) {
-  return row.shares[name] === 0 ? "–" : `${duration(row.shares[name] * row.step_s)}, ${percent(row.shares[name])}`;
-}
-
 function share(row, name) {
   return row.shares[name] === 0 ? "–" : percent(row.shares[name]);
 }
 
 function ratioText(ratio) {
   return ratio === null ? "–" : ratio.toFixed(2);
-}
-
-/** A span of a part of a step, exact enough for fast steps: 3.2 ms. */
-function duration(seconds) {
-  return seconds < 0.1 && seconds > 0 ? `${(seconds * 1000).toPrecision(3)} ms` : span(seconds);
 }

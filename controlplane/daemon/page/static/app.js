@@ -1,14 +1,14 @@
 // The frame of the page: routes addresses to views, fills the header, and draws at most once per screen frame.
 
 import { el, say } from "./dom.js";
-import { entry, follow, listen, mayLook, state, tables } from "./feed.js";
+import { entry, follow, listen, mayLook, state, tables, unknown } from "./feed.js";
 import * as jobs from "./jobs.js";
 import * as nodes from "./nodes.js";
 import * as incidents from "./incidents.js";
 import * as time from "./time.js";
 import * as checkpoints from "./checkpoints.js";
 import * as login from "./login.js";
-import { moment } from "./words.js";
+import { moment, zone } from "./words.js";
 
 const VIEWS = { "": jobs, jobs, nodes, incidents, time, checkpoints, login };
 const LINKS = { live: ["live", "good"], connecting: ["connecting", "soft"], broken: ["connection lost", "bad"], closed: ["log in to see", "soft"] };
@@ -74,9 +74,10 @@ function head() {
   const health = document.getElementById("health");
   health.hidden = !cluster?.health;
   if (cluster?.health) {
-    health.className = `badge ${HEALTH[cluster.health]}`;
-    say(health, cluster.health);
-    health.title = cluster.reasons.join("\n");
+    const lost = unknown();
+    health.className = `badge ${lost ? "soft lost" : HEALTH[cluster.health]}`;
+    say(health, lost || cluster.health);
+    health.title = lost ? `It was ${cluster.health} at ${moment(state.heard_s)}.` : cluster.reasons.join("\n");
   }
   const link = document.getElementById("link");
   const shut = state.session && !mayLook();
@@ -149,6 +150,7 @@ export function go(path) {
   route(true);
 }
 
+say(document.getElementById("zone"), `Times are those of your clock (${zone()}).`);
 document.getElementById("theme").addEventListener("click", theme);
 const chosen = kept();
 if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

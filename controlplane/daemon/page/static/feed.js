@@ -1,11 +1,13 @@
 // The tables of rows that the coordinator sends, kept up to date by server-sent events.
 
+import { moment } from "./words.js";
+
 const SILENT_MS = 15000;
 
 /** The tables as they are now, each a map from key to row. */
-export const tables = { cluster: new Map(), nodes: new Map(), jobs: new Map(), incidents: new Map(), checkpoints: new Map() };
-/** The connection. `moment`: the id of the newest change; `heard_s`: when anything was received last (Unix time), 0: never. */
-export const state = { link: "connecting", moment: "", session: null, heard_s: 0 };
+export const tables = { cluster: new Map(), nodes: new Map(), jobs: new Map(), incidents: new Map(), checkpoints: new Map(), failed_saves: new Map() };
+/** The connection. `moment`: the id of the newest change; `heard_s`: when anything was received last (Unix time), 0: never; `ahead_s`: how far the coordinator's clock is ahead of ours. */
+export const state = { link: "connecting", moment: "", session: null, heard_s: 0, ahead_s: 0 };
 
 const listeners = new Set();
 let source = null;
@@ -27,6 +29,16 @@ function link(word) {
     state.link = word;
     tell(new Map());
   }
+}
+
+/** Since when nothing is known, while the connection is lost; "" while it is not. */
+export function unknown() {
+  return state.link === "broken" && state.heard_s > 0 ? `unknown since ${moment(state.heard_s).slice(11)}` : "";
+}
+
+/** How long ago a moment of the coordinator's clock was, in s. */
+export function age(at_s) {
+  return Math.max(0, Date.now() / 1000 + state.ahead_s - at_s);
 }
 
 /** The text where there is nothing to show. `none` appears only once a leader has sent its tables. */
@@ -71,6 +83,7 @@ function took(event, changes) {
 /** Ask the coordinator again who is logged in. */
 export async function session() {
   state.session = await answered(await fetch("/api/session", { credentials: "same-origin" }));
+  state.ahead_s = state.session.now_s - Date.now() / 1000;
   return state.session;
 }
 

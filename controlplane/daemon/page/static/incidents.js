@@ -1,7 +1,8 @@
 // Incidents, and apart from them planned changes: a timeline of all, and the story of one, as `holdfast why` prints it.
 
-import { bar, el, keyed, say } from "./dom.js";
-import { ask, state, tables } from "./feed.js";
+import { colour } from "./colours.js";
+import { bar, copier, el, keyed, say } from "./dom.js";
+import { ask, nothing, state, tables } from "./feed.js";
 import { moment, plain, span } from "./words.js";
 
 const PHASES = ["detect", "decide", "fence", "reform", "restore", "first_step"];
@@ -12,25 +13,25 @@ export function view(words) {
   return words.length > 1 ? one(words[0], words[1]) : all(words[0] ?? "");
 }
 
-/** The colour of an incident's phase, the same everywhere. */
-export function colour(phase) {
-  return `s${(PHASES.indexOf(phase) + 8) % 8}`;
-}
-
 /** A timeline of the incidents for which `wanted(row)` is true, newest first; `most` of them until more are asked for. */
-export function list(wanted, most = SHOWN) {
+export function list(wanted, most = SHOWN, empty = "No incidents.") {
   const line = el("ol", { class: "timeline" });
   const none = el("p", { class: "soft" });
+  const scale = el("p", { class: "soft" });
   const more = el("button", { type: "button", onclick: () => { most += SHOWN; draw(); } });
   function draw() {
     const rows = [...tables.incidents.values()].filter(wanted).sort((a, b) => b.begun_s - a.begun_s || b.incident - a.incident);
     none.hidden = rows.length > 0;
-    say(none, tables.cluster.size ? "No incident is known." : "No data has arrived yet.");
+    say(none, nothing(empty));
     more.hidden = rows.length <= most;
     say(more, `Show more of ${rows.length}`);
-    keyed(line, rows.slice(0, most), (row) => `${row.job}/${row.incident}`, make, update);
+    const shown = rows.slice(0, most);
+    const longest_s = Math.max(0, ...shown.map(known));
+    scale.hidden = longest_s === 0;
+    say(scale, `All bars have one scale: a full one is ${span(longest_s)}.`);
+    keyed(line, shown, (row) => `${row.job}/${row.incident}`, make, (element, row) => update(element, row, longest_s));
   }
-  return { element: el("div", {}, none, line, more), draw };
+  return { element: el("div", {}, none, scale, line, more), draw };
 }
 
 function make(row) {
@@ -49,10 +50,16 @@ function make(row) {
   return element;
 }
 
-function update(element, row) {
+function update(element, row, longest_s) {
   const seen = JSON.stringify(row);
   if (element.seen !== seen) element.show(row);
   element.seen = seen;
+  element.lastChild.style.width = `${(100 * known(row)) / (longest_s || 1)}%`;
+}
+
+/** What the phases of an incident that are over took, in s. */
+function known(row) {
+  return Object.values(row.phases_s).reduce((sum, value) => sum + value, 0);
 }
 
 function cost(row) {
@@ -75,7 +82,7 @@ function legend() {
 function all(job) {
   const here = (row) => !job || row.job === job;
   const rows = list((row) => !row.planned && here(row));
-  const changes = list((row) => row.planned && here(row));
+  const changes = list((row) => row.planned && here(row), SHOWN, "No planned changes.");
   return {
     title: "Incidents",
     elements: [
@@ -108,7 +115,8 @@ function one(job, number) {
 
   return {
     title: `Incident ${key}`,
-    elements: [el("h1", {}, `Incident ${number} of `, el("a", { href: `/jobs/${encodeURIComponent(job)}` }, job)), body],
+    elements: [el("h1", {}, `Incident ${number} of `, el("a", { href: `/jobs/${encodeURIComponent(job)}` }, job)),
+      el("div", { class: "row" }, copier(() => key, "Copy the name"), copier(() => `holdfast why ${key}`, "Copy the command")), body],
     draw(changes) {
       const now = JSON.stringify(tables.incidents.get(key) ?? null);
       if (changes === null || now !== seen || (unanswered && state.link === "live")) load();

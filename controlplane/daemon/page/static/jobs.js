@@ -1,10 +1,13 @@
 // Jobs: all of them, and one with its ranks.
 
 import { acts } from "./acts.js";
-import { column, el, facts, linked, say, table } from "./dom.js";
+import { column, copied, el, facts, linked, say, table } from "./dom.js";
+import { curves } from "./curves.js";
 import { view as diagnosis } from "./diagnosis.js";
-import { ask, nothing, tables } from "./feed.js";
+import { filters } from "./filters.js";
+import { ask, nothing, tables, unknown } from "./feed.js";
 import { list as incidentList } from "./incidents.js";
+import { outputColumn, outputNote } from "./output.js";
 import { account } from "./time.js";
 import { brief, count, plain, span } from "./words.js";
 import { tierText } from "./checkpoints.js";
@@ -21,7 +24,7 @@ function all() {
   const rows = table("Jobs", [
     linked("Job", (row) => `/jobs/${encodeURIComponent(row.job)}`, (row) => row.job),
     column("Phase", (row) => row.phase),
-    column("Health", (row) => row.health || "–"),
+    column("Health", (row) => unknown() || row.health || "–"),
     column("Step", (row) => count(row.step), true),
     column("Ranks", (row) => count(row.world_size), true),
     column("Spares", (row) => count(row.spares), true),
@@ -31,18 +34,25 @@ function all() {
     column("Reason", (row) => brief(row.troubles[0] || row.reason) || "–"),
   ], (row) => row.job);
   const none = el("p", { class: "soft" });
+  const wanted = filters("Name", [["Phase", (row) => row.phase]], show);
   const recent = incidentList((row) => !row.planned, 8);
   return {
     title: "Jobs",
-    elements: [el("h1", {}, "Jobs"), none, rows, el("h2", {}, "Newest incidents"), recent.element],
+    elements: [el("h1", {}, "Jobs"), wanted.element, none, rows, el("h2", {}, "Newest incidents"), recent.element],
     draw() {
-      none.hidden = tables.jobs.size > 0;
-      say(none, nothing("There is no job."));
-      rows.hidden = tables.jobs.size === 0;
-      rows.show([...tables.jobs.values()].sort((a, b) => a.job.localeCompare(b.job)));
+      show();
       recent.draw();
     },
   };
+
+  function show() {
+    const found = wanted.passed([...tables.jobs.values()], (row) => row.job);
+    wanted.element.hidden = tables.jobs.size < 2 && !wanted.active;
+    none.hidden = found.length > 0;
+    say(none, tables.jobs.size ? `None of ${count(tables.jobs.size)} jobs passes the filters.` : nothing("There is no job."));
+    rows.hidden = found.length === 0;
+    rows.show(found.sort((a, b) => a.job.localeCompare(b.job)));
+  }
 }
 
 function one(name) {
@@ -56,8 +66,11 @@ function one(name) {
     linked("Node", (row) => `/nodes/${encodeURIComponent(row.node)}`, (row) => row.node),
     column("Process", (row) => String(row.pid || "–"), true),
     column("Doing", (row) => row.failure || plain(row.activity) || "–"),
+    outputColumn(() => name),
   ], (row) => row.member);
+  const unread = el("p", { class: "soft" });
   const mine = incidentList((row) => !row.planned && row.job === name, 20);
+  const history = curves(name);
   const buttons = acts("job", name);
   const timer = setInterval(load, EVERY_MS);
   let closed = false;
@@ -78,11 +91,11 @@ function one(name) {
   return {
     title: name,
     elements: [
-      el("h1", {}, name), trouble, told, buttons.element,
+      copied(el("h1", {}, name), name), trouble, told, buttons.element,
       el("p", {}, el("a", { href: `/jobs/${encodeURIComponent(name)}/diagnosis` }, "What slows it"), " · ",
         el("a", { href: `/time/${encodeURIComponent(name)}` }, "Where its time went"), " · ",
         el("a", { href: `/checkpoints/${encodeURIComponent(name)}` }, "Its checkpoints")),
-      el("h2", {}, "Incidents"), mine.element, el("h2", {}, "Ranks"), more, ranks,
+      el("h2", {}, "Curves"), history.element, el("h2", {}, "Incidents"), mine.element, el("h2", {}, "Ranks"), more, unread, ranks,
     ],
     draw(changes) {
       const row = tables.jobs.get(name);
@@ -90,16 +103,18 @@ function one(name) {
       say(trouble, nothing(`There is no job ${name}.`));
       buttons.draw(row);
       mine.draw();
+      say(unread, outputNote());
       if (!row) return;
       if (changes?.has("incidents")) load();
       told.show([
-        ["Phase", row.phase], ...(row.health ? [["Health", [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
+        ["Phase", row.phase], ...(row.health ? [["Health", unknown() || [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
         ["Generation", `${row.generation}, ${row.restarts} failures survived`], ["Incidents", row.incidents],
         ["Goodput", account(row).goodput], ["State kept", tierText(row)], ...(row.pause ? [["Paused", row.pause]] : []), ["Reason", row.reason || "–"],
       ]);
     },
     close() {
       closed = true;
+      history.close();
       clearInterval(timer);
     },
   };

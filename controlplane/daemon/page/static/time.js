@@ -1,11 +1,11 @@
 // Goodput, and what the lost time was lost to.
 
+import { colour } from "./colours.js";
 import { bar, el, facts, keyed, say, svg } from "./dom.js";
 import { ask, tables } from "./feed.js";
 import { moment, percent, plain, span } from "./words.js";
 
 const EVERY_MS = 5000;
-const colours = new Map();
 
 /** The view at /time and /time/JOB. */
 export function view(words) {
@@ -22,14 +22,9 @@ export function account(row) {
     whole: told?.total_s ?? 0, since: told?.since_s, lives: told?.lives ?? [], badput: Object.entries(told?.badput_s ?? {}) };
 }
 
-function shade(cause) {
-  if (!colours.has(cause)) colours.set(cause, `s${(colours.size % 7) + 1}`);
-  return colours.get(cause);
-}
-
 function parts(found) {
   return [{ name: "training", value: found.productive, colour: "s0" },
-    ...found.lost.map(([cause, value]) => ({ name: plain(cause), value, colour: shade(cause) }))];
+    ...found.lost.map(([cause, value]) => ({ name: plain(cause), value, colour: colour(cause) }))];
 }
 
 function label(found) {
@@ -121,7 +116,7 @@ function minutes(chart, ends, rows) {
   chart.setAttribute("aria-label", `Training and lost time in ${number} minutes`);
   chart.replaceChildren(...rows.flatMap((row) => {
     let top = 60;
-    const stack = [["training", row.productive_s, "s0"], ["unknown", row.unknown_s ?? 0, shade("unknown")], ...Object.entries(row.lost_s).map(([cause, value]) => [cause, value, shade(cause)])];
+    const stack = [["training", row.productive_s, "s0"], ["unknown", row.unknown_s ?? 0, colour("unknown")], ...Object.entries(row.lost_s).map(([cause, value]) => [cause, value, colour(cause)])];
     return stack.filter(([, value]) => value > 0).map(([cause, value, kind]) => {
       top -= value;
       const column = svg("rect", { x: (row.at_s - first) / 60, y: Math.max(0, top), width: 0.9, height: Math.min(60, value), class: kind });

@@ -27,6 +27,14 @@ export function moment(seconds, exact = false) {
   return exact ? `${clock}.${String(at.getMilliseconds()).padStart(3, "0")}` : `${date} ${clock}`;
 }
 
+/** The reader's own time zone: its name, and its offset from UTC now. */
+export function zone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const size = Math.abs(minutes);
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return minutes === 0 && name === "UTC" ? "UTC" : `${name}, UTC${minutes < 0 ? "-" : "+"}${pad(Math.floor(size / 60))}:${pad(size % 60)}`;
+}
+
 /** A share as per cent. */
 export function percent(share) {
   return `${(100 * share).toFixed(share > 0.9995 || share < 0.0995 ? 2 : 1)} %`;

@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.storage import READ, WRITE
+from controlplane.analysis.live.resources.storage import READ, WRITE
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controlplane.analysis.live.resources.storage import StorageSpeed
     from controlplane.analysis.live.situation import LiveSituation
-    from controlplane.analysis.live.storage import StorageSpeed
 
 _WORDS = {WRITE: "writes checkpoints", READ: "reads checkpoints"}
 _NODE = (

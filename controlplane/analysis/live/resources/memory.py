@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.cpu_waits import cpu_waits
 from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, median_of_rows
-from controlplane.analysis.live.storage import StorageMemory
+from controlplane.analysis.live.resources.cpu_waits import cpu_waits
+from controlplane.analysis.live.resources.disk_space import DiskMemory
+from controlplane.analysis.live.resources.storage import StorageMemory
 from controlplane.analysis.live.table import OWN, PHASES
 from controlplane.analysis.trends.watching import MetricWatch
 
@@ -90,6 +91,7 @@ class Memory:
         self.memory = SpacedSamples(policy.LEAK_SAMPLES, ranks)
         self.storage = StorageMemory()
         self.checkpoints = CheckpointTimes()
+        self.disks = DiskMemory()
         self.nodes: tuple[NodeSigns, ...] = ()  # as of the newest window
         self.jobs: deque[TypicalRow] = deque(maxlen=policy.JOB_ROWS)
         self.votes: dict[str, Counter[str]] = {}  # who -> how often which cause was seen

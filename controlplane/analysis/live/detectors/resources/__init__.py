@@ -1,0 +1,1 @@
+"""Detect what runs out or is too slow on hosts: memory, disks, storages."""

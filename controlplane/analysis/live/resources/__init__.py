@@ -1,0 +1,1 @@
+"""Remember what the hosts of a job have and use: memory, disks, CPU, storages."""

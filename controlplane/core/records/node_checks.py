@@ -1,0 +1,94 @@
+"""Define the checks of nodes: the order, the readings that answer it, and how these are judged.
+
+The core keeps the newest readings of each node. It may not compare numbers (that is
+`controlplane.analysis.node_checks`), so it gives them away (JudgeNode) and is told what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BROKEN, SLOW = "node_part_broken", "node_part_slow"
+"""The kinds of findings about a part of a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedReading:
+    """One reading of a node. `value`: None if it was not measured. `higher`: whether more is better.
+    `broken`: why the part does not work. `reason`: why there is no number. `crowded`: the share of the CPU
+    time wanted meanwhile that other processes had."""
+
+    name: str
+    value: float | None
+    unit: str
+    higher: bool = True
+    broken: str = ""
+    reason: str = ""
+    crowded: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckNode:
+    """Measure this node's devices, memory and disk, each in a process of its own. Answered by NodeChecked.
+
+    The agent measures nothing while a rank lives there, and stops when one is launched."""
+
+    node: str
+    round: int  # names the answer
+    seconds: float  # how long each number is measured
+    timeout_s: float  # what is not measured by then is answered without a number
+    fresh_s: float = 0.0  # an answer of this agent that is no older may be sent again; 0: measure anew
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChecked:
+    """What a node measured. `reason`: why it could measure nothing; "": it did."""
+
+    node: str
+    incarnation: int
+    round: int  # as in the order
+    readings: tuple[CheckedReading, ...] = ()
+    load: float = 0.0  # processes for each CPU before the check
+    age_s: float = 0.0  # how long ago it was measured
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReadings:
+    """The newest readings of another node."""
+
+    node: str
+    readings: tuple[CheckedReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeNode:
+    """Compare a node's readings with those of its peers. Answered by NodeJudged."""
+
+    node: str
+    round: int
+    readings: tuple[CheckedReading, ...]
+    load: float
+    peers: tuple[PeerReadings, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BadPart:
+    """A part of a node that is broken or slow. `part`: the name of the reading."""
+
+    part: str
+    kind: str  # BROKEN or SLOW
+    confidence: float  # 0 to 1: that the node is to blame
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJudged:
+    """The answer to JudgeNode, by the names of readings.
+
+    `fine`: those that are as good as the peers'. `sound`: those that have a number, and are not broken."""
+
+    node: str
+    round: int
+    bad: tuple[BadPart, ...] = ()
+    fine: tuple[str, ...] = ()
+    sound: tuple[str, ...] = ()

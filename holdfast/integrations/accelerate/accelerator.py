@@ -1,0 +1,222 @@
+"""Define Accelerator: accelerate's own, which tracks what it prepares; and the function it is made in."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import accelerate
+from accelerate.data_loader import DataLoaderShard
+
+from holdfast.errors import SessionError
+from holdfast.integrations import accelerate_state, versions
+from holdfast.integrations.accelerate import refusals
+from holdfast.integrations.accelerate.loader import LedLoader
+from holdfast.integrations.entry import LoopEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.integrations.own_loop import OwnLoop
+    from holdfast.session import Session
+
+_WHAT = "Accelerator under Holdfast"
+
+
+def _connect(cpu: bool) -> Session | None:
+    session = accelerate_state.connect(cpu=cpu)
+    if session is not None:
+        versions.check("accelerate")
+        accelerate_state.refill(session, cpu=cpu)
+    return session
+
+
+_entry = LoopEntry(
+    *(_connect, _WHAT, "give it to accelerator.prepare(...)"),
+    keep="give it to accelerator.register_for_checkpointing(...)",
+)
+elastic = _entry.elastic
+_prepared: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The models that accelerate has prepared in place: one that the script keeps through generations."""
+_trackers: dict[str, list[Any]] = {}
+"""The trackers of this process, by the project's name: they outlive generations."""
+
+
+class Accelerator(accelerate.Accelerator):
+    """accelerate.Accelerator, for a loop that survives the death of ranks in place.
+
+    Make it in the function under `elastic`. The arguments are accelerate's; without an agent it is exactly
+    accelerate's. Raises SessionError, naming the setting, for what cannot be kept."""
+
+    _loop: OwnLoop | None = None
+    dataloader_config: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not accelerate_state.agent_looks_after():
+            super().__init__(*args, **kwargs)
+            return
+        loop = _entry.loop
+        named = inspect.signature(accelerate.Accelerator).bind(*args, **kwargs).arguments
+        refusals.check_arguments(named)
+        super().__init__(*args, **kwargs)
+        refusals.check_accelerator(self, bool(named.get("cpu")))
+        self.dataloader_config = _seeded(self.dataloader_config)
+        self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
+        loop.session.track(loop=loop.progress, from_rank_0=True)
+        if self.scaler is not None:
+            loop.session.track(scaler=self.scaler)
+
+    @property
+    def session(self) -> Session | None:
+        """The session; None without an agent."""
+        return self._loop.session if self._loop is not None else None
+
+    def epochs(self, total: int, loader: Any) -> Iterable[int]:
+        """The epochs of the training, up to `total - 1`, to loop over in place of `range(total)`; `loader`:
+        the prepared one that the training reads, once per epoch.
+
+        In a new generation it begins in the epoch, and the loader at the batch, of the newest boundary.
+        Without an agent: `range(total)`. Raises SessionError for a loader that cannot be read so."""
+        if self._loop is None:
+            return range(total)
+        if not isinstance(loader, LedLoader):
+            raise SessionError(f"{_WHAT}: epochs(..., loader): give the loader that prepare() has returned")
+        loader.lead(self._loop)
+        return self._loop.epochs(total)
+
+    # ------------------------------------------------------------------ what is tracked
+
+    def _track(self, kind: str, thing: Any, *, from_rank_0: bool = False) -> None:
+        if self._loop is not None:
+            number = self._names[kind]
+            self._names[kind] += 1
+            name = f"{kind}_{number}" if number else kind
+            self._loop.session.track(**{name: thing}, from_rank_0=from_rank_0)
+
+    def prepare_model(self, model: Any, device_placement: Any = None, evaluation_mode: bool = False) -> Any:
+        """accelerate's, with the session's wrapping. A model for evaluation only is not tracked."""
+        if self._loop is None:
+            return super().prepare_model(model, device_placement, evaluation_mode)
+        refusals.check_model(model)
+        inner = model
+        if model in _prepared:
+            self._models.append(model)
+        else:
+            model = super().prepare_model(model, device_placement, evaluation_mode=True)
+            if model is inner:
+                _prepared.add(model)
+        if evaluation_mode:
+            return model
+        self._track("model", inner, from_rank_0=True)
+        return accelerate_state.wrapped(self._loop.session, self, model)
+
+    def prepare_optimizer(self, optimizer: Any, device_placement: Any = None) -> Any:
+        """accelerate's; the optimizer is tracked."""
+        known = len(self._optimizers)
+        prepared = super().prepare_optimizer(optimizer, device_placement)
+        if self._loop is not None and len(self._optimizers) > known:
+            self._track("optimizer", prepared.optimizer)
+            prepared.step = self._noticed(prepared.step)
+        return prepared
+
+    def _noticed(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """A step of a prepared optimizer, noticed where accelerate does not leave it out to accumulate."""
+
+        @functools.wraps(step)
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            if self.sync_gradients and self._loop is not None:
+                self._loop.moved()
+            return step(*args, **kwargs)
+
+        return stepped
+
+    def prepare_scheduler(self, scheduler: Any) -> Any:
+        """accelerate's; the scheduler is tracked."""
+        known = len(self._schedulers)
+        prepared = super().prepare_scheduler(scheduler)
+        if len(self._schedulers) > known:
+            self._track("scheduler", prepared.scheduler)
+        return prepared
+
+    def prepare_data_loader(
+        self, data_loader: Any, device_placement: Any = None, slice_fn_for_dispatch: Any = None
+    ) -> Any:
+        """accelerate's; it may become the training's."""
+        prepared = super().prepare_data_loader(data_loader, device_placement, slice_fn_for_dispatch)
+        if self._loop is None or type(prepared) is not DataLoaderShard:
+            return prepared
+        self._dataloaders.pop()
+        led = LedLoader.instead_of(prepared)
+        self._dataloaders.append(led)
+        return led
+
+    def register_for_checkpointing(self, *objects: Any) -> None:
+        """accelerate's; the objects are tracked: their states must be plain data or tensors."""
+        super().register_for_checkpointing(*objects)
+        for each in objects:
+            self._track("registered", each)
+
+    # ------------------------------------------------------------------ loggers and files
+
+    def init_trackers(
+        self,
+        project_name: str,
+        config: dict[str, Any] | None = None,
+        init_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """accelerate's, once per process: trackers outlive generations."""
+        if self._loop is not None and project_name in _trackers:
+            self.trackers = _trackers[project_name]
+            return
+        super().init_trackers(project_name, config, init_kwargs)
+        if self._loop is not None:
+            _trackers[project_name] = self.trackers
+
+    def log(
+        self, values: dict[str, Any], step: int | None = None, log_kwargs: dict[str, Any] | None = None
+    ) -> None:
+        """accelerate's; a step that runs again logs nothing twice."""
+        if self._loop is None or self._loop.logs():
+            super().log(values, step, log_kwargs)
+
+    def end_training(self) -> None:
+        """accelerate's, but for the process group, which is the session's."""
+        if self._loop is None:
+            super().end_training()
+            return
+        for tracker in self.trackers:
+            tracker.finish()
+
+    def save_state(self, *args: Any, **kwargs: Any) -> Any:
+        """accelerate's: an export. A job goes on from its own checkpoints (`--storage`)."""
+        if self._loop is None:
+            return super().save_state(*args, **kwargs)
+        self._loop.seal_logs()
+        with self._loop.session.phase("checkpoint"):
+            return super().save_state(*args, **kwargs)
+
+    def load_state(self, *args: Any, **kwargs: Any) -> Any:
+        """accelerate's; refused under an agent."""
+        if self._loop is not None:
+            refusals.refuse(
+                "load_state",
+                "a job goes on from its own checkpoints (--storage). To begin with other weights, load them "
+                "into the model before prepare()",
+            )
+        return super().load_state(*args, **kwargs)
+
+    def join_uneven_inputs(self, *args: Any, **kwargs: Any) -> Any:
+        """accelerate's; refused under an agent."""
+        if self._loop is not None:
+            refusals.refuse("join_uneven_inputs", "ranks would train in different numbers of steps")
+        return super().join_uneven_inputs(*args, **kwargs)
+
+
+def _seeded(config: Any) -> Any:
+    """The same, with an order of samples that follows from seed and epoch."""
+    config = copy.copy(config)
+    config.use_seedable_sampler = True
+    return config

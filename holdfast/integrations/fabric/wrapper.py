@@ -1,0 +1,168 @@
+"""Define Fabric: Lightning's own, which tracks what it sets up; and the function it is made in."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import lightning.fabric
+
+from holdfast.environment import Environment
+from holdfast.errors import SessionError
+from holdfast.integrations import versions
+from holdfast.integrations.entry import LoopEntry
+from holdfast.integrations.fabric import refusals
+from holdfast.integrations.fabric.loader import LedFabricLoader
+from holdfast.integrations.fabric.strategy import LoopStrategy
+from holdfast.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from holdfast.integrations.own_loop import OwnLoop
+
+_WHAT = "Fabric under Holdfast"
+_connected: list[Session] = []
+"""The session of this process; empty before the first `elastic`, and without an agent."""
+
+
+def _has_agent() -> bool:
+    return bool(Environment.read(os.environ).agent_socket)
+
+
+def _connect(cpu: bool) -> Session | None:
+    if not _has_agent():
+        return None
+    if not _connected:
+        versions.check("lightning")
+        _connected.append(Session(backend="gloo" if cpu else None))
+    return _connected[0]
+
+
+_entry = LoopEntry(
+    *(_connect, _WHAT, "give it to fabric.setup(..., scheduler=) or to fabric.track(schedule=...)"),
+    keep="give it to fabric.track(name=...)",
+)
+elastic = _entry.elastic
+
+
+class Fabric(lightning.fabric.Fabric):
+    """lightning.fabric.Fabric, for a loop that survives the death of ranks in place.
+
+    Make it in the function under `elastic`. The arguments are Lightning's; `ddp`: options of
+    DistributedDataParallel. Without an agent it is exactly Lightning's. Raises SessionError, naming the
+    setting, for what cannot be kept."""
+
+    _loop: OwnLoop | None = None
+    _precision: Any
+    device: Any
+
+    def __init__(
+        self, *, strategy: Any = "auto", ddp: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        options = dict(ddp or {})
+        if not _has_agent():
+            if options:
+                strategy = lightning.fabric.strategies.DDPStrategy(**options)
+            super().__init__(strategy=strategy, **settings)
+            return
+        loop = _entry.loop
+        refusals.check_strategy(strategy)
+        refusals.check_options(options)
+        if strategy == "ddp_find_unused_parameters_true":
+            options["find_unused_parameters"] = True
+        super().__init__(strategy=LoopStrategy(loop, **options), **settings)
+        if self.strategy.accelerator.name() == "cpu" and loop.session.device.type != "cpu":
+            raise SessionError("Fabric(accelerator='cpu') under Holdfast: write @elastic(cpu=True)")
+        self._loop, self._optimizers = loop, 0
+        loop.session.track(loop=loop.progress, from_rank_0=True)
+        scaler = getattr(self._precision, "scaler", None)
+        if scaler is not None:
+            loop.session.track(scaler=scaler)
+
+    @property
+    def session(self) -> Session | None:
+        """The session; None without an agent."""
+        return self._loop.session if self._loop is not None else None
+
+    def epochs(self, total: int, loader: Any) -> Iterable[int]:
+        """The epochs of the training, up to `total - 1`, to loop over in place of `range(total)`; `loader`:
+        the one that the training reads, once per epoch, as `setup_dataloaders` has returned it.
+
+        In a new generation it begins in the epoch, and the loader at the batch, of the newest boundary.
+        Without an agent: `range(total)`. Raises SessionError for a loader that cannot be read so."""
+        if self._loop is None:
+            return range(total)
+        if not isinstance(loader, LedFabricLoader):
+            raise SessionError(f"{_WHAT}: epochs(..., loader): give the loader of setup_dataloaders()")
+        loader.lead(self._loop)
+        return self._loop.epochs(total)
+
+    def track(self, **objects: Any) -> None:
+        """Keep these objects through failures, too: schedulers, counters with `state_dict` and
+        `load_state_dict`. Without an agent nothing happens."""
+        if self._loop is not None:
+            self._loop.session.track(**objects)
+
+    # ------------------------------------------------------------------ what is tracked
+
+    def setup(self, module: Any, *optimizers: Any, scheduler: Any = None, **options: Any) -> Any:
+        """Lightning's; module, optimizers and scheduler are tracked."""
+        self._check(module)
+        found = super().setup(module, *optimizers, scheduler=scheduler, **options)
+        self._keep(optimizers)
+        if scheduler is not None:
+            self.track(scheduler=scheduler)
+        return found
+
+    def setup_module(self, module: Any, **options: Any) -> Any:
+        """Lightning's; the module is tracked."""
+        self._check(module)
+        return super().setup_module(module, **options)
+
+    def _check(self, module: Any) -> None:
+        if self._loop is not None:
+            refusals.check_model(module)
+
+    def setup_optimizers(self, *optimizers: Any) -> Any:
+        """Lightning's; the optimizers are tracked."""
+        found = super().setup_optimizers(*optimizers)
+        self._keep(optimizers)
+        return found
+
+    def _keep(self, optimizers: Iterable[Any]) -> None:
+        for optimizer in optimizers if self._loop is not None else ():
+            refusals.check_optimizer(optimizer)
+            name = f"optimizer_{self._optimizers}" if self._optimizers else "optimizer"
+            self._optimizers += 1
+            self.track(**{name: optimizer})
+
+    def _setup_dataloader(self, dataloader: Any, *given: Any, **named: Any) -> Any:
+        found = super()._setup_dataloader(dataloader, *given, **named)
+        return found if self._loop is None else LedFabricLoader.instead_of(found)
+
+    # ------------------------------------------------------------------ loggers and files
+
+    def log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Lightning's; a step that runs again logs nothing twice."""
+        if self._loop is None or self._loop.logs():
+            super().log_dict(metrics, step)
+
+    def save(self, *given: Any, **named: Any) -> None:
+        """Lightning's: an export. A job goes on from its own checkpoints (`--storage`)."""
+        if self._loop is None:
+            super().save(*given, **named)
+            return
+        self._loop.seal_logs()
+        with self._loop.session.phase("checkpoint"):
+            super().save(*given, **named)
+
+    def load(self, path: Any, state: Any = None, *given: Any, **named: Any) -> Any:
+        """Lightning's; refused under an agent where it changes the state."""
+        if self._loop is not None and state is not None:
+            refusals.refuse(
+                "load(path, state)",
+                "a job goes on from its own checkpoints (--storage). To begin with other weights, load them "
+                "into the model before setup()",
+            )
+        return super().load(path, state, *given, **named)

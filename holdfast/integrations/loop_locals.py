@@ -1,0 +1,133 @@
+"""Find local variables that a training loop adds up and nothing keeps: they begin anew in a new generation.
+
+Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by its
+own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `best[epoch] = loss`) in the loop over
+`epochs(...)` and is made before it; or in the loop over the training's loader and is made before that, in the
+epoch. The number of `enumerate(loader)` counts too, if it is used. What a script hides from such a reading
+(other functions, attributes) is not found."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
+_KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
+
+
+class UnkeptLocal(NamedTuple):
+    """A name, and the line of the script's file where it is added up."""
+
+    name: str
+    line: int
+
+
+def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
+    """What the loop over `epochs(...)` in this function adds up and nothing keeps; [] if there is no text."""
+    try:
+        lines, first = inspect.getsourcelines(inspect.unwrap(function))
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, TypeError):
+        return []
+    found: dict[str, UnkeptLocal] = {}
+    kept = _kept(tree)
+    for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
+        for name, line in (*_added_over(tree, loop), *_added_within(loop), *_numbers(loop)):
+            if name not in kept:
+                found.setdefault(name, UnkeptLocal(name, first + line - 1))
+    return list(found.values())
+
+
+def _loader(iterated: ast.expr) -> str:
+    """The name of the loader in `anything.epochs(total, loader)`; "" for another expression."""
+    if not (isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute)):
+        return ""
+    given = [*iterated.args[1:], *(each.value for each in iterated.keywords if each.arg == "loader")]
+    if iterated.func.attr != "epochs" or not given or not isinstance(given[0], ast.Name):
+        return ""
+    return given[0].id
+
+
+def _loops(tree: ast.AST, wanted: Callable[[ast.For], bool]) -> Iterator[ast.For]:
+    return (each for each in ast.walk(tree) if isinstance(each, ast.For) and wanted(each))
+
+
+def _reads(loop: ast.For, name: str) -> bool:
+    return name in _names(loop.iter, ast.Load)
+
+
+def _names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    names = (each for each in ast.walk(tree) if isinstance(each, ast.Name))
+    return {each.id for each in names if isinstance(each.ctx, context)}
+
+
+def _kept(tree: ast.AST) -> set[str]:
+    """Names that are given to something that keeps them."""
+    found: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _KEEPING:
+            for given in (*each.args, *(word.value for word in each.keywords)):
+                found |= _names(given, ast.Load)
+    return found
+
+
+def _added_over(tree: ast.AST, loop: ast.For) -> Iterator[tuple[str, int]]:
+    """What is made before the loop over epochs, and added up in it."""
+    within = {id(each) for each in ast.walk(loop)}
+    outside = [each for each in ast.walk(tree) if id(each) not in within]
+    made = {each.id for each in outside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    made -= {name for part in loop.body for name in _made_anew(part)}
+    return ((name, line) for name, line in _added(loop.body) if name in made)
+
+
+def _added_within(loop: ast.For) -> Iterator[tuple[str, int]]:
+    """What is made in an epoch before its batches, and added up in their loop."""
+    loader = _loader(loop.iter)
+    for batches in _loops(loop, lambda each: _reads(each, loader)):
+        again = {name for part in batches.body for name in _made_anew(part)}
+        before = {name for part in loop.body if part is not batches for name in _made_anew(part)}
+        yield from ((name, line) for name, line in _added(batches.body) if name in before - again)
+
+
+def _numbers(loop: ast.For) -> Iterator[tuple[str, int]]:
+    """The numbers of `enumerate(loader)` that are used."""
+    loader = _loader(loop.iter)
+    for batches in _loops(
+        loop, lambda each: _reads(each, loader) and "enumerate" in _names(each.iter, ast.Load)
+    ):
+        if isinstance(batches.target, ast.Tuple) and isinstance(batches.target.elts[0], ast.Name):
+            name = batches.target.elts[0].id
+            if any(name in _names(part, ast.Load) for part in batches.body):
+                yield name, batches.lineno
+
+
+def _made_anew(tree: ast.AST) -> Iterator[str]:
+    """Names that are given a value which does not come from their own."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            stored = {name for target in targets for name in _names(target, ast.Store)}
+            yield from stored - _names(each.value, ast.Load)
+
+
+def _added(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
+    """Names that are changed by their own value, and where."""
+    for each in (node for part in body for node in ast.walk(part)):
+        if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id, each.lineno
+        elif isinstance(each, ast.Assign):
+            for target in each.targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                    yield target.value.id, each.lineno
+                if isinstance(target, ast.Name) and target.id in _names(each.value, ast.Load):
+                    yield target.id, each.lineno
+        elif (
+            isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _ADDING
+        ):
+            if isinstance(each.func.value, ast.Name):
+                yield each.func.value.id, each.lineno

@@ -1,0 +1,228 @@
+"""Lead through a loop over epochs and batches that the script itself has written.
+
+    for epoch in loop.epochs(3):
+        for batch in ...:  # loop.batches(...)
+            ...
+
+Theory of operation. The function around the loop is entered again in each generation, and the loop goes on
+at the newest boundary: `epochs` begins in the epoch of there, and the batches after the last one of there. A
+step is open all the time: one ends after each body in which an optimizer has stepped, and where an epoch
+ends, and the next one begins at once. So whatever the script does in the loop belongs to a step, and is
+undone with it. How far the loop is, is tracked, and changes only where a step ends."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from holdfast.data.seeding import PreservedGenerators
+from holdfast.errors import SessionError
+from holdfast.groups.groups import carrier, gather_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from holdfast.session import Session
+
+_TOTAL = 1 << 40
+"""The script decides when the training is over, not a number of steps."""
+_SEED = (1 << 31) - 1
+
+
+class LoopProgress:
+    """The tracked object: where the loop is.
+
+    `epoch`, and how many of its batches are over; `ranks`: how many there were; `over`: the loop is done;
+    `logged`: how many calls to loggers the steps so far have made; `seed`: of samples and steps."""
+
+    def __init__(self) -> None:
+        self.epoch = self.batch = self.ranks = self.logged = self.seed = 0
+        self.over = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The progress at the newest boundary."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a progress."""
+        vars(self).update(state)
+
+
+class LoopMemory:
+    """What a process remembers of its loops through all generations.
+
+    How many calls to loggers it has made, and how many belong to steps that have ended (`sealed`); whether
+    schedulers have been looked for (`looked`), and local variables warned of (`told`)."""
+
+    def __init__(self) -> None:
+        self.made = self.sealed = 0
+        self.looked = self.told = False
+
+
+class OwnLoop:
+    """The loop of one generation. For errors: `what` it is a part of, and `how` a scheduler is kept there."""
+
+    def __init__(self, session: Session, memory: LoopMemory, what: str, how: str) -> None:
+        self.session, self._memory, self._what, self._how = session, memory, what, how
+        self.progress = LoopProgress()
+        self._led = self._open = self._read = self._moved = False
+        self._logged = 0
+
+    # ------------------------------------------------------------------ for the integration
+
+    def moved(self) -> None:
+        """An optimizer has stepped, or left out a step that was due: the step ends with this body."""
+        self._moved = True
+
+    def batches(self, open_at: Callable[[int, int], Iterator[Any]]) -> Iterator[Any]:
+        """Yield what is left of this epoch's batches. `open_at(epoch, position)`: they, after `position` of
+        them. A step ends when the next batch is asked for."""
+        if not self._open:
+            raise SessionError(f"{self._what}: read the training's loader within the loop over epochs(...)")
+        if self._read:
+            raise SessionError(
+                f"{self._what}: the training's loader is read a second time in epoch {self.progress.epoch}: "
+                "read it once per epoch, or prepare another loader of this data set"
+            )
+        self._read = True
+        with PreservedGenerators():
+            found = open_at(self.progress.epoch, self.progress.batch)
+        taken = self.progress.batch
+        while True:
+            with PreservedGenerators():
+                batch = next(found, _NO_MORE)
+            if batch is _NO_MORE:
+                return
+            self._moved = False
+            yield batch
+            taken += 1
+            if self._moved:
+                self.progress.batch = taken
+                self._end()
+                self._begin()
+
+    def logs(self) -> bool:
+        """A call to a logger: whether it is to be made. It is not, if it was made before: in a step that runs
+        again, or before a loop that goes on."""
+        if not self._led and self.session.step:
+            return False
+        self._logged += 1
+        if self._logged <= self._memory.made:
+            return False
+        self._memory.made = self._logged
+        return True
+
+    def seal_logs(self) -> None:
+        """Have all ranks know which calls to loggers rank 0 has made, though its step has not ended.
+
+        All ranks call it together."""
+        if self._open:
+            self._sealed(self._rows(self._logged)[0][0])
+
+    def _sealed(self, logged: int) -> None:
+        self._logged = logged  # a script may log at rank 0 only
+        self._memory.sealed = max(self._memory.sealed, logged)
+
+    # ------------------------------------------------------------------ for the script
+
+    def epochs(self, total: int) -> Iterator[int]:
+        """Yield the epochs that are left, up to `total - 1`."""
+        if self._led:
+            raise SessionError(f"{self._what}: one loop over epochs(...) in a function under @elastic")
+        self._led = True
+        progress = self.progress
+        progress.seed = torch.initial_seed() & _SEED
+        self._find_schedulers()
+        self.session.restore()
+        self._take_place()
+        while not progress.over and progress.epoch < total:
+            self._read = False
+            self._begin()
+            yield progress.epoch
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+            self._end()
+
+    def finish(self) -> None:
+        """The function has returned: if it left the loop before its end, that was its end."""
+        if self._open:
+            self.progress.over = True
+            self._end()
+
+    def _find_schedulers(self) -> None:
+        """Raise SessionError for a scheduler of a tracked optimizer that is not tracked itself.
+
+        Once per process: a scheduler of an older generation may still be there."""
+        if self._memory.looked:
+            return
+        self._memory.looked = True
+        tracked = self.session.runtime.state.tracked
+        optimizers, known = set(map(id, tracked.optimizers)), _with_inner(tracked.objects.values())
+        for each in gc.get_objects():
+            lost = issubclass(type(each), LRScheduler) and id(each) not in known
+            if lost and id(getattr(each, "optimizer", None)) in optimizers:
+                raise SessionError(
+                    f"{self._what}: a {type(each).__name__} is not kept, and would begin anew when a rank "
+                    f"dies: {self._how}"
+                )
+
+    # ------------------------------------------------------------------ steps
+
+    def _take_place(self) -> None:
+        progress, world = self.progress, self.session.world_size
+        if progress.ranks not in (0, world):
+            raise SessionError(
+                f"{self._what}: {progress.ranks} ranks trained the state, and there are {world}: the batches "
+                "would differ. Start the job with as many ranks as before, and with spares"
+            )
+        if progress.ranks:
+            self._logged = progress.logged
+        progress.ranks = world
+        sealed = max(row[0] for row in self._rows(self._memory.sealed))
+        self._memory.made = max(self._memory.made, sealed)
+
+    def _begin(self) -> None:
+        self.session.begin_step(_TOTAL, seed=self.progress.seed)
+        self._open, self._moved = True, False
+
+    def _end(self) -> None:
+        """End the step. No rank does before all have come here: what a dead rank had to do in it (log, save)
+        is done, or the step runs again."""
+        progress = self.progress
+        rows = self._rows(self._logged, progress.epoch, progress.batch)
+        if any(row[1:] != rows[0][1:] for row in rows):
+            places = ", ".join(
+                f"rank {rank}: epoch {row[1]}, batch {row[2]}" for rank, row in enumerate(rows)
+            )
+            raise SessionError(
+                f"{self._what}: the ranks are at different places ({places}): all must read as many batches, "
+                "and step their optimizers at the same ones"
+            )
+        self._sealed(rows[0][0])
+        progress.logged = self._logged
+        self._open = False
+        self.session.end_step()
+
+    def _rows(self, *numbers: int) -> list[list[int]]:
+        """These numbers of every rank."""
+        world = self.session.world_size
+        if world == 1:
+            return [list(numbers)]
+        device = carrier(torch.distributed.get_backend(), self.session.device)
+        return gather_numbers(list(numbers), device, world)
+
+
+def _with_inner(objects: Iterable[Any]) -> set[int]:
+    """The ids of these objects, and of schedulers that they consist of (SequentialLR)."""
+    pending, found = list(objects), set()
+    while pending:
+        each = pending.pop()
+        found.add(id(each))
+        if issubclass(type(each), LRScheduler):
+            pending += getattr(each, "_schedulers", ())
+    return found
+
+
+_NO_MORE = object()

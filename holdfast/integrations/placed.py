@@ -1,0 +1,111 @@
+"""Read a loader's batches from a position of an epoch on, with the samples and random numbers of there.
+
+A sampler is asked for indices with random numbers that depend on (seed, epoch, batch) alone, and so are
+samples that bring their seeds: however often the training starts again, a batch is the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.data.seeding import PreservedGenerators, seed_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_APART = 40
+"""Bits that a rank's number is shifted by, so that its seeds meet those of no other rank."""
+
+
+class PlacedSampler:
+    """Indices from a position of an epoch on. `tagged`: each index brings the seed of its sample.
+
+    `apart`: a number, of the rank, that keeps the samples' seeds apart from those of other numbers."""
+
+    def __init__(self, sampler: Any, seed: int, *, tagged: bool, apart: int = 0) -> None:
+        self.sampler = getattr(sampler, "sampler", sampler)  # Lightning looks for the inner one
+        self._inner, self._seed, self._tagged, self._apart = sampler, seed, tagged, apart
+        self.epoch = self.position = 0
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, position, batch = self.epoch, self.position, 0
+        found = iter(self._inner)
+        while True:
+            with PreservedGenerators():
+                seed_all(self._seed, epoch, batch)
+                try:
+                    indices = next(found)
+                except StopIteration:
+                    return
+            if batch >= position:
+                yield self._tag(indices, epoch, batch) if self._tagged else indices
+            batch += 1
+
+    def _tag(self, indices: Any, epoch: int, batch: int) -> Any:
+        many = indices if isinstance(indices, list | tuple) else [indices]
+        seed = (self._seed ^ (self._apart << _APART)) + epoch
+        tags = [(index, (seed, batch, place)) for place, index in enumerate(many)]
+        return tags if isinstance(indices, list | tuple) else tags[0]
+
+
+class TaggedSamples(torch.utils.data.Dataset[Any]):
+    """A map data set that is asked for samples that bring their seeds."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        if getattr(dataset, "__getitems__", None) is not None:
+            self.__getitems__ = self._many
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, tagged: Any) -> Any:
+        index, seed = tagged
+        seed_all(*seed)
+        return self._dataset[index]
+
+    def _many(self, tagged: list[Any]) -> Any:
+        seed_all(*tagged[0][1])
+        return self._dataset.__getitems__([index for index, _ in tagged])
+
+
+def sampler_name(loader: Any) -> str:
+    """The attribute of a DataLoader that gives it the indices of each batch, or of each sample."""
+    return "sampler" if loader.batch_sampler is None else "batch_sampler"
+
+
+def set_attributes(loader: Any, values: dict[str, Any]) -> None:
+    """Set attributes that DataLoader refuses to have set after it was made."""
+    for name, value in values.items():
+        object.__setattr__(loader, name, value)
+
+
+class PlacedLoader:
+    """Opens one DataLoader of a map data set, for the rank `apart`, in any of its epochs at any position.
+
+    Its samples bring their seeds, so a loop may fetch ahead; fetch within PreservedGenerators. Persistent
+    workers keep the sampler that they were started with: use one object for all epochs."""
+
+    def __init__(self, loader: Any, seed: int, apart: int) -> None:
+        name = sampler_name(loader)
+        self._loader, self._seed = loader, seed
+        self._own = {name: getattr(loader, name), "dataset": loader.dataset}
+        self._placed = PlacedSampler(self._own[name], seed, tagged=True, apart=apart)
+        self._instead = {name: self._placed, "dataset": TaggedSamples(loader.dataset)}
+
+    def place(self, epoch: int, position: int) -> None:
+        """Go on after `position` batches of this epoch, when it is opened next."""
+        self._placed.epoch, self._placed.position = epoch, position
+
+    def open(self) -> Iterator[Any]:
+        """The batches from there on."""
+        seed_all(self._seed, self._placed.epoch, 0)
+        try:
+            set_attributes(self._loader, self._instead)
+            return type(self._loader).__iter__(self._loader)  # type: ignore[no-any-return]
+        finally:
+            set_attributes(self._loader, self._own)

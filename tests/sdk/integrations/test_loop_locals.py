@@ -1,0 +1,88 @@
+"""Local variables of a training loop that nothing keeps are found in the function's text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.integrations.loop_locals import unkept
+
+make: Any = None
+
+
+def names(function: Any) -> list[str]:
+    return sorted(each.name for each in unkept(function))
+
+
+def test_what_is_added_up_over_epochs_is_found() -> None:
+    def main() -> None:
+        fabric, loader = make(), make()
+        total, losses, best, count, fine = 0.0, [], {}, 0, 0
+        for epoch in fabric.epochs(3, loader):
+            for batch in loader:
+                total += batch
+                losses.append(batch)
+                count = count + 1
+            best[epoch] = total
+            fine = epoch
+        print(losses, count, fine)
+
+    assert names(main) == ["best", "count", "losses", "total"]
+
+
+def test_what_is_added_up_in_an_epoch_is_found() -> None:
+    def main() -> None:
+        accelerator, loader, other = make(), make(), make()
+        for _epoch in accelerator.epochs(3, loader=loader):
+            total, right = 0.0, 0
+            for batch in loader:
+                parts = 0
+                parts += batch
+                total += parts
+            for batch in other:
+                right += batch
+            print(total, right)
+
+    found = unkept(main)
+    assert [each.name for each in found] == ["total"]
+    assert found[0].line == main.__code__.co_firstlineno + 7
+
+
+def test_a_number_of_a_batch_is_found_if_it_is_used() -> None:
+    def main() -> None:
+        accelerator, loader = make(), make()
+        for _epoch in accelerator.epochs(3, loader):
+            for number, batch in enumerate(loader):
+                print(number, batch)
+            for number, batch in enumerate([1]):
+                print(number, batch)
+
+    def unused() -> None:
+        accelerator, loader = make(), make()
+        for _epoch in accelerator.epochs(3, loader):
+            for _number, batch in enumerate(loader):
+                print(batch)
+
+    assert (names(main), names(unused)) == (["number"], [])
+
+
+def test_what_is_kept_or_only_shown_is_not_found() -> None:
+    def main() -> None:
+        accelerator, loader = make(), make()
+        losses, progress, bar = make(), make(), make()
+        accelerator.register_for_checkpointing(losses, progress)
+        for _epoch in accelerator.epochs(3, loader):
+            for batch in loader:
+                progress.steps += 1
+                losses.append(batch)
+                bar.update(1)
+
+    assert names(main) == []
+
+
+def test_a_function_without_such_a_loop_or_without_text_has_none() -> None:
+    def main() -> None:
+        total = 0
+        for number in range(3):
+            total += number
+
+    assert (unkept(main), unkept(print)) == ([], [])

@@ -1,0 +1,125 @@
+"""What loops with accelerate and Fabric refuse, each by name. Skipped where these are not installed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
+
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ONES: Any = torch.ones(8, 2)
+WEIGHTED = WeightedRandomSampler([1.0] * 8, 8)
+
+
+class Endless(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.ones(8, 2))
+
+
+LOADERS = [
+    (DataLoader(Endless()), "a training loader without positions is not supported"),
+    (DataLoader(ONES, sampler=WEIGHTED), "a training loader with a WeightedRandomSampler is not supported"),
+    (
+        DataLoader(ONES, batch_sampler=BatchSampler(WEIGHTED, 2, drop_last=False)),
+        "a training loader with a WeightedRandomSampler is not supported",
+    ),
+]
+
+
+@pytest.mark.parametrize(("loader", "words"), LOADERS)
+def test_accelerate_refuses_training_loaders_without_an_order(loader: Any, words: str) -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate import refusals
+
+    config = accelerate.DataLoaderConfiguration(use_seedable_sampler=True, dispatch_batches=False)
+    prepared = accelerate.Accelerator(cpu=True, dataloader_config=config).prepare(loader)
+    with pytest.raises(SessionError, match=words):
+        refusals.check_training(prepared)
+
+
+def test_accelerate_takes_training_loaders_with_an_order() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate import refusals
+
+    config = accelerate.DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+    for loader in (DataLoader(ONES), DataLoader(ONES, shuffle=True)):
+        refusals.check_training(accelerator.prepare(loader))
+
+
+@pytest.mark.parametrize(("loader", "words"), LOADERS)
+def test_fabric_refuses_training_loaders_without_an_order(loader: Any, words: str) -> None:
+    pytest.importorskip("lightning")
+    from holdfast.integrations.fabric import refusals
+
+    with pytest.raises(SessionError, match=words):
+        refusals.check_training(loader)
+
+
+def test_fabric_takes_training_loaders_with_an_order() -> None:
+    pytest.importorskip("lightning")
+    from holdfast.integrations.fabric import refusals
+
+    refusals.check_training(DataLoader(ONES, sampler=SequentialSampler(ONES)))
+    refusals.check_strategy("ddp")
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "deepspeed", "ddp_spawn", object()])
+def test_fabric_refuses_other_strategies(strategy: Any) -> None:
+    pytest.importorskip("lightning")
+    from holdfast.integrations.fabric import refusals
+
+    name = repr(strategy) if isinstance(strategy, str) else "object"
+    with pytest.raises(SessionError, match=f"Fabric under Holdfast: strategy={name} is not supported"):
+        refusals.check_strategy(strategy)
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "fabric"])
+def test_compiled_models_are_refused(framework: str) -> None:
+    pytest.importorskip("accelerate" if framework == "accelerate" else "lightning")
+    refusals = importlib.import_module(f"holdfast.integrations.{framework}.refusals")
+    plain, wrapped, in_place = (torch.nn.Linear(2, 2) for _ in range(3))
+    in_place.compile()
+    refusals.check_model(plain)
+    for model in (torch.compile(wrapped), in_place):
+        with pytest.raises(
+            SessionError, match=r"under Holdfast: torch.compile is not supported: two undisturbed runs"
+        ):
+            refusals.check_model(model)
+
+
+@pytest.mark.parametrize("method", ["setup", "setup_module"])
+def test_fabric_refuses_a_compiled_model_by_either_way(method: str) -> None:
+    pytest.importorskip("lightning")
+    from holdfast.integrations.fabric import Fabric
+
+    fabric: Any = Fabric(accelerator="cpu", devices=1)
+    fabric._loop = object()  # as if an agent looked after it
+    with pytest.raises(SessionError, match=r"torch.compile is not supported"):
+        getattr(fabric, method)(torch.compile(torch.nn.Linear(2, 2)))
+
+
+def test_without_an_agent_both_are_the_frameworks_own() -> None:
+    pytest.importorskip("accelerate")
+    pytest.importorskip("lightning")
+    from holdfast.integrations.accelerate import Accelerator
+    from holdfast.integrations.fabric import Fabric
+
+    assert list(Accelerator(cpu=True).epochs(3, None)) == [0, 1, 2]
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.track(anything=object())
+    assert (list(fabric.epochs(2, None)), fabric.session) == ([0, 1], None)
