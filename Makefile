@@ -12,13 +12,18 @@ WORKERS ?= 3
 # Training frameworks come and go faster than we release: their tests have an environment of their own.
 FRAMEWORKS := .venv-frameworks
 
-.PHONY: demo test check lint alerts page slurm frameworks site helm proto proto-check sbom audit clean
+.PHONY: demo test exhaustive check lint alerts page slurm frameworks site helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
 # A test of real processes that failed among the others is tried once more, alone; tests/suite.py says within what limits.
 test: $(STAMP) lint
 	$(BIN)/python -m tests.suite -n $(WORKERS) --dist worksteal --durations 25
+
+# What repeats at length what a shorter test of `make test` shows: thousands of simulated schedules, more workloads,
+# moments and storages. An hour or more.
+exhaustive: $(STAMP)
+	$(BIN)/python -m pytest -q --exhaustive -m exhaustive -n $(WORKERS) --dist worksteal --durations 25
 
 # Under a minute: lint, types, layers, the house rules, and the tests that wait for nobody.
 check: $(STAMP) lint

@@ -1,4 +1,4 @@
-"""Set up what tests of every folder use: the mark `pure`, early reports of failures, short folders."""
+"""Set up what tests of every folder use: their marks, early reports of failures, short folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import pure
+from tests import exhaustive, pure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,12 +19,17 @@ TOLD_LINES = 20
 TESTS = Path(__file__).parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(exhaustive.OPTION, action="store_true", help="also run the tests marked `exhaustive`")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ToldAtOnce(config))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    exhaustive.skip_unless_asked(config, items)
     for item in items:
         ours = item.path.is_relative_to(TESTS) and item.get_closest_marker("process") is None
         if ours and pure.is_pure(item.path, TESTS):

@@ -124,6 +124,11 @@ class Run:
         return [pid for pid in descendants(self.process.pid) if is_running(pid)]
 
 
+def preloading(script: str) -> dict[str, str]:
+    """The setting by which agents do not import torch for a script that has no use for it: seconds of CPU."""
+    return {} if "torch" in script or "holdfast" in script else {"HOLDFAST_PRELOAD": "json"}
+
+
 @contextmanager
 def running(
     *words: str,
@@ -141,7 +146,7 @@ def running(
     for name, text in {"script.py": script, **(files or {})}.items():
         (folder / name).write_text(text)
     given = [str(folder)] if arguments is None else arguments
-    run = Run(folder, *words, str(folder / "script.py"), *given)
+    run = Run(folder, *words, str(folder / "script.py"), *given, env=preloading(script))
     try:
         yield run.start()
     finally:

@@ -16,6 +16,7 @@ import pytest
 from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.e2e.cli_running import Run, running, until
 from tests.e2e.test_cli_by_hand import PROGRAM, daemon
+from tests.exhaustive import all_but
 
 TRAINS = """
 import os, pathlib, sys, time
@@ -120,7 +121,7 @@ def test_an_exit_code_behind_train_fails_the_job() -> None:
         assert tries(run, 1) == 2
 
 
-@pytest.mark.parametrize("storage", [False, True])
+@pytest.mark.parametrize("storage", all_but(1, [True, False]))
 def test_a_rank_killed_behind_train_has_its_script_run_again(storage: bool) -> None:
     """The state is the final one: nothing is trained again, and train() has its value."""
     with running(*TWO, script=TRAINS + SAVES, storage=storage) as run:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controlplane.cli.local.network_spaces import missing
+from tests.exhaustive import all_but
 
 CPUS = len(os.sched_getaffinity(0))
 
@@ -26,7 +27,7 @@ def diagnosed(*words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("rank", all_but(1, [3, 0]))
 def test_a_slowed_process_is_named_whichever_rank_it_is(rank: int) -> None:
     result = diagnosed("--plant", f"slow=rank:{rank},at:30,factor:4,seed:1")
     assert rank in {found["subject"].get("rank") for found in result["findings"]}, result
@@ -40,7 +41,11 @@ def test_a_healthy_job_accuses_nobody() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("plant", "kind", "rank"), [("skipped-collective", "other_order", 1), ("wrong-shape", "other_shape", 2)]
+    ("plant", "kind", "rank"),
+    [
+        ("skipped-collective", "other_order", 1),
+        pytest.param("wrong-shape", "other_shape", 2, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_who_calls_something_else_is_named_and_nobody_else(plant: str, kind: str, rank: int) -> None:
     result = diagnosed("--plant", f"{plant}=rank:{rank},at:30", "--watch-s", "30")

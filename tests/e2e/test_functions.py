@@ -133,6 +133,14 @@ result(values=values)
 
 SCRIPTS = {"pretrain": PRETRAIN, "folds": FOLDS, "sessions": SESSIONS}
 MOMENTS = ("first", "between", "second", "behind")
+_PAIRS = [(script, moment) for script in SCRIPTS for moment in MOMENTS]
+KILLED = [
+    pair
+    if pair[0] == "pretrain" or pair[1] == "second"
+    else pytest.param(*pair, marks=pytest.mark.exhaustive)
+    for pair in _PAIRS
+]
+"""Of the first script each moment, of the others one; the rest with `make exhaustive`."""
 FLAGS = ("--nnodes", "2", "--nproc-per-node", "1", "--snapshot-every", "5")
 
 
@@ -317,8 +325,7 @@ def undisturbed() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(("script", "moment"), KILLED)
 def test_a_rank_is_killed_and_nothing_is_another(
     script: str, moment: str, undisturbed: dict[str, Any]
 ) -> None:

@@ -94,10 +94,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+VARIANTS = ("train never called, exit", "a group before the function, made late")
+ROWS = [pytest.param(case, marks=pytest.mark.exhaustive) if case in VARIANTS else case for case in CASES]
+
+
+@pytest.mark.parametrize("case", ROWS)
 def test_it_is_refused_once_with_the_cure(case: str) -> None:
     script, cure = CASES[case]
-    with running("--nnodes", "2", "--nproc-per-node", "1", "--spares", "1", script=script) as run:
+    with running("--nproc-per-node", "2", "--spares", "1", script=script) as run:
         assert run.end() == 1, run.output
         assert cure in run.output, run.output
         assert "starting it again would raise it again" in run.output, run.output

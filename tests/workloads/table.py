@@ -21,6 +21,7 @@ AHEAD = 1
 class Workload:
     """One row. `loses`: steps that a kill may cost.
 
+    `variant`: another row trains the same script or kind in nearly the same way; `make exhaustive` runs it.
     `tasks`: trainings one after the other in the script, `steps` of each; kills happen in the first `struck`
     of them (0: in all). `refused`: what the refusal must name, where it must be refused. `lazy`: large
     tensors are copied beside the next step."""
@@ -38,6 +39,7 @@ class Workload:
     refused: tuple[str, ...] = ()
     gpu: bool = False
     lazy: bool = False
+    variant: bool = False
 
     @property
     def path(self) -> Path:
@@ -52,33 +54,42 @@ class Workload:
 
 WORKLOADS = (
     Workload("accumulation", "accumulation.py", loses=AHEAD),
-    Workload("no_sync", "accumulation.py", ("--no-sync",), loses=AHEAD),
+    Workload("no_sync", "accumulation.py", ("--no-sync",), loses=AHEAD, variant=True),
     Workload("accumulation_across", "accumulation_across.py", loses=4 * SNAPSHOT),
     Workload("amp", "amp.py", loses=AHEAD),
     Workload("ema", "ema.py"),
-    Workload("ema_every_ten", "ema.py", ("--every", "10")),
+    Workload("ema_every_ten", "ema.py", ("--every", "10"), variant=True),
     Workload("moco", "moco.py"),
-    Workload("dino", "dino.py"),
+    Workload("dino", "dino.py", variant=True),
     Workload("gan", "gan.py"),
     Workload("several_optimizers", "several_optimizers.py"),
     Workload("lbfgs", "lbfgs.py"),
-    Workload("lazy_snapshots", "several_optimizers.py", LARGE, lazy=True),
+    Workload("lazy_snapshots", "several_optimizers.py", LARGE, lazy=True, variant=True),
     Workload("lazy_moco", "moco.py", LARGE, lazy=True),
-    Workload("lazy_accumulation_across", "accumulation_across.py", LARGE, loses=4 * SNAPSHOT, lazy=True),
+    Workload(
+        "lazy_accumulation_across",
+        "accumulation_across.py",
+        LARGE,
+        loses=4 * SNAPSHOT,
+        lazy=True,
+        variant=True,
+    ),
     Workload("tensor_parallel", "tensor_parallel.py", flags=("--tensor-parallel", "2")),
     Workload("pipeline_gpipe", "pipeline.py", flags=("--pipeline-parallel", "2")),
-    Workload("pipeline_1f1b", "pipeline.py", ("--schedule", "1f1b"), ("--pipeline-parallel", "2")),
+    Workload(
+        "pipeline_1f1b", "pipeline.py", ("--schedule", "1f1b"), ("--pipeline-parallel", "2"), variant=True
+    ),
     Workload("context_parallel", "context_parallel.py", flags=("--context-parallel", "2"), loses=AHEAD),
     Workload("three_d", "three_d.py", (), ("--tensor-parallel", "2", "--pipeline-parallel", "2"), nproc=4),
     Workload("fsdp2", "fsdp2.py"),
-    Workload("hsdp", "fsdp2.py", ("--hsdp",)),
+    Workload("hsdp", "fsdp2.py", ("--hsdp",), variant=True),
     Workload("zero1", "zero1.py"),
     Workload("moe", "moe.py"),
-    Workload("moe_copies", "moe.py", ("--copies",)),
+    Workload("moe_copies", "moe.py", ("--copies",), variant=True),
     Workload("two_tower", "two_tower.py", loses=AHEAD),
     Workload("federated", "federated.py"),
     Workload("local_sgd", "local_sgd.py"),
-    Workload("local_sgd_outer", "local_sgd.py", ("--outer",)),
+    Workload("local_sgd_outer", "local_sgd.py", ("--outer",), variant=True),
     Workload("continual", "continual.py", steps=10, tasks=3),
     Workload("distillation", "distillation.py", loses=0),
     Workload("qat", "qat.py", loses=AHEAD),

@@ -11,10 +11,11 @@ from tests.workloads.table import WORKLOADS, Workload
 
 NAMES = [workload.name for workload in WORKLOADS]
 KILLS = 2
+ROWS = [pytest.param(each, marks=pytest.mark.exhaustive) if each.variant else each for each in WORKLOADS]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", WORKLOADS, ids=NAMES)
+@pytest.mark.parametrize("workload", ROWS, ids=NAMES)
 def test_a_killed_workload_is_exact_or_refused_by_name(workload: Workload) -> None:
     if workload.gpu and workload.ranks > GPUS:
         pytest.skip(f"{workload.name} needs {workload.ranks} GPUs, there are {GPUS}")
