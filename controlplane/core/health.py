@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.checkpoint.durability import DurabilityProblem
     from controlplane.core.records.diagnosis import Diagnosed, OpenFinding
-    from controlplane.core.records.model import Unread
     from controlplane.core.records.node_checks import BadPart
+    from controlplane.core.records.stores import Unread
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job

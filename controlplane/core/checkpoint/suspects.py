@@ -1,19 +1,23 @@
-"""Have the storage say which of its checkpoints are suspect, for readers that ask no coordinator.
+"""Mark checkpoints whose state is not trusted in etcd, and have the storage say so, too.
 
-A checkpoint of a state that a numeric anomaly, or replicas that differ, made untrusted is bad in etcd already
-(`numeric_faults.distrust`). Its manifest stays whole and visible, so one agent puts a mark beside it. The
-order is a Publish of a bad record; an agent of a version before refuses it, since it names no digest. Which
-marks are written is remembered by one leader only: the next one has all of them written once more, and a mark
-that is there is left as it is."""
+A checkpoint of a state that a numeric anomaly, or replicas that differ, made untrusted is bad in etcd
+already (`numeric_faults.distrust`). One of a state in which replicas differed, where that is only reported,
+stays good and is marked as suspect; people are shown the mark once etcd holds it. The manifest of either
+stays whole and visible, so one agent puts a mark beside it, for readers that ask no coordinator. The order is
+a Publish of a bad record; an agent of a version before refuses it, since it names no digest. Which marks are
+written is remembered by one leader only: the next one has all of them written once more, and a mark that is
+there is left as it is."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import commit, sharing
-from controlplane.core.failures import numeric_anomalies
+from controlplane.core.checkpoint import commit, finalizing, sharing
+from controlplane.core.failures import numeric_anomalies, suspect_states
 from controlplane.core.records import effects as fx
+from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -23,8 +27,10 @@ if TYPE_CHECKING:
 
 
 def reconcile(state: ClusterState, job: Job) -> None:
-    """Order the next mark, and repeat the order of the one that is under way."""
-    record = _next(job) if job.spec.storage and job.numbers.faults else None
+    """Write into etcd which are suspect. Order the next mark, and repeat the order of the one under way."""
+    if job.numbers.suspect_states:
+        _mark_in_etcd(state, job)
+    record = _next(job) if job.spec.storage and (job.numbers.faults or job.numbers.suspect_states) else None
     if record is None:
         job.checkpoints.marking = None
         return
@@ -34,9 +40,33 @@ def reconcile(state: ClusterState, job: Job) -> None:
         where = sharing.chosen_node(state, job, last=True)
         job.checkpoints.marking = (record.id, where)
     if where:
-        unnamed = dataclasses.replace(record, manifest_digest="")  # an older agent publishes nothing by it
+        # An agent marks what is bad; an older one publishes nothing without a digest.
+        unnamed = dataclasses.replace(record, bad=record.bad or record.suspect, manifest_digest="")
         order = fx.Publish(where, job.spec, unnamed)
         state.order(job, ("suspect", where, record.id), order, state.settings.long_retry_s)
+
+
+def _mark_in_etcd(state: ClusterState, job: Job) -> None:
+    """Queue the marks that are missing. Those in flight get theirs when they are written next."""
+    known = job.checkpoints
+    for record in [] if known.judging else list(known.records.values()):
+        saving = known.savings.get(record.id)
+        if record.bad or record.suspect or (saving is not None and saving.stage is not Stage.COPY):
+            continue
+        found = suspect_states.judge(job, record)
+        if found is not record:
+            known.judging[record.id] = None
+            finalizing.put(state, job, found, partial(_held, state, job, found))
+
+
+def _held(state: ClusterState, job: Job, written: CheckpointRecord) -> None:
+    """etcd holds the mark: show it. The record may have been retired, or forgotten, meanwhile."""
+    job.checkpoints.judging.pop(written.id, None)
+    state.touch(job)
+    now = job.checkpoints.records.get(written.id)
+    if now is not None:
+        record = job.checkpoints.records[now.id] = dataclasses.replace(now, suspect=written.suspect)
+        state.emit(fx.CheckpointChanged(job.name, now.id, "suspect", written.suspect, record))
 
 
 def _next(job: Job) -> CheckpointRecord | None:
@@ -47,15 +77,24 @@ def _next(job: Job) -> CheckpointRecord | None:
 
 
 def _suspect(job: Job, record: CheckpointRecord) -> bool:
-    """Whether a checkpoint is bad because of an anomaly, and is not to be deleted. Published or not: the
-    leader may not know yet that its manifest is visible."""
-    if record.bad in ("", commit.RETIRED):
+    """Whether a checkpoint is bad because of an anomaly, or suspect in etcd, and is not to be deleted.
+    Published or not: the leader may not know yet that its manifest is visible."""
+    if record.bad == commit.RETIRED or not (record.bad or record.suspect):
         return False
+    if record.suspect:
+        return True
     faults = job.numbers.faults
     return any(numeric_anomalies.concerns(fault, record.step, record.generation) for fault in faults)
 
 
-def marked(state: ClusterState, job: Job, event: ev.Published) -> bool:
+def published(state: ClusterState, event: ev.Published) -> None:
+    """Take an agent's answer to a Publish: to the order of a mark, or to that of a manifest."""
+    job = state.jobs.get(event.job)
+    if job is None or not _marked(state, job, event):
+        finalizing.published(state, event)
+
+
+def _marked(state: ClusterState, job: Job, event: ev.Published) -> bool:
     """Take an agent's answer, if it is one to the order of a mark. Return whether it is.
 
     A mark that could not be written is ordered again when the order would be repeated."""

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         JobPhase,
         LemonRecord,
         PeerCopy,
-        Unread,
     )
+    from controlplane.core.records.stores import Unread
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.findings import Finding, MassFailureGuard
     from controlplane.core.state.job import Job
