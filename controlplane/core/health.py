@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
 
 JOB_KINDS = (
     *("job_parked", "spares_exhausted"),
-    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing"),
+    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing", "marks_failing"),
     *("checkpoints_overdue", "snapshots_overdue"),
 )
 """Kinds of findings about one job. The last two come from `checkpoint/overdue.py`."""

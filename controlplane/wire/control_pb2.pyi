@@ -608,14 +608,16 @@ class PersistFailed(_message.Message):
     def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Published(_message.Message):
-    __slots__ = ("job", "checkpoint", "reason")
+    __slots__ = ("job", "checkpoint", "reason", "understood")
     JOB_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    UNDERSTOOD_FIELD_NUMBER: _ClassVar[int]
     job: str
     checkpoint: str
     reason: str
-    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    understood: bool
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., understood: bool = ...) -> None: ...
 
 class Loaded(_message.Message):
     __slots__ = ("job", "checkpoint", "member", "reason", "corrupt", "shard", "share", "shares")

@@ -23,6 +23,7 @@ torch.manual_seed(1)
 model = torch.nn.Linear(8, 4)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 session.track(model=model, optimizer=optimizer)
+WAITS = {12: "manifests/10-1", 22: "manifests/20-1", 31: "manifests/30-1", 32: "suspect/30-1"}
 data = torch.randn(256, 8, generator=torch.Generator().manual_seed(7))
 
 
@@ -42,6 +43,9 @@ def train():
         time.sleep(0.02)
         if flips and (session.rank, step, session.generation) == (1, 23, 1):
             let_flip()
+        if OVERWRITTEN > 0 and step in WAITS:
+            while not list(folder.glob(f"storage/jobs/*/{WAITS[step]}.json")):
+                time.sleep(0.01)
         if step == OVERWRITTEN:  # all hold what rank 0 holds: its state was not damaged
             found = [model.state_dict(), optimizer.state_dict()]
             torch.distributed.broadcast_object_list(found, src=0)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import commit, finalizing, sharing
 from controlplane.core.failures import numeric_anomalies, suspect_states
 from controlplane.core.records import effects as fx
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
+MARK_RETRY_MAX_S = 300.0
+"""A storage that fails to take a mark is tried again after at most this long."""
+DOUBLINGS_MAX = 16
+_WAITS = (
+    "checkpoint {} is suspect, and the storage does not say so: the agents of {} do not know how to mark it"
+)
+
+
 def reconcile(state: ClusterState, job: Job) -> None:
     """Write into etcd which are suspect. Order the next mark, and repeat the order of the one under way."""
     if job.numbers.suspect_states:
@@ -33,17 +42,30 @@ def reconcile(state: ClusterState, job: Job) -> None:
     record = _next(job) if job.spec.storage and (job.numbers.faults or job.numbers.suspect_states) else None
     if record is None:
         job.checkpoints.marking = None
+        _waits_for(state, job, "")
+        return
+    if state.now < job.checkpoints.mark_again_at:
+        state.wake(job, job.checkpoints.mark_again_at)
         return
     name, where = job.checkpoints.marking or ("", "")
     node = state.nodes.get(where)
-    if name != record.id or node is None or node.state == "lost":
-        where = sharing.chosen_node(state, job, last=True)
+    if name != record.id or node is None or node.state == "lost" or node.knows_no_marks:
+        unable = [each.name for each in state.nodes.values() if each.up and each.knows_no_marks]
+        where = sharing.chosen_node(state, job, last=True, without=unable)
         job.checkpoints.marking = (record.id, where)
+        names = ", ".join(sorted(unable))
+        _waits_for(state, job, "" if where or not unable else _WAITS.format(record.id, names))
     if where:
         # An agent marks what is bad; an older one publishes nothing without a digest.
         unnamed = dataclasses.replace(record, bad=record.bad or record.suspect, manifest_digest="")
         order = fx.Publish(where, job.spec, unnamed)
         state.order(job, ("suspect", where, record.id), order, state.settings.long_retry_s)
+
+
+def _waits_for(state: ClusterState, job: Job, reason: str) -> None:
+    if job.checkpoints.keeping.unmarked != reason:
+        job.checkpoints.keeping.unmarked = reason
+        state.ask_health()
 
 
 def _mark_in_etcd(state: ClusterState, job: Job) -> None:
@@ -97,10 +119,33 @@ def published(state: ClusterState, event: ev.Published) -> None:
 def _marked(state: ClusterState, job: Job, event: ev.Published) -> bool:
     """Take an agent's answer, if it is one to the order of a mark. Return whether it is.
 
-    A mark that could not be written is ordered again when the order would be repeated."""
+    A storage that failed is tried again after ever longer times. An agent that does not know the order is not
+    asked again: another one is, or its successor."""
     if job.checkpoints.marking is None or job.checkpoints.marking[0] != event.checkpoint:
         return False
+    failures = job.checkpoints.keeping.marks
+    job.checkpoints.marking = None
+    state.touch(job)
     if not event.reason:
-        job.checkpoints.marked[event.checkpoint], job.checkpoints.marking = None, None
-        state.touch(job)
+        job.checkpoints.marked[event.checkpoint] = None
+        if failures.times:
+            state.ask_health()
+        failures.over()
+    elif event.understood:
+        failures.failed(state.now, f"{event.checkpoint}: {event.reason}")
+        wait_s = state.settings.long_retry_s * 2.0 ** min(failures.times - 1, DOUBLINGS_MAX)
+        job.checkpoints.mark_again_at = state.now + min(wait_s, MARK_RETRY_MAX_S)
+        state.ask_health()
+    else:
+        _does_not_know(state, event)
     return True
+
+
+def _does_not_know(state: ClusterState, event: ev.Published) -> None:
+    node = state.nodes.get(event.node)
+    if node is None or node.knows_no_marks:
+        return
+    node.knows_no_marks_in = node.incarnation
+    version = f" (holdfast {node.version})" if node.version else ""
+    words = f"its agent{version} does not know how to mark a suspect checkpoint: upgrade it; {event.reason}"
+    state.note(NoteKind.MARKS_UNKNOWN, node.name, words)

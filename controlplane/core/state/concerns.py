@@ -230,6 +230,7 @@ class Checkpoints:
     # Suspect checkpoints that are being marked in etcd, by id.
     judging: dict[str, None] = field(default_factory=dict)
     marking: tuple[str, str] | None = None  # (suspect checkpoint, node that marks it on the storage)
+    mark_again_at: float = 0.0  # no mark is ordered before then: the storage did not take the last one
     marked: dict[str, None] = field(default_factory=dict)  # those that this leader has had marked, by id
     scrubbed_at: float = -1.0  # when the last scrub ended; -1: never
     final_by: float | None = None  # deadline of the checkpoint that the job's end waits for; None: not set
