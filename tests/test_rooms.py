@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from tests import rooms
@@ -30,3 +31,18 @@ def test_a_circle_is_seen_wherever_the_import_stands(tmp_path: Path) -> None:
     arrows = rooms.graph(rooms.modules(tmp_path, ("some",)))
     assert arrows["some.four"] == {"some.one"}
     assert rooms.circles(arrows) == [["some.one", "some.three", "some.two"]]
+
+
+def test_an_exit_code_of_a_launcher_or_a_daemon_has_one_definition() -> None:
+    """A policy of Kubernetes goes by it: two that drift apart would take a failed job for a crash."""
+    places: dict[str, list[str]] = {}
+    for name, path in rooms.modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                for target in node.targets:
+                    if isinstance(target, ast.Name) and isinstance(node.value.value, int):
+                        places.setdefault(target.id, []).append(name)
+    homes = ("holdfast.launch.errand", "controlplane.exit_codes")
+    codes = {name: found for name, found in places.items() if set(found) & set(homes)}
+    assert {"JOB_FAILED", "REFUSED"} <= codes.keys()
+    assert {name: found for name, found in codes.items() if len(found) > 1} == {}

@@ -158,8 +158,8 @@ class SaveOrders:
             )
 
     def _not_published(self, order: effects.Publish, error: Exception) -> events.Event:
-        record = order.record
-        return events.Published(order.node, self._context.incarnation, record.job, record.id, one_line(error))
+        record, life = order.record, self._context.incarnation
+        return events.Published(order.node, life, record.job, record.id, one_line(error), understood=True)
 
     # ------------------------------------------------------------ the second storage
 

@@ -19,8 +19,6 @@ TIMED_OUT = 124
 """What was waited for has not come in time, as with timeout(1)."""
 INTERRUPTED = 130
 """Ctrl-C."""
-TERMINATED = 143
-"""SIGTERM or SIGHUP."""
 
 
 class CliError(Exception):

@@ -20,6 +20,7 @@ from controlplane.core.checkpoint import (
     retention,
     saving,
     scrubbing,
+    suspects,
 )
 from controlplane.core.elasticity import draining, pausing, resizing, spares, swapping
 from controlplane.core.failures import eligibility, hangs, network, node_checks, quarantine
@@ -111,7 +112,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.PartPersisted: _checked(finalizing.part_persisted),
     ev.Persisted: _checked(finalizing.persisted),
     ev.PersistFailed: _checked(saving.persist_failed),
-    ev.Published: _checked(finalizing.published),
+    ev.Published: _checked(suspects.published),
     ev.Mirrored: _checked(finalizing.mirrored),
     ev.Collected: _checked(retention.collected),
     ev.Scrubbed: _checked(scrubbing.scrubbed),

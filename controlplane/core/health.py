@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.checkpoint.durability import DurabilityProblem
     from controlplane.core.records.diagnosis import Diagnosed, OpenFinding
-    from controlplane.core.records.model import Unread
     from controlplane.core.records.node_checks import BadPart
+    from controlplane.core.records.stores import Unread
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
 
 JOB_KINDS = (
     *("job_parked", "spares_exhausted"),
-    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing"),
+    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing", "marks_failing"),
     *("checkpoints_overdue", "snapshots_overdue"),
 )
 """Kinds of findings about one job. The last two come from `checkpoint/overdue.py`."""

@@ -67,6 +67,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "former_step": NO_STEP,
     "agreed_step": STEP,
     "void_step": NO_STEP,
+    "last_step": STEP,
     "versions": (RANK, STEP),
     "first": WINDOW,
     "end": WINDOW,

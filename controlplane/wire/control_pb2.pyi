@@ -302,7 +302,7 @@ class RankStep(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class CheckpointRecord(_message.Message):
-    __slots__ = ("job", "id", "step", "generation", "kind", "base", "manifest_digest", "bytes_total", "bytes_written", "versions", "published", "bad", "shards")
+    __slots__ = ("job", "id", "step", "generation", "kind", "base", "manifest_digest", "bytes_total", "bytes_written", "versions", "published", "bad", "shards", "suspect")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -316,6 +316,7 @@ class CheckpointRecord(_message.Message):
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     BAD_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
     job: str
     id: str
     step: int
@@ -329,7 +330,8 @@ class CheckpointRecord(_message.Message):
     published: bool
     bad: str
     shards: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., published: bool = ..., bad: _Optional[str] = ..., shards: _Optional[_Iterable[str]] = ...) -> None: ...
+    suspect: str
+    def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., published: bool = ..., bad: _Optional[str] = ..., shards: _Optional[_Iterable[str]] = ..., suspect: _Optional[str] = ...) -> None: ...
 
 class CheckpointPart(_message.Message):
     __slots__ = ("job", "checkpoint", "shard", "share", "shares", "rank", "member", "step", "generation", "digest", "bytes_total", "bytes_written")
@@ -606,14 +608,16 @@ class PersistFailed(_message.Message):
     def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Published(_message.Message):
-    __slots__ = ("job", "checkpoint", "reason")
+    __slots__ = ("job", "checkpoint", "reason", "understood")
     JOB_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    UNDERSTOOD_FIELD_NUMBER: _ClassVar[int]
     job: str
     checkpoint: str
     reason: str
-    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    understood: bool
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., understood: bool = ...) -> None: ...
 
 class Loaded(_message.Message):
     __slots__ = ("job", "checkpoint", "member", "reason", "corrupt", "shard", "share", "shares")

@@ -12,6 +12,7 @@ ORPHANED = 3
 JOB_FAILED = 41
 """Not 1: a Kubernetes Job must distinguish "the job failed for good" from an interpreter that crashed."""
 TERMINATED = 143
+"""SIGTERM or SIGHUP has ended it: 128 and the number of SIGTERM."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import json
 
 from controlplane.cli.demo.memory import drawn_bit, flip_bit
 from tests.e2e.cli_running import Run, running, until
+from tests.e2e.test_suspect_checkpoints import listed
 
 STEPS, FLIPPED = 40, 23
 FLAGS = ("--nproc-per-node", "3", "--snapshot-every", "10", "--checkpoint-every", "10")
@@ -22,6 +23,7 @@ torch.manual_seed(1)
 model = torch.nn.Linear(8, 4)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 session.track(model=model, optimizer=optimizer)
+WAITS = {12: "manifests/10-1", 22: "manifests/20-1", 31: "manifests/30-1", 32: "suspect/30-1"}
 data = torch.randn(256, 8, generator=torch.Generator().manual_seed(7))
 
 
@@ -41,6 +43,14 @@ def train():
         time.sleep(0.02)
         if flips and (session.rank, step, session.generation) == (1, 23, 1):
             let_flip()
+        if OVERWRITTEN > 0 and step in WAITS:
+            while not list(folder.glob(f"storage/jobs/*/{WAITS[step]}.json")):
+                time.sleep(0.01)
+        if step == OVERWRITTEN:  # all hold what rank 0 holds: its state was not damaged
+            found = [model.state_dict(), optimizer.state_dict()]
+            torch.distributed.broadcast_object_list(found, src=0)
+            model.load_state_dict(found[0])
+            optimizer.load_state_dict(found[1])
         optimizer.zero_grad()
         wrapped(data[session.sample_indices(256, 9, seed=3)]).pow(2).mean().backward()
         optimizer.step()
@@ -54,8 +64,9 @@ session.close()
 """
 
 
-def script(*, flips: bool) -> str:
-    return SCRIPT.replace("FLIPS", str(flips))
+def script(*, flips: bool, overwritten: int = -1) -> str:
+    """A step before which all ranks take over the state of rank 0; -1: none."""
+    return SCRIPT.replace("FLIPS", str(flips)).replace("OVERWRITTEN", str(overwritten))
 
 
 def weights(run: Run) -> set[str]:
@@ -91,10 +102,16 @@ def test_the_job_goes_back_before_the_flip_and_ends_with_the_undisturbed_weights
         assert weights(run) == {undisturbed}
 
 
-def test_only_reported_the_job_trains_on() -> None:
-    with running(*FLAGS, *CHECKED, "report", script=script(flips=True), storage=True) as run:
+def test_only_reported_the_job_trains_on_and_its_checkpoints_are_marked_until_replicas_agree_again() -> None:
+    given = script(flips=True, overwritten=33)
+    with running(*FLAGS, *CHECKED, "report", script=given, storage=True) as run:
         flip(run, seed=6)
         assert run.end() == 0, run.output
         assert not run.journal("Judged")
         notes = [note for note in run.journal("Note") if note["kind"] == "state_corrupt"]
         assert notes and "rank 1 of 3 replicas differ in" in notes[0]["reason"], notes
+        marked = [each for each in run.journal("CheckpointChanged") if each["outcome"] == "suspect"]
+        assert [each["checkpoint"] for each in marked] == ["30-1"], marked
+        rows = {row["checkpoint"]: row["suspect"] for row in listed(run, "list")["checkpoints"]}
+        assert "replicas of the state differed" in rows.pop("30-1")
+        assert {"20-1", "40-1"} <= set(rows) and not any(rows.values()), rows

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controlplane.cli.kubernetes.job import DEFAULTS, JOB_FAILED, objects
+from controlplane.cli.kubernetes.job import DEFAULTS, objects
 from controlplane.cli.kubernetes.tls import INSECURE
 from controlplane.cli.main import main
+from holdfast.launch.errand import JOB_FAILED
 from tests.helm.cases import CLAIM_JOB, FULL_JOB, ISSUED, POD_WORDS, PROGRAM_JOB
 from tests.helm.chart import (
     CERTIFICATES,

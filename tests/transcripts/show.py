@@ -46,6 +46,7 @@ def _store_job(e: fx.StoreJob) -> str:
 
 def _store_checkpoint(e: fx.StoreCheckpoint) -> str:
     bad = f" bad={e.checkpoint.bad!r}" if e.checkpoint.bad else ""
+    bad += f" suspect={e.checkpoint.suspect!r}" if e.checkpoint.suspect else ""
     return f"ticket={e.ticket} checkpoint={e.checkpoint.id} published={e.checkpoint.published}{bad}"
 
 

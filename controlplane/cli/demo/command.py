@@ -21,10 +21,11 @@ from controlplane.cli.demo.faults import (
 )
 from controlplane.cli.demo.kills import PlannedKill, impossible, read_kill
 from controlplane.cli.demo.options import DemoOptions
-from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
+from controlplane.cli.errors import INTERRUPTED, CliError, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.local.network_spaces import NodeNetworks, missing
 from holdfast import examples, removal
+from holdfast.launch.errand import TERMINATED
 
 if TYPE_CHECKING:
     import argparse

@@ -109,8 +109,9 @@ def _add_own_flags(parser: Parser) -> None:
         "--on-corrupt-state",
         choices=("report", "act"),
         default="report",
-        help="when a replica differs: report it, or act: go back to the newest state before it, and replace "
-        "the rank that differs from the majority (default: report)",
+        help="when a replica differs: report it, and mark what is saved meanwhile as suspect; or act: go "
+        "back to the newest state before it, and replace the rank that differs from the majority "
+        "(default: report)",
     )
     ours.add_argument(
         "--nan-skip-window",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.errors import UsageError
 from controlplane.cli.kubernetes import tls
 from controlplane.cli.kubernetes.pod import LOCKED, labels, pod_security, pod_spec, selector
+from holdfast.launch.errand import JOB_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +65,6 @@ DEFAULTS: Values = {
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-JOB_FAILED = 41
-"""The exit code of `holdfast exec` when the job has failed for good."""
 
 
 def objects(job: str, values: Values, context: Values) -> list[Manifest]:

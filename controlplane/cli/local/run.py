@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.access.client_credentials import plain
 from controlplane.cli.client import AdminClient, OtherSettings
-from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED, CliError
+from controlplane.cli.errors import FAILED, INTERRUPTED, OK, CliError
 from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import LocalPaths, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
@@ -27,6 +27,7 @@ from controlplane.cli.orders.follow import (
 from controlplane.daemon.journal import rotation
 from controlplane.reporting.event_text import EventLevel, sentence_of
 from holdfast import removal
+from holdfast.launch.errand import TERMINATED
 
 if TYPE_CHECKING:
     from pathlib import Path

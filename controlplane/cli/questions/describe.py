@@ -172,6 +172,7 @@ def checkpoint(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
         ("Size", f"{size(row.bytes_total)}, {size(row.bytes_written)} of it written"),
         ("State", "published" if row.published else "committed, not yet published"),
         ("Damage", row.bad),
+        ("Suspect", row.suspect),
         ("Shards", ", ".join(row.shards) or "one: every rank holds the whole state"),
         ("Digest", row.manifest_digest),
     ]

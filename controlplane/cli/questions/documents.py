@@ -39,7 +39,17 @@ _SHOWN = {
         "reason",
     },
     "ranks": {"job", "rank", "role", "phase", "step", "node", "pid", "member", "generation"},
-    "checkpoints": {"job", "id", "step", "kind", "bytes_total", "bytes_written", "bad", "published"},
+    "checkpoints": {
+        "job",
+        "id",
+        "step",
+        "kind",
+        "bytes_total",
+        "bytes_written",
+        "bad",
+        "published",
+        "suspect",
+    },
 }
 """Fields that the narrow table shows already, by table."""
 

@@ -63,6 +63,13 @@ def _text(value: str) -> str:
     return value or NOTHING
 
 
+def _good(row: Any) -> str:
+    """The state of a checkpoint that is not bad: suspect, published or committed."""
+    if row.suspect:
+        return brief(f"suspect: {row.suspect}")
+    return "published" if row.published else "committed"
+
+
 def why(row: Any) -> str:
     """A job's reason for the table: what is wrong with it, else why it is in its phase."""
     return brief(row.troubles[0] if row.troubles else row.reason) or NOTHING
@@ -144,7 +151,7 @@ CHECKPOINTS = Table(
         ("KIND", lambda row: row.kind),
         ("SIZE", lambda row: size(row.bytes_total)),
         ("WRITTEN", lambda row: size(row.bytes_written)),
-        ("STATE", lambda row: brief(row.bad) or ("published" if row.published else "committed")),
+        ("STATE", lambda row: brief(row.bad) or _good(row)),
     ),
 )
 TABLES = {"jobs": JOBS, "nodes": NODES, "ranks": RANKS, "checkpoints": CHECKPOINTS}

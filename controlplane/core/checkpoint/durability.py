@@ -95,6 +95,7 @@ def troubles(state: ClusterState, job: Job) -> tuple[DurabilityProblem, ...]:
         DurabilityProblem(
             "mirror_failing", uncopied(state, job), job.checkpoints.keeping.copies.times >= ALERT_AFTER
         ),
+        DurabilityProblem("marks_failing", unmarked(state, job)),
     )
     problems = tuple(each for each in found if each.reason)
     subjects = {each.kind.partition("_")[0].removesuffix("s") for each in problems}
@@ -114,6 +115,12 @@ def failing(state: ClusterState, job: Job) -> str:
 def uncopied(state: ClusterState, job: Job) -> str:
     """Describe the failed copies to the second storage; "" when none has failed."""
     return _failed_in_a_row(state, job.checkpoints.keeping.copies, "copy", "copies")
+
+
+def unmarked(state: ClusterState, job: Job) -> str:
+    """Describe why a suspect checkpoint has no mark on the storage; "" when none waits for one."""
+    failures = _failed_in_a_row(state, job.checkpoints.keeping.marks, "mark of a suspect checkpoint", "marks")
+    return failures or job.checkpoints.keeping.unmarked
 
 
 def _failed_in_a_row(state: ClusterState, streak: Streak, one: str, many: str = "") -> str:

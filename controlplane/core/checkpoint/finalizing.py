@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import commit, durability, requests, suspects
+from controlplane.core.checkpoint import commit, durability, requests
+from controlplane.core.failures import suspect_states
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE, CheckpointRecord
 from controlplane.core.records.notes import NoteKind
@@ -92,6 +93,8 @@ def advance(state: ClusterState, job: Job, saving: Saving, **changes: object) ->
         del job.checkpoints.savings[saving.id]
         return
     saving = dataclasses.replace(saving, stage=stage, **changes)  # type: ignore[arg-type]
+    if stage in (Stage.STORE, Stage.CONFIRM):
+        saving = dataclasses.replace(saving, record=suspect_states.judge(job, record_of(saving)))
     job.checkpoints.savings[saving.id] = saving
     if stage is Stage.STORE:
         put(state, job, record_of(saving), lambda: _committed(state, job, saving.id))
@@ -158,8 +161,6 @@ def _committed(state: ClusterState, job: Job, name: str) -> None:
 def published(state: ClusterState, event: ev.Published) -> None:
     """Take the answer whether the manifest is visible; the checkpoint counts once etcd knows so."""
     job = state.jobs.get(event.job)
-    if job is not None and suspects.marked(state, job, event):
-        return
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage is not Stage.PUBLISH:
         state.drop(NoteKind.STALE_PUBLISHED, event.checkpoint, "it is not the one to be published now")
@@ -183,12 +184,15 @@ def _confirmed(state: ClusterState, job: Job, name: str) -> None:
     advance(state, job, saving)
 
 
-def coming(state: ClusterState, job: Job, step: int) -> str:
+def coming(state: ClusterState, job: Job, step: int, *, suspect: bool = True) -> str:
     """Return the id of a checkpoint newer than `step` whose parts are all durable; "" when there is none.
 
-    It should be committed soon, so a restore waits for it, but no longer than `commit_wait_s`."""
+    It should be committed soon, so a restore waits for it, but no longer than `commit_wait_s`. `suspect`: it
+    may be of a suspect state."""
     for saving in reversed(job.checkpoints.savings.values()):
         if saving.step <= step or saving.stage in (Stage.PERSIST, Stage.COPY):
+            continue
+        if not suspect and suspect_states.suspected(job, saving.step, saving.generation):
             continue
         node = state.nodes.get(saving.node)  # the time in which this node was away does not count
         until = max(saving.stage_began_at, node.up_since if node else 0.0) + state.settings.commit_wait_s

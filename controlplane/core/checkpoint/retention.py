@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, finalizing, sharing
+from controlplane.core.failures import suspect_states
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
 from controlplane.core.records.notes import NoteKind
@@ -33,15 +34,15 @@ def removable(
 ) -> tuple[str, ...]:
     """Return the ids that retention does not keep, oldest first.
 
-    Kept are: the newest `keep_last` good ones (0: all); the first at or after each multiple of `keep_every`
-    steps (0: none); all that are newer than the newest good one; all that are not published yet; the base of
-    every kept one; and `bases`."""
+    Kept are: the newest `keep_last` good ones (0: all); the newest good one that is not suspect; the first
+    at or after each multiple of `keep_every` steps (0: none); all that are newer than the newest good one;
+    all that are not published yet; the base of every kept one; and `bases`."""
     ordered = sorted(records, key=lambda r: (r.step, r.generation))
     good = [r for r in ordered if r.published and not r.bad]
     if keep_last <= 0 or not good:
         return ()
     newest = good[-1]
-    kept = {r.id: r for r in good[-keep_last:]}
+    kept = {r.id: r for r in (*good[-keep_last:], *[r for r in good if not r.suspect][-1:])}
     kept |= {r.id: r for r in _milestones(good, keep_every)}
     kept |= {r.id: r for r in ordered if (r.step, r.generation) > (newest.step, newest.generation)}
     kept |= {r.id: r for r in ordered if not r.published and not r.bad}
@@ -98,7 +99,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
 
 def _unwanted(job: Job) -> tuple[str, ...]:
     """Return the ids to delete: those that retention does not keep, and those that a former leader marked."""
-    records, spec = job.checkpoints.records.values(), job.spec
+    records, spec = suspect_states.judged(job), job.spec
     retired = [record.id for record in records if record.bad == commit.RETIRED]
     return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
 

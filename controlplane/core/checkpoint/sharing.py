@@ -9,6 +9,8 @@ from controlplane.core.records.model import WHOLE_STATE
 from controlplane.core.state.saving import Holder, Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
@@ -102,8 +104,9 @@ def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
     return current and saving.step in job.snapshots.held.get(holder.rank, ())
 
 
-def chosen_node(state: ClusterState, job: Job, last: bool = False) -> str:
-    """Return a connected node: the job's first (or `last`), else any other; "" when there is none."""
-    seats = [name for name in job.seat_nodes() if state.up(name)]
-    others = [name for name in state.nodes if state.up(name)]
+def chosen_node(state: ClusterState, job: Job, last: bool = False, without: Collection[str] = ()) -> str:
+    """Return a connected node: the job's first (or `last`), else any other; "" when there is none. `without`:
+    none of these."""
+    seats = [name for name in job.seat_nodes() if state.up(name) and name not in without]
+    others = [name for name in state.nodes if state.up(name) and name not in without]
     return next(iter((seats[::-1] if last else seats) or others), "")

@@ -25,7 +25,11 @@ def speaks_against(job: Job, step: int, generation: int) -> bool:
 
 def concerns(fault: Fault, step: int, generation: int) -> bool:
     """Whether this anomaly makes the state that `generation` has after `step` steps untrusted."""
-    return step >= fault.step and generation <= fault.generation
+    return (
+        step >= fault.step
+        and generation <= fault.generation
+        and (not fault.last_step or step <= fault.last_step)
+    )
 
 
 def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:
@@ -79,4 +83,8 @@ def merged(windows: Sequence[Window], new: Window) -> tuple[Window, ...]:
 
 def recall(job: Job, state: JobState) -> None:
     """Take over what a former leader put into etcd."""
-    job.numbers.faults, job.numbers.skips = state.faults, state.skips
+    job.numbers.faults, job.numbers.skips, job.numbers.suspect_states = (
+        state.faults,
+        state.skips,
+        state.suspect_states,
+    )

@@ -1,17 +1,18 @@
-"""Act on replicas of the state that differ: report it, or go back before it, by the job's policy.
+"""Act on replicas of the state that differ: mark the states, or go back before them, by the job's policy.
 
 The ranks compared what had been equal (`holdfast.agreement.replica_check`). Since the last comparison in
 which all agreed, damage has reached everybody through the gradients. So nothing that was computed since is
 trusted on any rank: not the living state, no snapshot, no checkpoint. The state of that comparison is. The
 job goes back to it or to an older one, like after a numeric anomaly, and the ranks that differ from the
-majority are replaced, on another device if there is one. Buffers are never acted on: a script may change
-them on one rank alone."""
+majority are replaced, on another device if there is one. Where that is only reported, the job trains on: the
+states until all agree again are marked as suspect (`suspect_states`). Buffers are never acted on: a script
+may change them on one rank alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths
+from controlplane.core.failures import deaths, suspect_states
 from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.lifecycle import numeric_faults
 from controlplane.core.placement import device_deaths
@@ -38,9 +39,12 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
         return  # another rank's report of the same
     if event.generation != job.generation.number or job.phase not in numeric_faults.RUNS:
         state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
+        if event.generation in job.generations.known:
+            _suspect(state, job, event)  # its states may still be restored
         return
     if not event.ranks:
         newest, job.numbers.agreed = job.numbers.agreed, event
+        _suspect(state, job, event)
         if event.uncovered and (newest is None or newest.uncovered != event.uncovered):
             state.note(NoteKind.STATE_UNCOVERED, job.name, f"no replica of {', '.join(event.uncovered)}")
         return
@@ -52,6 +56,24 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
     state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
     if job.spec.on_corrupt_state == "act" and not event.buffers:
         _act(state, job, event)
+    else:
+        _suspect(state, job, event)
+
+
+def _suspect(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
+    """Bring the windows of suspect states up to date, in etcd, too. Checkpoints in them are marked next."""
+    windows = job.numbers.suspect_states
+    if not event.ranks:
+        if suspect_states.settles(job, event):
+            windows = suspect_states.agreed(windows, event.generation, event.step)
+    elif job.spec.on_corrupt_state != "act" and not event.buffers:
+        windows = suspect_states.differed(job, event)
+    if windows == job.numbers.suspect_states:
+        return
+    job.numbers.suspect_states = windows
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    job.restore.restoring = None  # what was chosen may have become suspect
+    state.touch(job)
 
 
 def _when(event: ev.ReplicasReported) -> tuple[int, int]:

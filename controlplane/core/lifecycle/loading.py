@@ -86,7 +86,7 @@ def _choose(state: ClusterState, job: Job) -> Restoring | None:
     if ending is not None:
         state.set_phase(job, JobPhase.LOADING, f"{ending.name} is being ended: waits to see what it leaves")
         return None
-    coming = finalizing.coming(state, job, choice.resume.step)
+    coming = finalizing.coming(state, job, choice.resume.step, suspect=choice.suspect)
     if coming:
         state.set_phase(job, JobPhase.LOADING, f"checkpoint {coming} is newer: waits for its commit")
         return None

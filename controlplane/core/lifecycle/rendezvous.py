@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths, network
+from controlplane.core.failures import deaths, network, suspect_states
 from controlplane.core.failures.verdicts import is_exception
 from controlplane.core.lifecycle import ending, generations, numeric_faults
 from controlplane.core.records import effects as fx
@@ -83,6 +83,7 @@ def store(state: ClusterState, job: Job, choice: Resume) -> None:
     )
     job.generations.storing = generation
     state.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
+    job.numbers.suspect_states = suspect_states.inherited(job, choice, number)
     phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
     stored = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
     effect = fx.StoreJob(job.name, stored, generation=generation)

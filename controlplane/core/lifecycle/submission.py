@@ -91,7 +91,7 @@ def _again(state: ClusterState, old: Job, spec: JobSpec) -> Job:
             collecting=saved.collecting,
             uncollected=saved.uncollected,
         ),
-        numbers=Numbers(old.numbers.faults, old.numbers.skips),
+        numbers=Numbers(old.numbers.faults, old.numbers.skips, old.numbers.suspect_states),
     )
     if old.generation is not None:
         job.turn(old.generation)

@@ -67,13 +67,17 @@ class PersistFailed:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A checkpoint's manifest is visible on storage; reason not "": it could not be made so."""
+    """A checkpoint's manifest is visible on storage; reason not "": it could not be made so.
+
+    `understood`: with a reason, the agent knows the order and failed at it. Agents of versions that do not
+    know all that an order may ask for do not say so."""
 
     node: str
     incarnation: int
     job: str
     checkpoint: str
     reason: str = ""
+    understood: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Copy:
     # CHECKPOINT: of its manifest. PEER: of its bytes, where somebody vouches for them; "": nobody does.
     digest: str = ""
     doubted: bool = False  # PEER: nobody vouches for it
+    suspect: bool = False  # replicas of this state differed, which was only reported
     hearsay: bool = False  # PEER: only its holders say which digest its rank's agent vouched for
 
 

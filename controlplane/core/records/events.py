@@ -42,7 +42,6 @@ from controlplane.core.records.model import (
     PeerCopy,
     PeerSight,
     Standing,
-    Unread,
 )
 from controlplane.core.records.node_checks import NodeChecked, NodeJudged
 from controlplane.core.records.requests import (
@@ -55,6 +54,7 @@ from controlplane.core.records.requests import (
     PauseRequested,
     QuarantineReleased,
 )
+from controlplane.core.records.stores import Unread
 from controlplane.core.records.words import OFF_WIRE
 
 __all__ = [

@@ -172,6 +172,7 @@ class Fault:
     generation: int
     stop: bool = False  # the job's policy is to end at it, not to roll back
     corrupt: bool = False  # replicas of the state differed: no data is to blame, and none is skipped
+    last_step: int = 0  # states of more steps are trusted again; 0: none is
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +298,9 @@ class CheckpointRecord:
     published: bool = False
     bad: str = ""  # why it must not be used; "": it is good
     shards: tuple[str, ...] = ()  # ids of the shards it holds, sorted; (): replicated state, "all"
+    suspect: str = (
+        ""  # why others are preferred to it, although it may be used; "": nothing speaks against it
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,16 +379,6 @@ class NodePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """A row of etcd that this version cannot read. `whole`: its job is left alone altogether."""
-
-    key: str
-    reason: str
-    job: str = ""  # the job it belongs to; "": none
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class JobState:
     """A job as etcd keeps it for the next leader."""
 
@@ -398,3 +392,4 @@ class JobState:
     pause: str = ""  # why people want it paused; "": they do not
     cut_words: tuple[str, ...] = ()  # shard ids of one replica, by rank, if all replicas hold the same
     planned: int = 0  # how many of its incidents were planned changes, without a failure
+    suspect_states: tuple[Fault, ...] = ()  # states in which replicas differed, which was only reported

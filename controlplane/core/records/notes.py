@@ -46,6 +46,7 @@ class NoteKind(StrEnum):
     INCIDENT_OVERTAKEN = "incident_overtaken"
     JOB_DELETED = "job_deleted"
     LAUNCH_WAITS = "launch_waits"
+    MARKS_UNKNOWN = "marks_unknown"
     MASS_LOSS = "mass_loss"
     MASS_LOSS_OVER = "mass_loss_over"
     MEMBER_DIED = "member_died"
@@ -176,7 +177,7 @@ class CheckpointChanged:
 
     job: str
     checkpoint: str
-    # One of: started, provisional, committed, failed, skipped, bad, mirrored, unmirrored, repaired,
+    # One of: started, provisional, committed, failed, skipped, bad, suspect, mirrored, unmirrored, repaired,
     # collected, adopted, refused.
     outcome: str
     reason: str

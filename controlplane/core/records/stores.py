@@ -1,4 +1,4 @@
-"""Define every write to etcd: one record per kind, each one transaction.
+"""Define every write to etcd, one record per kind, each one transaction; and a row that cannot be read.
 
 Every write compares the leader's term, so that a leader whose term is over changes nothing. The answer is
 the event Stored or StoreFailed with the write's ticket. The write queue (`ClusterState.store`) sets
@@ -16,6 +16,16 @@ from controlplane.core.records.model import (
     LemonRecord,
     NodeMarks,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A row of etcd that this version cannot read. `whole`: its job is left alone altogether."""
+
+    key: str
+    reason: str
+    job: str = ""  # the job it belongs to; "": none
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from controlplane.core.records.diagnosis import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controlplane.core.records.model import CheckpointRecord, Generation, JobSpec, JobState, Unread
+    from controlplane.core.records.model import CheckpointRecord, Generation, JobSpec, JobState
+    from controlplane.core.records.stores import Unread
 
     JobsOf = Callable[[Any], Iterable[str]]
 

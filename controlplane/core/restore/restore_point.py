@@ -43,6 +43,7 @@ class Choice:
 
     resume: Resume
     copies: tuple[Copy, ...]  # one per shard, in the order of the shards; () when each rank reshards
+    suspect: bool = False  # replicas of this state differed
 
 
 State = tuple[int, int]
@@ -57,10 +58,33 @@ def choose(
 ) -> Choice | None:
     """Return the newest state of which every shard can be reached; None when there is none.
 
-    Doubted copies (nobody vouches for them) are used only when all progress would be lost without them.
+    A suspect state is passed over for an older one if it would be read from a checkpoint: what lives, and
+    what is left in memory, is what the job was told to go on with. The reason says so. Doubted copies (nobody
+    vouches for them) are used only when all progress would be lost without them.
     `known_step`: newest step that was completed anywhere; the reason names it when the job begins again at 0.
     `shards`: the ids that are needed. `readers`: by shard, the rank that reads it from a checkpoint; 0 where
     not named."""
+    choice = _choose(copies, known_step, shards, readers)
+    if choice is None or not choice.suspect:
+        return choice
+    if choice.resume.tier is not Tier.CHECKPOINT:
+        return _with_reason(
+            choice, "; it is suspect, as replicas differed; from memory the job goes on with it"
+        )
+    sound = _choose([copy for copy in copies if not copy.suspect], known_step, shards, readers)
+    if sound is None or sound.resume.step <= 0:
+        return _with_reason(choice, "; it is suspect, as replicas differed; nothing else is left")
+    newer = choice.resume.checkpoint
+    return _with_reason(sound, f"; checkpoint {newer} is newer, and suspect: replicas of that state differed")
+
+
+def _with_reason(choice: Choice, words: str) -> Choice:
+    return replace(choice, resume=replace(choice.resume, reason=choice.resume.reason + words))
+
+
+def _choose(
+    copies: Sequence[Copy], known_step: int, shards: Sequence[str], readers: Mapping[str, int]
+) -> Choice | None:
     believed = [copy for copy in copies if not copy.doubted]
     choice = _newest(believed, known_step, shards, readers)
     all_lost = choice is None or choice.resume.step <= 0 < known_step
@@ -92,9 +116,10 @@ def _states(copies: Sequence[Copy], by_origin: bool) -> dict[State, dict[str, Co
     return states
 
 
-def _distance(copy: Copy) -> tuple[bool, int, bool, int, str, str, str]:
+def _distance(copy: Copy) -> tuple[bool, bool, int, bool, int, str, str, str]:
     return (
         copy.doubted,
+        copy.suspect,
         NEAREST[copy.tier],
         not copy.arena,
         copy.rank,
@@ -135,6 +160,7 @@ def _choice(found: list[Copy], shards: Sequence[str], known_step: int) -> Choice
                 born=worst.origin, reshard=True, digest=worst.digest,
             ),
             (),
+            worst.suspect,
         )  # fmt: skip
     origin = 0 if worst.tier is Tier.FRESH else worst.origin
     resume = Resume(
@@ -147,7 +173,7 @@ def _choice(found: list[Copy], shards: Sequence[str], known_step: int) -> Choice
         sources=tuple(map(_source, shards, found)) if len(shards) > 1 else (),
         born=origin,
     )
-    return Choice(resume, tuple(found))
+    return Choice(resume, tuple(found), any(copy.suspect for copy in found))
 
 
 def _source(shard: str, copy: Copy) -> Source:

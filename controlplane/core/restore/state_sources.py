@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import numeric_anomalies
+from controlplane.core.failures import numeric_anomalies, suspect_states
 from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.restore import sharding, vouching
@@ -40,7 +40,14 @@ def copies(state: ClusterState, job: Job, need: Shards, hoped: bool = False) -> 
     if job.restore.failed_sources:
         found = [copy for copy in found if not (copy.node and not copy.arena and _barred(job, copy, hoped))]
     found = list(_not_beyond(_ended_by_all(job), found))
-    return numeric_anomalies.trusted(job, found) if job.numbers.faults else found
+    found = numeric_anomalies.trusted(job, found) if job.numbers.faults else found
+    return [_judged(job, copy) for copy in found] if job.numbers.suspect_states else found
+
+
+def _judged(job: Job, copy: Copy) -> Copy:
+    """Return the copy with the word whether its state is suspect."""
+    suspect = suspect_states.suspected(job, copy.step, copy.origin)
+    return replace(copy, suspect=True) if suspect else copy
 
 
 _OF_ALL = (Tier.CHECKPOINT, Tier.FRESH)
@@ -224,4 +231,7 @@ def _checkpoints(job: Job, need: Shards) -> Iterator[Copy]:
 def _checkpoint(job: Job, record: CheckpointRecord, shard: str) -> Copy:
     origin = origin_of(job, record.step, record.generation)
     digest = record.manifest_digest
-    return Copy(Tier.CHECKPOINT, record.step, 0, shard, checkpoint=record.id, origin=origin, digest=digest)
+    return Copy(
+        Tier.CHECKPOINT, record.step, 0, shard, checkpoint=record.id, origin=origin, digest=digest,
+        suspect=bool(record.suspect),
+    )  # fmt: skip

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         JobPhase,
         LemonRecord,
         PeerCopy,
-        Unread,
     )
+    from controlplane.core.records.stores import Unread
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.findings import Finding, MassFailureGuard
     from controlplane.core.state.job import Job
@@ -84,6 +84,7 @@ class Node:
     peer: str = ""  # host:port of its peer service, "": none
     copies: tuple[PeerCopy, ...] = ()  # replicas that it keeps of other nodes' snapshots
     version: str = ""  # of its agent; "": not sent
+    knows_no_marks_in: int = 0  # incarnation of its agent that did not know how to mark a checkpoint
     up_since: float = 0.0  # since when (s) its stream is up
     cordoned: str = ""  # why it takes no new ranks; "": it takes them
     drain: Drain | None = None  # it is being drained, or has been
@@ -120,6 +121,11 @@ class Node:
     def up(self) -> bool:
         """Whether orders reach it."""
         return self.state == "up"
+
+    @property
+    def knows_no_marks(self) -> bool:
+        """Whether its present agent does not know how to mark a suspect checkpoint."""
+        return self.incarnation > 0 and self.knows_no_marks_in == self.incarnation
 
     def takes(self, job: str) -> bool:
         """Whether ranks of this job may run here, and replicas of their snapshots be kept here."""

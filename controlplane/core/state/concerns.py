@@ -227,7 +227,10 @@ class Checkpoints:
     uncollected: tuple[str, ...] = ()  # marked in etcd, but not deleted from storage at the last try
     collect_again_at: float = 0.0  # those are retried then, or together with the next ones
     scrubbing: tuple[str, str] | None = None  # (checkpoint, node that reads it)
+    # Suspect checkpoints that are being marked in etcd, by id.
+    judging: dict[str, None] = field(default_factory=dict)
     marking: tuple[str, str] | None = None  # (suspect checkpoint, node that marks it on the storage)
+    mark_again_at: float = 0.0  # no mark is ordered before then: the storage did not take the last one
     marked: dict[str, None] = field(default_factory=dict)  # those that this leader has had marked, by id
     scrubbed_at: float = -1.0  # when the last scrub ended; -1: never
     final_by: float | None = None  # deadline of the checkpoint that the job's end waits for; None: not set
@@ -266,6 +269,7 @@ class Numbers:
 
     faults: tuple[Fault, ...] = ()  # states that are not trusted
     skips: tuple[Window, ...] = ()  # data that no rank trains on, by policy, ascending
+    suspect_states: tuple[Fault, ...] = ()  # states in which replicas differed, which was only reported
     on_fault: str = "rollback"  # what to do about the newest anomaly: rollback or stop
     # The newest reports of this leader's term that replicas differ, and that they agree; None: none.
     dispute: ReplicaDispute | None = None

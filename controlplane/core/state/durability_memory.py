@@ -30,6 +30,10 @@ class DurabilityRecord:
     checkpoints: Streak = field(default_factory=Streak)  # checkpoints that were not committed
     # Committed checkpoints that were not copied to the second storage.
     copies: Streak = field(default_factory=Streak)
+    marks: Streak = field(
+        default_factory=Streak
+    )  # marks of suspect checkpoints that the storage did not take
+    unmarked: str = ""  # why a suspect checkpoint gets no mark although the storage is well; "": it gets one
     # Checks that found a rank without shared memory for snapshots.
     roomless: Streak = field(default_factory=Streak)
     idle: bool = True  # it was last seen in a phase without new state to keep

@@ -155,6 +155,7 @@ class Job:
             self.changes.pause,
             self.generations.replica_shard_ids,
             self.recovery.planned,
+            self.numbers.suspect_states,
         )
 
     @property

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.effects import Effect
 
-LATER_FIELDS = {"check_replicas_every": 0, "on_corrupt_state": "", "corrupt": False, "bad_parts": []}
+LATER_FIELDS = {
+    "check_replicas_every": 0,
+    "on_corrupt_state": "",
+    "corrupt": False,
+    "bad_parts": [],
+    "last_step": 0,
+    "suspect": "",
+    "suspect_states": [],
+}
 """Fields of stored records that older recordings do not have, each with the value that means the same."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""

@@ -18,7 +18,6 @@ from controlplane.core.records.model import (
     LemonRecord,
     NodeMarks,
     NodePlace,
-    Unread,
 )
 from controlplane.core.records.node_checks import BadPart
 from controlplane.core.records.stores import (
@@ -30,6 +29,7 @@ from controlplane.core.records.stores import (
     StoreHistory,
     StoreJob,
     StoreNode,
+    Unread,
 )
 from controlplane.core.state.cluster_state import LEFT
 from controlplane.wire import bounds

@@ -181,6 +181,7 @@ def _checkpoint(record: CheckpointRecord, saves: Saves) -> Row:
         "bytes_written": record.bytes_written,
         "published": record.published,
         "bad": record.bad,
+        "suspect": record.suspect,
     }
 
 

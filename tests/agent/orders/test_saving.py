@@ -300,3 +300,8 @@ async def test_a_checkpoint_that_became_suspect_is_marked_on_both_storages(
     assert found.suspect == "replicas differed", "the first mark stays"
     load.verify(Store.open(site.job.storage), "job", record.id, record.manifest_digest)
     assert suspect.reasons(Store.open(site.job.mirror), "job") == {record.id: "replicas differed"}
+    shutil.rmtree(site.storage / "jobs/job/suspect")
+    (site.storage / "jobs/job/suspect").write_text("in the way")
+    bad = dataclasses.replace(record, manifest_digest="", bad="a third word")
+    failed = await site.answer(effects.Publish("n0", site.job, bad), events.Published)
+    assert failed.understood and failed.reason, "not taken for an agent that does not know marks"

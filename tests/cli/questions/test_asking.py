@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.cli.errors import CliError, UsageError
 from controlplane.cli.main import main, tree
+from controlplane.cli.questions import describe
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.events import AROUND_S, span_of
 from controlplane.cli.questions.queries import keep_named
@@ -117,3 +118,16 @@ def test_stacks_of_a_rank() -> None:
     assert as_data(pb.RankStacks(node="n0", rank=1, report=report))["stacks"] == "main:\n  step()"
     missing = pb.RankStacks(node="n0", rank=2, reason="it is starting")
     assert as_text(missing) == "rank 2 on n0: no stacks: it is starting"
+
+
+def test_a_checkpoint_that_is_suspect_is_shown_so_unless_it_is_bad() -> None:
+    rows = [
+        pb.CheckpointRecord(job="llm", id="10-1", published=True),
+        pb.CheckpointRecord(job="llm", id="20-1", published=True, suspect="replicas of the state differed"),
+        pb.CheckpointRecord(job="llm", id="30-1", suspect="replicas of the state differed", bad="chunk 3"),
+    ]
+    status = pb.StatusReply(checkpoints=rows)
+    states = [row[CHECKPOINTS.headings().index("STATE")] for row in CHECKPOINTS.rows(status)]
+    assert states == ["published", "suspect: replicas of the state differed", "chunk 3"]
+    known = describe.checkpoint("20-1", status, [])
+    assert ("Suspect", "replicas of the state differed") in known.facts

@@ -36,6 +36,7 @@ def test_only_reported_nothing_stops() -> None:
     lines = stage.do(DIFFERS)
     job = stage.cluster.state.jobs["j"]
     assert (job.phase, job.numbers.faults) == (JobPhase.RUNNING, ())
+    assert job.numbers.suspect_states == (Fault(31, 1, corrupt=True),), "marked, and nothing else"
     assert any("state_corrupt" in line and "rank 1 of 3 replicas differ in" in line for line in lines)
     assert job.numbers.dispute is not None
     assert [seat.node for seat in job.numbers.dispute.odd_seats] == ["b"]

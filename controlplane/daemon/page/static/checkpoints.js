@@ -27,7 +27,7 @@ export function view(words) {
     column("Kind", (row) => row.kind),
     column("Size", (row) => size(row.bytes_total), true),
     column("Written", (row) => size(row.bytes_written), true),
-    column("State", (row) => row.bad || (row.published ? "published" : "committed")),
+    column("State", standing),
   ], (row) => `${row.job}/${row.id}`);
   const whole = el("p", { class: "soft" });
   const failed = table("Failed saves", [
@@ -72,6 +72,13 @@ function failuresOf(wanted) {
 function ago(at_s) {
   const seconds = Math.round(age(at_s));
   return `${seconds < 60 ? `${seconds} s` : span(seconds)} ago`;
+}
+
+/** Whether a checkpoint may be used. One that is suspect is used only if there is no other. */
+function standing(row) {
+  if (row.bad) return row.bad;
+  if (row.suspect) return `suspect: ${row.suspect}`;
+  return row.published ? "published" : "committed";
 }
 
 /** How old the newest durable state of a job is, and whether a save has failed since. */
