@@ -140,8 +140,8 @@ ROWS = (
         lambda r: r.follows(place=False),
         Origin.UNKNOWN,
         "follows_the_process",
-        "it comes again with the same bits, and stays with the process whatever place it takes: its device, or "
-        "a script that does not ask the session for its rank",
+        "it comes again with the same bits, and stays with the process whatever place it takes: its device, "
+        "or a script that does not ask the session for its rank",
     ),
     Row(
         lambda r: True,
