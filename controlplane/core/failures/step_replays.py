@@ -150,7 +150,11 @@ ROWS = (
         "it comes again with the same bits, but neither with the place nor with the process alone",
     ),
 )
-WORDS = {row.why: row.words for row in ROWS} | REFUSALS | {RUNNING: "the replay did not end"}
+WORDS = (
+    {row.why: row.words for row in ROWS}
+    | REFUSALS
+    | {RUNNING: "the steps are being run again, or that was cut off"}
+)
 """What each `why` means, for people."""
 
 

@@ -181,7 +181,7 @@ def test_while_the_steps_run_again_nothing_is_done_but_to_distrust_what_was_comp
     assert any(line.startswith("Store") for line in lines), "the next leader must know"
     assert job.numbers.faults == (Fault(31, 1, corrupt=True),) and job.phase is JobPhase.RUNNING
     assert not any(line.startswith(("Kill", "Judged", "Interrupt")) for line in lines)
-    assert stage.do(f"{RUNS} on=j.1000002") == [] and stage.do("wait 30") is not None
+    assert stage.do(f"{RUNS} on=j.1000002") == [] and stage.do("wait 1") is not None
     assert job.phase is JobPhase.RUNNING
 
 
