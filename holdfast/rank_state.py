@@ -53,6 +53,7 @@ class FunctionEntry:
     pending: Callable[[], None] | None = None
     fresh: bool = False  # the generation began with the function's first step, still incomplete
     last_step: int = -1  # the job's step at which the newest loop over steps ends; -1: no loop yet
+    seed: int | None = None  # of the steps of that loop; None: the script seeds
     kept: KeptState | None = None  # a clean state whose objects are gone (`tracks_inside`)
     # The tracked modules of the previous generation, until they are freed.
     old_modules: list[weakref.ref[torch.nn.Module]] = field(default_factory=list)
@@ -95,6 +96,8 @@ class RankState:
     entry: FunctionEntry = field(default_factory=FunctionEntry)
     closed: str = ""  # why the session cannot be used any more; "": it can
 
+    replayed_as: int = -1  # the rank whose place it takes while steps are replayed; -1: none are
+
     # what this rank can give to others
     clean: CleanState = field(default_factory=CleanState)
     shard_id: str = ""  # names the part of the state that this rank holds
@@ -107,6 +110,16 @@ class RankState:
     judge: Callable[[], None] = lambda: None
     numeric_anomaly: bool = False  # a loss was NaN or Inf in this generation: no snapshot is taken
     inexact: list[str] = field(default_factory=list)  # what differs from an undisturbed run, in words
+
+    @property
+    def place(self) -> int:
+        """The rank whose part of the work is done here: this one's, except in a replay."""
+        return self.rank if self.replayed_as < 0 else self.replayed_as
+
+    @property
+    def replaying(self) -> bool:
+        """Whether steps run that do not count: they are replayed to learn why replicas differ."""
+        return self.replayed_as >= 0
 
     @property
     def step(self) -> int:
@@ -122,7 +135,7 @@ class RankState:
     def layout(self) -> Coordinates:
         """The rank's coordinates in the job's layout. Raises SessionError before it has a place."""
         self.check_placed("layout")
-        return coordinates.read(os.environ, self.rank, self.world_size)
+        return coordinates.read(os.environ, self.place, self.world_size)
 
     @property
     def device(self) -> torch.device:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, Unpack
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -17,14 +17,15 @@ from holdfast.data import stateful
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.groups import waiting
-from holdfast.reentry import elastic, joining, misuse, sessions, step_loop, stepping
+from holdfast.reentry import elastic, joining, misuse, sessions, stepping
 from holdfast.reentry.runtime import Runtime
 from holdfast.session_samples import SampleMethods
+from holdfast.session_steps import StepMethods
 from holdfast.state.claims import Claim
 from holdfast.telemetry import gradient_policy, numeric_anomalies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     import torch
@@ -37,7 +38,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Session(SampleMethods):
+class Session(StepMethods, SampleMethods):
     """Connects this rank to its agent and makes its training survive failures.
 
         session = Session()
@@ -85,10 +86,10 @@ class Session(SampleMethods):
 
     @property
     def rank(self) -> int:
-        """This process's rank in the current generation, from 0. Raises SessionError before it has a
-        place."""
+        """This process's rank in the current generation, from 0; in a replay the rank whose step it runs
+        (see `step_function`). Raises SessionError before it has a place."""
         self._state.check_placed("rank")
-        return self._state.rank
+        return self._state.place
 
     @property
     def world_size(self) -> int:
@@ -202,71 +203,6 @@ class Session(SampleMethods):
         once."""
         return elastic.wrap(self._runtime, function)
 
-    def after_step(self, callback: Callable[[int], object]) -> None:
-        """Call `callback(step)` after each complete step, on every rank that completed it: for evaluation,
-        "save the best" or early stopping.
-
-        It also runs if the ranks have to form a new generation right after the step. It runs once more for
-        the same step if a process died meanwhile, or if the step runs again. So it must not change tracked
-        state.
-
-        Raises SessionError inside the elastic function, or if `callback` cannot be called."""
-        self._runtime.after_step.add(callback)
-
-    def steps(
-        self,
-        total: int,
-        *,
-        seed: int | str | None = "session",
-        tail: Literal["required", "skippable"] = "required",
-    ) -> Iterator[int]:
-        """Yield the numbers of the steps that are left, up to `total - 1`, and restore the state before the
-        first one.
-
-        A step is complete when its body ends, that is, when the loop asks for the next one. A step left by
-        `break` counts as complete if its optimizer has stepped or if it cannot be undone; otherwise it runs
-        again.
-
-        - `total`: steps of this elastic function, 0 or more.
-        - `seed`: the seed of these steps, as in Session; "session": the session's own; None: leave the random
-          generators to the script.
-        - `tail`: how the part of the body after its last optimizer step is treated. "required": a step that
-          breaks there runs again, which may cost up to --snapshot-every steps. "skippable": that part may be
-          cut off; the step counts if all tracked state has changed as in every whole step, so a death there
-          costs no step.
-
-        Raises SessionError for a wrong argument, outside the elastic function, if the state does not fit, or
-        if the ranks left a loop at different places."""
-        yield from step_loop.prepare(self._runtime, total, seed, tail).numbers()
-        self._state.check_interrupted()
-
-    def begin_step(
-        self,
-        total: int,
-        *,
-        seed: int | str | None = "session",
-        tail: Literal["required", "skippable"] = "required",
-    ) -> int | None:
-        """Begin a step, where a trainer owns the loop and only calls back: the same as asking `steps` for the
-        next number.
-
-            while session.begin_step(1000) is not None:
-                ...  # forward, backward, optimizer.step()
-                session.end_step()
-
-        The arguments are those of `steps`; give the same in every call. Returns the step's number, or None
-        when all steps are done. The first call of a generation restores the state.
-
-        Raises SessionError for a wrong argument, outside the elastic function, if the step before has not
-        ended, or if the state does not fit."""
-        return step_loop.begin_step(self._runtime, total, seed, tail)
-
-    def end_step(self) -> None:
-        """Complete the step that `begin_step` has begun: it counts, and a snapshot is taken if one is due.
-
-        Raises SessionError if no step has been begun."""
-        step_loop.end_step(self._runtime)
-
     def on_form(self, callback: Callable[[], object]) -> None:
         """Call `callback()` in every generation before the elastic function is entered: rank, world size and
         process groups are new then, and the state is not restored yet.
@@ -326,16 +262,18 @@ class Session(SampleMethods):
         Values are numbers or one-element tensors. Tensors are read later, in another thread, so the call does
         not wait for a GPU. A value named `loss`, or ending in `_loss` or `/loss`, that is NaN or Inf is
         handled as in `check`."""
-        self._runtime.reports.add(values, self._state.completed)
-        self._runtime.gradients.loss(values.get("loss"))
+        if not self._state.replaying:
+            self._runtime.reports.add(values, self._state.completed)
+            self._runtime.gradients.loss(values.get("loss"))
 
     def check(self, loss: Any, *, every: int = numeric_anomalies.LOOK_EVERY) -> None:
         """Report a loss that is NaN or Inf; the job's policy (--on-nan) decides what follows.
 
         `loss` is a number or a tensor of any shape. A tensor on a GPU is read only every `every` steps,
         because reading it waits for the GPU; anything else is checked at once."""
-        self._runtime.gradients.loss(loss)
-        self._runtime.anomalies.check(loss, every)
+        if not self._state.replaying:
+            self._runtime.gradients.loss(loss)
+            self._runtime.anomalies.check(loss, every)
 
     def watch(
         self, model: torch.nn.Module, *, every: int = gradient_policy.EVERY, on_nan: str = "report"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding import effects as fx
 from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core.records import events
-from controlplane.core.records.diagnosis import GradientReport, ParameterGradient
+from controlplane.core.records.diagnosis import GradientReport, ParameterGradient, ReplayPass
 from controlplane.core.records.model import Cause, Failure, MemberPhase
 from holdfast.ipc.messages import rank as rank_msg
 from holdfast.ipc.messages.gradients import Gradients
@@ -284,6 +284,8 @@ class Ranks:
                 compared.digests,
                 compared.buffers,
                 compared.uncovered,
+                compared.replay,
+                tuple(ReplayPass(**dataclasses.asdict(each)) for each in compared.passes),
             )
         )
 

@@ -1,16 +1,20 @@
 """Word what ranks found when they compared their replicas of the state as findings.
 
-The ranks have judged already, by majority (`holdfast.agreement.odd_replicas`); nothing is estimated here."""
+The ranks have judged who differs, by majority (`holdfast.agreement.odd_replicas`), and the core what a replay
+of the step says of the cause (`failures.step_replays`); nothing is estimated here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core.failures import step_replays
+from controlplane.core.records.evidence import Origin
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.places import Place
-    from controlplane.core.records.diagnosis import ReplicasReported
+    from controlplane.core.records.diagnosis import ReplayPass, ReplicasReported
+    from controlplane.core.records.evidence import ReplayAnswer
     from controlplane.core.state.concerns import ReplicaDispute
 
 KIND = "corrupt_state"
@@ -22,6 +26,16 @@ NOBODY_CONFIDENCE = 0.0
 """Of replicas without a majority: that they differ is certain, and nobody is blamed."""
 _LOOK = Recommendation(
     "Test memory and device of this rank (ECC counters, a memory test); `holdfast drain` its node meanwhile.",
+    effort=Effort.MEDIUM,
+)
+_SCRIPT = Recommendation(
+    "Look for what the script does on one rank alone (a condition on the rank, state of its own); or declare "
+    "the difference with track(..., per_rank=True).",
+    effort=Effort.MEDIUM,
+)
+_REPLACE = Recommendation(
+    "Keep the device out of use until it is tested: its rank's program, run again twice, is right "
+    "(`--on-corrupt-state act` has moved the rank, if there was another device).",
     effort=Effort.MEDIUM,
 )
 _UNDECIDED = Recommendation(
@@ -39,13 +53,11 @@ def stands(dispute: ReplicaDispute | None, agreed: ReplicasReported | None) -> b
 
 
 def findings(dispute: ReplicaDispute) -> list[Finding]:
-    """One finding for each rank to blame; one about nobody where replicas have no majority."""
-    seen = dispute.report
+    """One finding for each rank to blame; one about nobody where replicas have no majority, and no replay
+    has shown which one is right."""
+    seen, answer = dispute.report, dispute.answer
     if not seen.odd_ranks:
-        ranks = ", ".join(map(str, seen.ranks))
-        reason = f"they held the same, and differ in {_what(seen)}, {_since(seen)}; none has a majority"
-        subject, place = f"ranks {ranks}", (("node", None), ("rank", None))
-        return [_finding(seen, subject, place, reason=reason, confidence=NOBODY_CONFIDENCE, look=_UNDECIDED)]
+        return [_undecided(seen, answer)]
     found = []
     for seat in dispute.odd_seats:
         others = len(seen.ranks) - len(seen.odd_ranks)
@@ -56,26 +68,38 @@ def findings(dispute: ReplicaDispute) -> list[Finding]:
             reason += "; only buffers differ, which a script may change on one rank alone"
         subject = f"rank {seat.rank} ({seat.node}, device {seat.local_rank})"
         at = (("node", seat.node), ("rank", seat.rank), ("device", seat.local_rank), ("member", seat.member))
-        found.append(_finding(seen, subject, at, reason=reason, confidence=confidence, look=_LOOK))
+        found.append(_finding(seen, answer, subject, at, reason=reason, confidence=confidence))
     return found
+
+
+def _undecided(seen: ReplicasReported, answer: ReplayAnswer) -> Finding:
+    ranks = ", ".join(map(str, seen.ranks))
+    reason = f"they held the same, and differ in {_what(seen)}, {_since(seen)}; none has a majority"
+    subject, place = f"ranks {ranks}", (("node", None), ("rank", None))
+    if answer.origin is Origin.HARDWARE and answer.ranks:
+        wrong = ", ".join(map(str, answer.ranks))
+        reason += f"; rank {wrong} does not hold what the steps give when they run again"
+    return _finding(seen, answer, subject, place, reason=reason, confidence=NOBODY_CONFIDENCE)
 
 
 def _finding(
     seen: ReplicasReported,
+    answer: ReplayAnswer,
     subject: str,
     place: Place,
     *,
     reason: str,
     confidence: float,
-    look: Recommendation,
 ) -> Finding:
     """`first_step`: the first step that may have been computed with damaged state."""
     digests = [each.partition(": ") for each in seen.digests]
+    words = step_replays.WORDS.get(answer.why, answer.why)
+    look = _LOOK if seen.odd_ranks else _UNDECIDED
     return Finding(
         KIND,
         Level.DEGRADED if seen.buffers else Level.CRITICAL,
         subject,
-        reason,
+        f"{reason}. Cause: {answer.origin}: {words}",
         place=place,
         confidence=confidence,
         evidence=(
@@ -83,10 +107,13 @@ def _finding(
             ("found_step", seen.step),
             ("replicas_count", len(seen.ranks)),
             ("tensors", ", ".join(seen.tensors)),
+            ("cause", answer.origin.value),
+            ("cause_reason", answer.why),
             *((f"digest_{who.replace(' ', '_')}", digest) for who, _, digest in digests),
+            *((f"replay_{number}", _passed(each)) for number, each in enumerate(seen.passes)),
         ),
         recommendations=(
-            look,
+            {Origin.HARDWARE: _REPLACE, Origin.SOFTWARE: _SCRIPT}.get(answer.origin, look),
             Recommendation(
                 f"Trust no snapshot or checkpoint of more than {seen.agreed_step} steps: gradients have "
                 "carried the damage to all ranks. `--on-corrupt-state act` goes back by itself.",
@@ -95,6 +122,13 @@ def _finding(
         ),
         first_step=seen.agreed_step,
     )
+
+
+def _passed(found: ReplayPass) -> str:
+    """One pass of a replay in words: `again: all 3fa1`, `exchanged by 1: all 3fa1, but rank 2: 77c0`."""
+    shift = f" by {found.shift}" if found.shift else ""
+    others = ", ".join(f"rank {r}: {d}" for r, d in zip(found.ranks, found.digests, strict=False))
+    return f"{found.kind}{shift}: all {found.common}" + (f", but {others}" if others else "")
 
 
 def _what(seen: ReplicasReported) -> str:

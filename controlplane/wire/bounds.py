@@ -135,6 +135,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     # how steps were spent
     "span_s": SPAN,
     "ranks": RANK,
+    "shift": COUNT,
     "generations": GENERATION,
     "steps": COUNT,
     "last_steps": NO_STEP,

@@ -708,7 +708,7 @@ class UserFault(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., reason: _Optional[str] = ..., rollback: bool = ...) -> None: ...
 
 class ReplicasReported(_message.Message):
-    __slots__ = ("job", "member", "generation", "step", "agreed_step", "ranks", "odd_ranks", "tensors", "more", "digests", "buffers", "uncovered")
+    __slots__ = ("job", "member", "generation", "step", "agreed_step", "ranks", "odd_ranks", "tensors", "more", "digests", "buffers", "uncovered", "replay", "passes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -721,6 +721,8 @@ class ReplicasReported(_message.Message):
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     BUFFERS_FIELD_NUMBER: _ClassVar[int]
     UNCOVERED_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
     job: str
     member: str
     generation: int
@@ -733,7 +735,23 @@ class ReplicasReported(_message.Message):
     digests: _containers.RepeatedScalarFieldContainer[str]
     buffers: bool
     uncovered: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., agreed_step: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., odd_ranks: _Optional[_Iterable[int]] = ..., tensors: _Optional[_Iterable[str]] = ..., more: _Optional[int] = ..., digests: _Optional[_Iterable[str]] = ..., buffers: bool = ..., uncovered: _Optional[_Iterable[str]] = ...) -> None: ...
+    replay: str
+    passes: _containers.RepeatedCompositeFieldContainer[ReplayPass]
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., agreed_step: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., odd_ranks: _Optional[_Iterable[int]] = ..., tensors: _Optional[_Iterable[str]] = ..., more: _Optional[int] = ..., digests: _Optional[_Iterable[str]] = ..., buffers: bool = ..., uncovered: _Optional[_Iterable[str]] = ..., replay: _Optional[str] = ..., passes: _Optional[_Iterable[_Union[ReplayPass, _Mapping]]] = ...) -> None: ...
+
+class ReplayPass(_message.Message):
+    __slots__ = ("kind", "shift", "common", "ranks", "digests")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
+    COMMON_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    shift: int
+    common: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., shift: _Optional[int] = ..., common: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., digests: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StorageTraffic(_message.Message):
     __slots__ = ("bytes_written", "write_s", "bytes_read", "read_s")

@@ -14,6 +14,7 @@ from controlplane.core.records.diagnosis import (
     OperatorTime,
     ParameterGradient,
     RankProfiled,
+    ReplayPass,
     StorageTraffic,
 )
 from controlplane.core.records.logs import LogFile, LogMark
@@ -205,6 +206,7 @@ for _record, _type, _never_empty in (
     (StorageTraffic, pb.StorageTraffic, ""),
     (NodeDisks, pb.NodeDisks, ""),
     (ParameterGradient, pb.ParameterGradient, ""),
+    (ReplayPass, pb.ReplayPass, "kind"),
     (LogMark, pb.LogMark, ""),
     (LogFile, pb.LogFile, "member"),
 ):

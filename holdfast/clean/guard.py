@@ -151,6 +151,10 @@ class Guard:
         else:
             self._whole, self._advanced = None, False
 
+    def versions(self) -> list[int]:
+        """The count of noted writes to each parameter of a tracked optimizer."""
+        return self._owned.versions()
+
     def look(self) -> tuple[dict[str, Any] | None, list[int]]:
         """A description of the present state, for `changed`."""
         return self._copy_small(), self._owned.versions()

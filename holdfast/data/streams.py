@@ -192,7 +192,7 @@ class SampleStreams:
     def place(self) -> tuple[int, int]:
         """This rank's replica, and the number of replicas. Raises SessionError."""
         state = self.state
-        now = (state.generation, state.rank, state.world_size)
+        now = (state.generation, state.place, state.world_size)
         if self._placed[0] != now:
             self._placed = (now, (state.layout.dp_rank, state.layout.dp))
         return self._placed[1]
@@ -205,13 +205,18 @@ class SampleStreams:
     def attempt(self, global_batch: int, indices: list[int]) -> None:
         """Record in the ledger that this rank's share of the step is being consumed."""
         state = self.state
-        if self.ledger is not None:
+        if self.ledger is not None and not state.replaying:
             record = {"world_size": state.world_size, "total": global_batch, "indices": indices}
             self.ledger.attempt(state.completed, state.generation, state.rank, **record)
 
     def watch(self, consumer: Consumer) -> None:
         """Notify this consumer of steps from now on."""
         self._consumers.add(consumer)
+
+    @property
+    def consumed(self) -> bool:
+        """Whether loaders or samplers take samples ahead of the steps: they cannot be set back."""
+        return bool(self._consumers)
 
     def unwatch(self, consumer: Consumer) -> None:
         """Stop notifying it."""

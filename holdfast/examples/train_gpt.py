@@ -148,10 +148,11 @@ def main() -> None:
         # (3) Build in here what belongs to the process group: each failure makes a new group.
         ddp = session.ddp(model)
         ddp.train()
-        # (4) Let the session count the steps and choose the samples: then none is skipped or repeated.
-        # tail="skippable" says that what follows the optimizer only reports: it may be left out when a
-        # failure interrupts it, and then a death costs no step.
-        for _step in session.steps(args.steps, tail="skippable"):
+
+        # Not asked for: a step that is declared as a function can be run again, to find out whether a
+        # device or the script damaged the state (--on-corrupt-state act).
+        @session.step_function
+        def step() -> None:
             numbers = session.sample_indices(len(windows), global_batch=args.global_batch, seed=args.seed)
             text, following = (part.to(session.device) for part in windows.batch(numbers))
             loss = functional.cross_entropy(ddp(text).flatten(0, 1), following.flatten())
@@ -161,6 +162,12 @@ def main() -> None:
             schedule.step()
             optimizer.zero_grad(set_to_none=True)
             session.report(loss=float(loss.detach()))
+
+        # (4) Let the session count the steps and choose the samples: then none is skipped or repeated.
+        # tail="skippable" says that what follows the optimizer only reports: it may be left out when a
+        # failure interrupts it, and then a death costs no step.
+        for _step in session.steps(args.steps, tail="skippable"):
+            step()
 
     train()
     write_digest(args.digest_dir, session.rank, digest(model, optimizer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from holdfast.anatomy.phases import SNAPSHOT
 from holdfast.ipc import recovery_log
 from holdfast.ipc.messages.rank import Started
 from holdfast.reentry import snapshotting
+from holdfast.replay.running import RUNNING
 
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
@@ -55,9 +57,14 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
 
 
 def _report_replicas(runtime: Runtime, agent: AgentClient, compared: ReplicasCompared) -> None:
-    """Report how replicas compare. If they differ, and the policy is to act, wait for the coordinator's
-    order to go back: what would be trained on damaged state is lost."""
+    """Report how replicas compare. If they differ, and the policy is to act, run the steps again where that
+    can be done, and wait for the coordinator's order to go back: what would be trained on damaged state is
+    lost. The difference is reported first: a replay may never end."""
     state = runtime.state
+    refused = ""
+    if compared.ranks:
+        refused = "only_buffers" if compared.buffers else runtime.replay.refused()
+        compared = dataclasses.replace(compared, replay=refused or RUNNING)
     agent.send(compared, keep=True)
     if compared.ranks:
         log.error(
@@ -68,6 +75,9 @@ def _report_replicas(runtime: Runtime, agent: AgentClient, compared: ReplicasCom
             "; ".join(compared.digests),
         )
     if compared.ranks and not compared.buffers and state.environment.corrupt_acts:
+        if not refused:
+            outcome, passes = runtime.replay.run(compared.agreed_step)
+            agent.send(dataclasses.replace(compared, replay=outcome, passes=passes), keep=True)
         runtime.anomalies.wait_for_decision()
 
 

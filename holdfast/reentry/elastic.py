@@ -112,6 +112,7 @@ class _Loop:
                 self._leave(error)
             finally:
                 self._runtime.streams.leave()
+                self._runtime.replay.declared.leave()
                 self._runtime.profiler.leave(f"the rank has left generation {state.generation}")
                 state.entry.inside, joined = False, None
                 self._runtime.formations.left()

@@ -29,6 +29,7 @@ from holdfast.reentry import snapshotting
 from holdfast.reentry.callbacks import AfterStep, FormationCallbacks
 from holdfast.reentry.checkpoint_requests import CheckpointRequests
 from holdfast.reentry.misuse import MisuseChecks
+from holdfast.replay.running import StepReplay
 from holdfast.snapshots.snapshot import SnapshotWriter
 from holdfast.state import functions
 from holdfast.state.tracked import TrackedState
@@ -77,6 +78,7 @@ class Runtime:
         self.equality = Equality(state, ask_for_room)
         self.streams = SampleStreams(state, data_change)
         state.tracked.contract = self.streams.text
+        self.replay = StepReplay(state, self.streams)
         self.anomalies = NumericAnomalies(state)
         self.gradients = GradientWatch(state, self.anomalies.notice)
         self.anomalies.on_notice = self.gradients.noticed

@@ -81,9 +81,21 @@ FROM_RANK: list[tuple[Record, str]] = [
         '"zeros":1,"nans":0,"infs":0,"usual":-1.0}]}',
     ),
     (
-        replicas.ReplicasCompared(3, 8, 4, (0, 1, 2), (1,), ("model.w",), 0, ("rank 1: f",), False, ()),
+        replicas.ReplicasCompared(
+            3,
+            8,
+            4,
+            (0, 1, 2),
+            (1,),
+            ("model.w",),
+            0,
+            ("rank 1: f",),
+            replay="done",
+            passes=(replicas.Pass("exchanged", 1, "c", (2,), ("f",)),),
+        ),
         '{"op":"replicas","generation":3,"step":8,"agreed_step":4,"ranks":[0,1,2],"odd":[1],'
-        '"tensors":["model.w"],"more":0,"digests":["rank 1: f"],"buffers":false,"uncovered":[]}',
+        '"tensors":["model.w"],"more":0,"digests":["rank 1: f"],"buffers":false,"uncovered":[],'
+        '"replay":"done","passes":[{"kind":"exchanged","shift":1,"common":"c","ranks":[2],"digests":["f"]}]}',
     ),
     (profiles.ProfileTaken("1-2"), '{"op":"profile_taken","request":"1-2","recorded":false}'),
     (
@@ -204,6 +216,11 @@ GRADIENTS = gradients.Gradients(1, 1).encode()
         (GRADIENTS | {"rows": [{"name": "w", "numel": 1.5}]}, "gradients: numel must be an integer, not 1.5"),
         ({**REPLICAS, "ranks": [-1]}, "replicas: ranks must be a list of ranks"),
         ({**REPLICAS, "ranks": "0"}, "replicas: ranks must be a list of ranks"),
+        ({**REPLICAS, "replay": 7}, "replicas: replay must be a string, not 7"),
+        ({**REPLICAS, "passes": [{}] * 9}, "replicas: passes must be a list of at most 8"),
+        ({**REPLICAS, "passes": [7]}, "replicas: each pass must be an object"),
+        ({**REPLICAS, "passes": [{"ranks": [1]}]}, "replicas: a pass names 1 ranks and 0 digests"),
+        ({**REPLICAS, "passes": [{"shift": "x"}]}, "shift must be an integer, not 'x'"),
         ({**REPLICAS, "odd": [1.5]}, "replicas: odd must be a list of ranks"),
         ({**REPLICAS, "tensors": [1]}, "replicas: tensors must be a list of texts"),
         ({**REPLICAS, "step": None}, "replicas: step must be an integer"),

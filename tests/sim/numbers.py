@@ -4,7 +4,7 @@ after that."""
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.model import Fault, MemberPhase
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from controlplane.core.records.model import JobSpec
+    from tests.sim.ranks import Rank
     from tests.sim.world import World
 
 OF = " of generation "
@@ -53,16 +54,28 @@ def bitflip(world: World) -> None:
         everybody = list(range(speaker.world_size))
         odd = [victim.rank] if len(everybody) > 2 and victim.generation == speaker.generation else []
         agreed = max(first, step - step % CHECK_EVERY)
-        speaker.say(
-            "replicas",
-            keep=True,
-            ranks=everybody,
-            odd=odd,
-            agreed_step=agreed,
-            more=0,
-            buffers=False,
-            **where,
-        )
+        fields = {"ranks": everybody, "odd": odd, "agreed_step": agreed, "more": 0, "buffers": False, **where}
+        if world.rng.random() < 0.5:
+            speaker.say("replicas", keep=True, **fields)
+        else:
+            _replay(world, speaker, fields)
+
+
+def _replay(world: World, speaker: Rank, fields: dict[str, Any]) -> None:
+    """Have the steps run again for a while, after which the speaker says what that gave, if it lives."""
+    count, odd = len(fields["ranks"]), fields["odd"]
+    differs = {"shift": 0, "common": "a", "ranks": odd, "digests": ["b"] * len(odd)}
+    again = {"kind": "again", "shift": 0, "common": world.rng.choice("ac"), "ranks": [], "digests": []}
+    passes = [{"kind": "seen", **differs}, again, again] if count > 1 else []
+
+    def over() -> None:
+        if speaker.generation == fields["generation"] and speaker.phase is MemberPhase.RUNNING:
+            world.say("replayed", f"{speaker.name} {again['common']}")
+            world.struck["replayed"] = world.struck.get("replayed", 0) + 1
+            speaker.say("replicas", keep=True, replay="done", passes=passes, **fields)
+
+    speaker.say("replicas", keep=True, replay="running", **fields)
+    speaker.agent.later(world.rng.uniform(0.05, 0.6), speaker, over)
 
 
 def born(line: str) -> int:

@@ -89,6 +89,7 @@ def test_replicas_that_differ_among_other_failures() -> None:
     outcomes = [live(each) for each in options]
     assert not complaints(options, outcomes)
     assert sum("bitflip" in outcome.struck for outcome in outcomes) > 10
+    assert sum("replayed" in outcome.struck for outcome in outcomes) > 5
 
 
 @pytest.mark.parametrize("checks", ["report", "act"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.diagnosis import BlamedByRecords, NodeResources
+from controlplane.core.records.diagnosis import BlamedByRecords, NodeResources, ReplayPass
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
@@ -85,9 +85,16 @@ def fault(play: Play, plain: list[str], named: dict[str, str]) -> None:
     )
 
 
+def _pass(words: str) -> ReplayPass:
+    kind, shift, digests = words.split(":")
+    odd = [(rank, each) for rank, each in enumerate(digests.split(",")) if each != "a"]
+    return ReplayPass(kind, int(shift), "a", tuple(r for r, _ in odd), tuple(each for _, each in odd))
+
+
 def replicas(play: Play, plain: list[str], named: dict[str, str]) -> None:
-    """`replicas STEP AGREED [ranks=0,1,2] [odd=1] [on=MEMBER] [buffers=yes] [uncovered=NAME]`: ranks have
-    compared their replicas."""
+    """`replicas STEP AGREED [ranks=0,1,2] [odd=1] [on=MEMBER] [buffers=yes] [uncovered=NAME] [replay=CODE]
+    [passes=KIND:SHIFT:a,a,b;...]`: ranks have compared their replicas, and perhaps run the steps again. A
+    pass gives a digest for each rank; `a` is what most hold."""
     generation = play.etcd.generations["j"]
     seat = next(seat for seat in generation.seats if seat.member == named.get("on", seat.member))
     ranks, odd = (
@@ -108,5 +115,7 @@ def replicas(play: Play, plain: list[str], named: dict[str, str]) -> None:
             digests=tuple(f"rank {rank}: {int(rank in odd)}" for rank in ranks),
             buffers=named.get("buffers", "no") == "yes",
             uncovered=tuple(filter(None, [named.get("uncovered", "")])),
+            replay=named.get("replay", ""),
+            passes=tuple(_pass(each) for each in named.get("passes", "").split(";") if each),
         )
     )

@@ -6,24 +6,30 @@ trusted on any rank: not the living state, no snapshot, no checkpoint. The state
 job goes back to it or to an older one, like after a numeric anomaly, and the ranks that differ from the
 majority are replaced, on another device if there is one. Where that is only reported, the job trains on: the
 states until all agree again are marked as suspect (`suspect_states`). Buffers are never acted on: a script
-may change them on one rank alone."""
+may change them on one rank alone.
+
+Where the script declares its step as a function, the ranks first run the steps since again
+(`holdfast.replay`). Until they report what that gave, nothing is done but to distrust. If the script itself
+makes the replicas differ, going back would only do it again: the job stops."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths, suspect_states
+from controlplane.core.failures import deaths, step_replays, suspect_states
 from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.lifecycle import numeric_faults
 from controlplane.core.placement import device_deaths
 from controlplane.core.records import effects as fx
-from controlplane.core.records.evidence import Evidence
+from controlplane.core.records.evidence import Evidence, Origin
 from controlplane.core.records.model import Cause, Failure, Fault
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.concerns import ReplicaDispute
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
+    from controlplane.core.records.model import Placement
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
 
@@ -35,7 +41,8 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
         state.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
         return
     before = job.numbers.dispute
-    if event.ranks and before is not None and _when(before.report) == _when(event):
+    ends = before is not None and before.awaits and event.replay != step_replays.RUNNING
+    if event.ranks and before is not None and _when(before.report) == _when(event) and not ends:
         return  # another rank's report of the same
     if event.generation != job.generation.number or job.phase not in numeric_faults.RUNS:
         state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
@@ -51,12 +58,38 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
     if any(not 0 <= rank < len(job.seats) for rank in (*event.ranks, *event.odd_ranks)):
         state.drop(NoteKind.STRAY_FAULT, event.member, f"the job has the ranks 0 to {len(job.seats) - 1}")
         return
+    _differ(state, job, event)
+
+
+def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
+    """Replicas differ. Distrust what was computed since, and act: at once, or when the replay is over."""
+    before = job.numbers.dispute
+    known = before is not None and _when(before.report) == _when(event)
     seats = tuple(seat for seat in job.seats if seat.rank in event.odd_ranks)
-    job.numbers.dispute = ReplicaDispute(event, seats)
-    state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
-    if job.spec.on_corrupt_state == "act" and not event.buffers:
+    acts = job.spec.on_corrupt_state == "act" and not event.buffers
+    answer = step_replays.judge(
+        event.replay,
+        event.passes,
+        len(job.seats),
+        event.odd_ranks,
+        elsewhere=before is not None and _moved(before, event, seats),
+    )
+    awaits = acts and event.replay == step_replays.RUNNING and answer.origin is not Origin.SOFTWARE
+    first = all(fault.generation != event.generation for fault in job.numbers.faults)
+    job.numbers.dispute = ReplicaDispute(event, seats, answer, awaits)
+    if not known:
+        state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
+    if not awaits and event.replay:
+        words = step_replays.WORDS.get(answer.why, answer.why)
+        state.note(NoteKind.STATE_JUDGED, job.name, f"{answer.origin}: {words}")
+    if acts:
+        fault = Fault(
+            event.agreed_step + 1, event.generation, stop=answer.origin is Origin.SOFTWARE, corrupt=True
+        )
+        _distrust(state, job, fault, described(event))
+    if acts and not awaits and (first or (known and before is not None and before.awaits)):
         _act(state, job, event)
-    else:
+    elif not acts:
         _suspect(state, job, event)
 
 
@@ -76,6 +109,27 @@ def _suspect(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
     state.touch(job)
 
 
+def overtaken(state: ClusterState, job: Job) -> None:
+    """Something else has failed. If ranks are in a replay, it will not end: act as without one."""
+    dispute, generation = job.numbers.dispute, job.generation
+    if dispute is None or not dispute.awaits:
+        return
+    job.numbers.dispute = replace(dispute, awaits=False)
+    if generation is not None and generation.number == dispute.report.generation:
+        _act(state, job, dispute.report)
+
+
+def _moved(before: ReplicaDispute, event: ev.ReplicasReported, seats: tuple[Placement, ...]) -> bool:
+    """Whether the same ranks differed at the same step in an earlier generation, each on another device."""
+    if _when(before.report) == _when(event):
+        return before.answer.why == step_replays.ELSEWHERE
+    if before.report.generation >= event.generation or before.report.step != event.step or not seats:
+        return False
+    places = {seat.rank: (seat.node, seat.local_rank) for seat in before.odd_seats}
+    now = {seat.rank: (seat.node, seat.local_rank) for seat in seats}
+    return places.keys() == now.keys() and all(places[rank] != now[rank] for rank in now)
+
+
 def _when(event: ev.ReplicasReported) -> tuple[int, int]:
     return event.generation, event.step
 
@@ -92,21 +146,28 @@ def described(event: ev.ReplicasReported) -> str:
     return f"ranks {', '.join(map(str, event.ranks))} differ in {what}{more}, and have no majority, {since}"
 
 
+def _distrust(state: ClusterState, job: Job, fault: Fault, words: str) -> None:
+    if fault not in job.numbers.faults:
+        numeric_faults.distrust(state, job, fault, words)
+        state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+
+
 def _act(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
-    """Go back, once in a generation; later reports only extend what is distrusted."""
-    first = all(fault.generation != event.generation for fault in job.numbers.faults)
-    words = described(event)
-    numeric_faults.distrust(state, job, Fault(event.agreed_step + 1, event.generation, corrupt=True), words)
-    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
-    if not first:
-        return
-    job.numbers.on_fault = "rollback"
+    """Replace the ranks to blame and go back; or stop, if the script itself makes the replicas differ."""
+    dispute = job.numbers.dispute
+    assert dispute is not None
+    answer, words = dispute.answer, described(event)
+    if answer.why != step_replays.UNTRIED:
+        words = f"{words}; {answer.origin}: {step_replays.WORDS.get(answer.why, answer.why)}"
+    job.numbers.on_fault = "stop" if answer.origin is Origin.SOFTWARE else "rollback"
     failure = Failure(Cause.FAULT, f"{CORRUPT_STATE}: {words}", step=event.step, exception=CORRUPT_STATE)
-    odd = [member for member in job.seated() if member.rank in event.odd_ranks and not member.dead]
+    blamed = answer.ranks if answer.origin is Origin.HARDWARE else event.odd_ranks
+    odd = [member for member in job.seated() if member.rank in blamed and not member.dead]
+    if not odd or answer.origin is Origin.SOFTWARE:
+        job.recovery.unjudged.append(Evidence(state.now, failure))
+        odd = []
     for member in odd:
         device_deaths.exclude(state, job, member.node, job.seats[member.rank].local_rank, words)
         deaths.mark_dead(state, job, member, failure)
         deaths.kill(state, job, member, failure.message)
-    if not odd:
-        job.recovery.unjudged.append(Evidence(state.now, failure))
     state.touch(job)

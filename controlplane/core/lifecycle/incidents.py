@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.elasticity import pausing, resizing, shrinking
 from controlplane.core.failures import deaths, devices, quarantine, verdicts
-from controlplane.core.lifecycle import ending, launching
+from controlplane.core.lifecycle import corrupt_state, ending, launching
 from controlplane.core.placement import capacity, device_deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
@@ -45,6 +45,7 @@ _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase
 
 def take(state: ClusterState, job: Job) -> None:
     """Judge the new evidence: open an incident, or extend the open one, and begin to carry out its plan."""
+    corrupt_state.overtaken(state, job)
     fresh, job.recovery.unjudged = job.recovery.unjudged, []
     resizing.overtaken(job, fresh)
     if job.ended or job.ending is not None or job.generation is None:

@@ -68,7 +68,11 @@ def faulted(state: ClusterState, event: ev.UserFault) -> None:
 def owed(state: ClusterState, job: Job, generation: Generation) -> bool:
     """Whether this generation trains although a numeric anomaly was found in it; if so, it becomes evidence.
 
-    A former leader recorded it in etcd and was gone before it could stop the ranks."""
+    A former leader recorded it in etcd and was gone before it could stop the ranks. While ranks of this
+    leader's term replay the steps in question, it is not owed yet."""
+    dispute = job.numbers.dispute
+    if dispute is not None and dispute.awaits and dispute.report.generation == generation.number:
+        return False
     found = [fault for fault in job.numbers.faults if fault.generation == generation.number]
     if not found:
         return False

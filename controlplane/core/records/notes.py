@@ -106,6 +106,7 @@ class NoteKind(StrEnum):
     STALE_ELECTION = "stale_election"
     STALE_FAULT = "stale_fault"
     STATE_CORRUPT = "state_corrupt"
+    STATE_JUDGED = "state_judged"
     STATE_UNCOVERED = "state_uncovered"
     STALE_FETCHED = "stale_fetched"
     STALE_INCARNATION = "stale_incarnation"

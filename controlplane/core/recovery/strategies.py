@@ -141,6 +141,11 @@ _COUNTED = (PLAIN_SPENT, REPEATED, *_PLACES)
 FAULT_STOPS = Rung(
     lambda s: s.on_fault == "stop", Strategy.STOP, "the numbers are wrong, and the policy is to stop"
 )
+CORRUPTING = Rung(
+    lambda s: s.exception == CORRUPT_STATE and s.on_fault == "stop",
+    Strategy.STOP,
+    "the script itself makes replicas of the state differ: going back would do it again",
+)
 CORRUPT_AGAIN = Rung(
     lambda s: s.exception == CORRUPT_STATE and s.repeats > s.max_restarts,
     Strategy.STOP,
@@ -161,7 +166,7 @@ ROLLBACK = Rung(
 
 LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.HUNG: _COUNTED,
-    Cause.FAULT: (FAULT_STOPS, CORRUPT_AGAIN, CORRUPT, FAULT_AGAIN, ROLLBACK),
+    Cause.FAULT: (CORRUPTING, FAULT_STOPS, CORRUPT_AGAIN, CORRUPT, FAULT_AGAIN, ROLLBACK),
     Cause.SIGNALED: _COUNTED,
     Cause.EXITED: (HOPELESS_START, *_COUNTED),
     Cause.RAISED: (MISUSED, HOPELESS_START, UNBORN, *_COUNTED),

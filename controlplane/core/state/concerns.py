@@ -14,7 +14,7 @@ from controlplane.core.state.durability_memory import DurabilityRecord
 if TYPE_CHECKING:
     from controlplane.core.records.diagnosis import ReplicasReported
     from controlplane.core.records.effects import Effect
-    from controlplane.core.records.evidence import Evidence
+    from controlplane.core.records.evidence import Evidence, ReplayAnswer
     from controlplane.core.records.model import (
         CheckpointRecord,
         Fault,
@@ -257,10 +257,14 @@ class PlannedChanges:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDispute:
-    """Replicas of the state that differ. `odd_seats`: the places of those to blame, as they were then."""
+    """Replicas of the state that differ. `odd_seats`: the places of those to blame, as they were then.
+
+    `answer`: what a replay of the step says of the cause. `awaits`: nothing is done before it is over."""
 
     report: ReplicasReported
     odd_seats: tuple[Placement, ...]
+    answer: ReplayAnswer
+    awaits: bool = False
 
 
 @dataclass(slots=True)

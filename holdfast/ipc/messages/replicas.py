@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
-from holdfast.ipc.messages.fields import BadMessage, Flag, Integer, Record
+from holdfast.ipc.messages.fields import BadMessage, Flag, Integer, Record, integer, text
 
 if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
 
 RANKS_MAX, TEXTS_MAX = 4096, 16
 """Ranks that a message names at most, and texts of each kind."""
-_TEXT_MAX = 200
+PASSES_MAX, ODD_MAX = 8, 16
+"""Runs of a replay, and ranks that held something else after one of them."""
+_TEXT_MAX, _CODE_MAX = 200, 40
 
 
 def _ranks(message: Message, key: str) -> tuple[int, ...]:
@@ -33,6 +36,45 @@ Ranks = Annotated[tuple[int, ...], _ranks]
 Texts = Annotated[tuple[str, ...], _texts]
 
 
+def _code(message: Message, key: str) -> str:
+    return text(message, key, "")[:_CODE_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Which state all ranks held after one run of the steps: most of them `common`, a digest; `ranks` each
+    another, of `digests`. What the kinds are, and what follows from them, the coordinator knows."""
+
+    kind: str
+    shift: int
+    common: str
+    ranks: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+
+    @classmethod
+    def decode(cls, entry: object) -> Self:
+        """Read one from a list. Raises BadMessage."""
+        if not isinstance(entry, dict):
+            raise BadMessage("replicas: each pass must be an object")
+        ranks, digests = _ranks(entry, "ranks"), _texts(entry, "digests")
+        if len(ranks) != len(digests) or len(ranks) > ODD_MAX:
+            raise BadMessage(f"replicas: a pass names {len(ranks)} ranks and {len(digests)} digests")
+        return cls(
+            _code(entry, "kind"), max(integer(entry, "shift"), 0), _code(entry, "common"), ranks, digests
+        )
+
+
+def _passes(message: Message, key: str) -> tuple[Pass, ...]:
+    passes = message.get(key, [])
+    if not isinstance(passes, list) or len(passes) > PASSES_MAX:
+        raise BadMessage(f"replicas: {key} must be a list of at most {PASSES_MAX}")
+    return tuple(Pass.decode(entry) for entry in passes)
+
+
+Code = Annotated[str, _code]
+Passes = Annotated[tuple[Pass, ...], _passes]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicasCompared(Record):
     """Replicas were compared after `step` steps; `agreed_step`: when they last held the same.
@@ -40,7 +82,8 @@ class ReplicasCompared(Record):
     `ranks`: those that hold what differs; (): all agree. `odd`: those of them to blame; (): nobody can say.
     `tensors`: what differs, and `more` that are not named; `digests`: of the first, as `rank N: digest`.
     `buffers`: only buffers differ, which the script may change on one rank alone. `uncovered`: state of this
-    rank of which nobody holds a replica."""
+    rank of which nobody holds a replica. `replay`: a code: the steps are being replayed, that is done, or why
+    they are not; `passes`: what it gave."""
 
     op = "replicas"
     generation: Integer
@@ -53,3 +96,9 @@ class ReplicasCompared(Record):
     digests: Texts = ()
     buffers: Flag = False
     uncovered: Texts = ()
+    replay: Code = ""
+    passes: Passes = ()
+
+    def encode(self) -> Message:
+        """The message as the JSON object of a frame."""
+        return {**Record.encode(self), "passes": [dataclasses.asdict(each) for each in self.passes]}

@@ -17,6 +17,7 @@ from agent.deciding.outbox import RESEND_S, Outbox
 from agent.deciding.progress import HangLimits, PageReading
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
+from controlplane.core.records.diagnosis import ReplayPass
 from controlplane.core.records.model import (
     NO_STEP,
     Cause,
@@ -320,6 +321,11 @@ def test_a_comparison_of_replicas_goes_to_the_leader_as_it_is() -> None:
     (event,) = told(stage.tell(ev.RankReported("j.1", from_rank(frame))), events.ReplicasReported)
     assert (event.member, event.step, event.agreed_step, event.odd_ranks) == ("j.1", 8, 4, (1,))
     assert (event.ranks, event.tensors, event.digests) == ((0, 1, 2), ("model.w",), ("rank 1: f",))
+    assert (event.replay, event.passes) == ("", ())
+    again = {"kind": "again", "shift": 0, "common": "c", "ranks": [1], "digests": ["f"]}
+    frame |= {"replay": "done", "passes": [again]}
+    (event,) = told(stage.tell(ev.RankReported("j.1", from_rank(frame))), events.ReplicasReported)
+    assert (event.replay, event.passes) == ("done", (ReplayPass("again", 0, "c", (1,), ("f",)),))
 
 
 def test_a_bad_device_is_told_and_told_again_to_the_next_leader() -> None:

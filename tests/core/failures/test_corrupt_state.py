@@ -167,6 +167,92 @@ def test_what_is_not_covered_is_noted_once() -> None:
     assert stage.do("replicas 60 60 uncovered=model") == []
 
 
+RUNS = f"{DIFFERS} replay=running"
+NOT_AGAIN = f"{DIFFERS} replay=done passes=seen:0:a,b,a;again:0:a,a,a;again:0:a,a,a"
+FOLLOWS = (
+    f"{DIFFERS} replay=done passes=seen:0:a,b,a;again:0:a,b,a;again:0:a,b,a;"
+    "exchanged:1:b,a,a;exchanged:2:a,a,b"
+)
+
+
+def test_while_the_steps_run_again_nothing_is_done_but_to_distrust_what_was_computed() -> None:
+    stage = trained(ACTS)
+    lines = stage.do(RUNS)
+    job = stage.cluster.state.jobs["j"]
+    assert any(line.startswith("Store") for line in lines), "the next leader must know"
+    assert job.numbers.faults == (Fault(31, 1, corrupt=True),) and job.phase is JobPhase.RUNNING
+    assert not any(line.startswith(("Kill", "Judged", "Interrupt")) for line in lines)
+    assert stage.do(f"{RUNS} on=j.1000002") == [] and stage.do("wait 1") is not None
+    assert job.phase is JobPhase.RUNNING
+
+
+def test_hardware_is_excluded_and_its_rank_replaced() -> None:
+    stage = trained(ACTS)
+    stage.do(RUNS)
+    lines = stage.do(NOT_AGAIN)
+    assert any("state_judged j: hardware: the same steps" in line for line in lines)
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "ranks=(1,) rollback drop=j.1000001" in judged
+    assert any("device_" in line and "b/device0" in line for line in lines), lines
+    assert stage.do(f"{NOT_AGAIN} on=j.1000002") == [], "the same, of another rank"
+    assert restored(stage).step == 30
+
+
+def test_what_the_script_does_itself_stops_the_job_and_blames_no_device() -> None:
+    stage = trained(ACTS)
+    stage.do(RUNS)
+    lines = stage.do(FOLLOWS)
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert " stop " in judged and "the script itself makes replicas of the state differ" in judged
+    assert not any("device_" in line for line in lines)
+    job = stage.cluster.state.jobs["j"]
+    assert job.numbers.faults[-1] == Fault(31, 1, stop=True, corrupt=True), "also for the next leader"
+
+
+def test_what_a_replay_cannot_decide_is_treated_as_without_one() -> None:
+    stage = trained(ACTS)
+    stage.do(RUNS)
+    lines = stage.do(f"{DIFFERS} replay=done passes=seen:0:a,b,a;again:0:a,b,a;again:0:a,a,a")
+    assert any("state_judged j: unknown: the same steps gave other bits" in line for line in lines)
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "ranks=(1,) rollback drop=j.1000001" in judged
+
+
+def test_without_a_step_function_the_job_acts_at_once() -> None:
+    stage = trained(ACTS)
+    lines = stage.do(f"{DIFFERS} replay=no_step_function")
+    assert any("state_judged j: unknown: the script declares no step function" in line for line in lines)
+    assert any("rollback drop=j.1000001" in line for line in lines)
+
+
+def test_a_death_within_the_replay_leaves_the_odd_rank_replaced_all_the_same() -> None:
+    stage = trained(ACTS)
+    stage.do(RUNS)
+    lines = stage.do("report j.1000002 exited cause=signaled signal=9")
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "j.1000001" in judged and "j.1000002" in judged
+    dispute = stage.cluster.state.jobs["j"].numbers.dispute
+    assert dispute is not None and (dispute.awaits, dispute.answer.why) == (False, "running")
+
+
+def test_of_two_replicas_the_one_that_a_replay_shows_to_be_wrong_is_replaced() -> None:
+    stage = running("submit nodes=2 nproc=1 check=10 on_corrupt=act skip=1", "ab")
+    stage.do("all running gen=1 step=45 snap=30 snapgen=1")
+    stage.do("replicas 40 30 ranks=0,1 replay=running")
+    lines = stage.do("replicas 40 30 ranks=0,1 replay=done passes=seen:0:b,a;again:0:a,a;again:0:a,a")
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "ranks=(0,) rollback drop=j.1000000" in judged
+
+
+def test_a_next_leader_does_not_wait_for_the_replay() -> None:
+    stage = trained(ACTS)
+    stage.do(RUNS)
+    for line in ("stored", "crash", "elect", "hello a", "hello b", "hello c"):
+        lines = stage.do(line)
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert " rollback " in judged, lines
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
