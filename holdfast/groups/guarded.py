@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch._compile import _disable_dynamo  # torch.compiler.disable would import dynamo here: a second
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
@@ -117,8 +118,11 @@ class _Work(dist.Work):
 
 
 def _handed_on(name: str) -> Callable[..., _Work]:
-    """A collective that is passed on to the real group."""
+    """A collective that is passed on to the real group.
 
+    C++ calls it also in the middle of a wrapper that was compiled: dynamo would trace it then, and fail."""
+
+    @_disable_dynamo
     def collective(self: GuardedGroup, *arguments: Any) -> _Work:
         return _Work(getattr(self.real, name)(*arguments), self.awaited)
 

@@ -11,6 +11,7 @@ from holdfast.ipc import recovery_log
 from holdfast.ipc.messages.rank import Started
 from holdfast.reentry import snapshotting
 from holdfast.replay.running import RUNNING
+from holdfast.state import compiled
 
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
@@ -113,6 +114,8 @@ def _started(state: RankState, agent: AgentClient, first: tuple[float, float, fl
     if state.page is not None:
         state.page.resumed_ns = now_ns
         state.page.resumed_generation = state.generation
+    if state.completed - 1 > state.functions.base:  # since a failure some process has met other calls
+        state.inexact += compiled.notes(state.rank)
     inexact, state.inexact = "; ".join(state.inexact), []
     agent.send(Started(state.generation, state.completed, form_s, restore_s, now_ns / 1e9 - begun, inexact))
     recovery_log.over(agent, state.generation, state.completed)

@@ -33,6 +33,7 @@ from holdfast.reentry import (
     stepping,
 )
 from holdfast.reentry.barrier import Barrier
+from holdfast.state import compiled
 from holdfast.state.functions import Joined
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
             raise SessionError(f"{function.__name__}: this Session is closed: {state.closed}")
         agent, name = state.agent, function.__qualname__
         run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
-        return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
+        with compiled.by_call_alone():
+            return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
 
     return entered
 

@@ -5,7 +5,10 @@
 FOLDER has the plan (`kill.json`, absent for an undisturbed run). There this writes `killed` before a kill, so
 that it happens once; every event of the framework when it has returned (`events.PID.jsonl`); and what each
 rank came to (`RANK.json`). Nothing of Holdfast is changed: kills within a step are found by torch's global
-hooks, events by a callback that the framework is given in the way in which it takes callbacks."""
+hooks, events by a callback that the framework is given in the way in which it takes callbacks.
+
+Hooks do nothing within compiled code: what they read would be compiled into it, so that the run with a kill
+would compile its model again in every step, and come out with other bits than the run without one."""
 
 from __future__ import annotations
 
@@ -74,10 +77,12 @@ class Spy:
         register_optimizer_step_post_hook(lambda *_: self._stepped())
 
     def _forward(self, *_: Any) -> None:
-        if torch.is_grad_enabled():  # else it is an evaluation
+        if not torch.compiler.is_compiling() and torch.is_grad_enabled():  # else it is an evaluation
             self._within("forward")
 
     def _went_forward(self, module: Any, _given: Any, out: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         kill = self._kill
         if kill is not None and kill.at == "backward" and isinstance(out, torch.Tensor) and out.requires_grad:
             out.register_hook(lambda _: self._within("backward"))  # type: ignore[no-untyped-call]

@@ -4,7 +4,8 @@
 
 The script's loop over `session.steps` is compiled with a mark before each of its statements; places are found
 through the marks, torch's global hooks, calls into the session, and the rank's progress page. Nothing of
-Holdfast is changed. A process marks a kill on disk before it happens, so that it happens once."""
+Holdfast is changed. A process marks a kill on disk before it happens, so that it happens once. Hooks do
+nothing within compiled code: what they read would be compiled into it."""
 
 from __future__ import annotations
 
@@ -84,11 +85,15 @@ class Struck:
     # ------------------------------------------------------------------ torch's hooks
 
     def _forward(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._counts["drawn"] = 0
         self._counts["forward"] = 1
         self._reached("forward")
 
     def _went_forward(self, _module: Any, _given: Any, out: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         blow = self._pending()
         if blow is not None and blow.phase == "backward" and isinstance(out, torch.Tensor):
             if out.requires_grad:
