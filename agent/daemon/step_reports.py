@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agent.host import cpu_counts
 from controlplane.core.records.diagnosis import NodeDisks, StepTimes, StorageTraffic
 from controlplane.core.records.model import MemberPhase
+from holdfast.ipc import training_end
 from holdfast.ipc.rank_facts import NOTES, RankFacts, RankFactsPage
 from holdfast.ipc.step_times import FLOPS_UNIT, NAMES, StepSums, StepTimesPage
 
@@ -113,6 +114,7 @@ class StepReports:
 
     def _report(self, job: str, rows: list[_Row], span_s: float) -> StepTimes:
         sums = [row.sums for row in rows]
+        ends = [training_end.read(row.member.page) for row in rows]
 
         def seconds(name: str) -> tuple[float, ...]:
             return tuple(getattr(each, f"{name}_ns") / 1e9 for each in sums)
@@ -150,6 +152,8 @@ class StepReports:
             cpu_limits=tuple(row.cpu.cpu_limit for row in rows),
             storage=_traffic(self._storages()),
             disks=self._disks(),
+            end_steps=tuple(step for _, step in ends),
+            end_kinds=tuple(kind for kind, _ in ends),
             **self._columns([self._since_last(row.member) for row in rows]),
         )
 

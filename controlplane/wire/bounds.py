@@ -137,6 +137,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "generations": GENERATION,
     "steps": COUNT,
     "last_steps": NO_STEP,
+    "end_steps": STEP,
     "covered": COUNT,
     **dict.fromkeys(
         (

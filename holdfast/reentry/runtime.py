@@ -37,6 +37,7 @@ from holdfast.telemetry.gradient_watch import GradientWatch
 from holdfast.telemetry.numeric_anomalies import NumericAnomalies
 from holdfast.telemetry.profiling import StepProfiler
 from holdfast.telemetry.reporting import Reports
+from holdfast.telemetry.training_end import TrainingEnd
 
 if TYPE_CHECKING:
     from holdfast.environment import Environment
@@ -67,7 +68,13 @@ class Runtime:
     """One rank's state and components. The arguments are Session's."""
 
     def __init__(
-        self, environment: Environment, *, seed: int | None, backend: str | None, data_change: str
+        self,
+        environment: Environment,
+        *,
+        seed: int | None,
+        backend: str | None,
+        data_change: str,
+        total_steps: int | None,
     ) -> None:
         state = self.state = _state(environment, seed, choose_backend(backend))
         self.generators = Generators(state) if seed is None else None
@@ -83,6 +90,7 @@ class Runtime:
         state.guard.on_begun = self.gradients.before_optimizer
         state.guard.before_writing = functools.partial(snapshotting.settle, state)
         self.reports = Reports()
+        self.training_end = TrainingEnd(state, total_steps)
         state.judge = functools.partial(own_reports.judge, state, self.reports, self.gradients)
         self.profiler = StepProfiler(functools.partial(own_reports.send, state))
         self.collectives = CollectiveProof(state)

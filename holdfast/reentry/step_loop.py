@@ -97,6 +97,7 @@ def prepare(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> 
     generators.record_lost(state, runtime.generators, chosen)
     stepping.after_break(runtime)
     state.entry.last_step = state.completed - state.step + total
+    runtime.training_end.loop(total)
     return StepLoop(runtime, total, chosen)
 
 

@@ -47,6 +47,7 @@ class Training:
     def __init__(self, found: Paged, agents: list[Trainer], slow: Mapping[int, float]) -> None:
         self.found, self.agents, self.slow = found, agents, dict(slow)
         self._step = 0
+        self.told: dict[str, Any] = {}  # columns of newer agents, one value for all ranks
 
     def report(self) -> dict[str, Any]:
         """What the coordinator knows about the job."""
@@ -101,6 +102,7 @@ class Training:
             flops=none,
             memory_bytes=zero,
             memory_peak_bytes=zero,
+            **{name: tuple(value for _ in seats) for name, value in self.told.items()},
         )
 
 

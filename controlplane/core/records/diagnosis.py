@@ -100,6 +100,8 @@ class StepTimes:
     evaluate_s: tuple[float, ...] = ()  # in `session.phase("evaluate")`
     checkpoint_s: tuple[float, ...] = ()  # in `session.phase("checkpoint")`
     disks: NodeDisks | None = None  # of this node; None: not known
+    end_steps: tuple[int, ...] = ()  # the job's step at which training ends; 0: not known
+    end_kinds: tuple[str, ...] = ()  # what ends there, or why that is not known (`holdfast.ipc.training_end`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class StepFeed:
         self._storage: dict[str, dict[str, _Traffic]] = defaultdict(dict)  # by job, by node
         self._work: dict[str, dict[str, tuple[float, float, str]]] = defaultdict(dict)  # by job, by member
         self._disks: dict[str, dict[str, NodeDisks]] = defaultdict(dict)  # by job, by node
+        self._ends: dict[str, dict[str, tuple[str, int]]] = defaultdict(dict)  # by job, by member
         self._gradients: dict[str, list[GradientReport]] = defaultdict(list)  # by job
 
     def take(self, report: StepTimes) -> None:
@@ -99,6 +100,11 @@ class StepFeed:
             row[name] = _at(getattr(report, name), index, unknown)
         if not 0.0 <= row["device_used"] <= 1.0:
             row["device_used"] = float(UNKNOWN)
+        if report.end_kinds:
+            self._ends[report.job][report.members[index]] = (
+                report.end_kinds[index],
+                _at(report.end_steps, index, 0),
+            )
         if report.compute_notes:
             self._work[report.job][report.members[index]] = (
                 _at(report.token_flops, index, 0.0),
@@ -143,7 +149,7 @@ class StepFeed:
         """What was reported of this job between the two times, which it forgets; None: nothing, or the job
         has no ranks that train."""
         rows, generation = self._rows.pop(job.name, {}), job.generation
-        work = self._work.pop(job.name, {})
+        work, ends = self._work.pop(job.name, {}), self._ends.pop(job.name, {})
         if not rows or generation is None:
             return None
         gradients = tuple(self._gradients.pop(job.name, ()))
@@ -182,6 +188,11 @@ class StepFeed:
             storage=self._moved(job.name),
             disks=self._room(job.name),
             work=works,
+            ends=frozenset(
+                ends[each.member]
+                for each in ranks
+                if each.member in ends and each.generation == generation.number
+            ),
             gradients=gradients,
             checkpoints=costs.uploads,
             checkpoint_took_s=costs.newest_upload_s,
@@ -190,7 +201,7 @@ class StepFeed:
 
     def forget(self, jobs: set[str]) -> None:
         """Forget the reports about all jobs but these."""
-        for kept in (self._rows, self._storage, self._disks, self._work, self._gradients):
+        for kept in (self._rows, self._storage, self._disks, self._work, self._ends, self._gradients):
             for job in [name for name in kept if name not in jobs]:
                 del kept[job]
 

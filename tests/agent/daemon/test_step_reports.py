@@ -13,6 +13,7 @@ import pytest
 from agent.daemon.step_reports import StepReports
 from agent.deciding.member import LocalMember
 from controlplane.core.records.model import MemberPhase, MemberStatus
+from holdfast.ipc import training_end
 from holdfast.ipc.progress_page import ProgressPage
 from holdfast.ipc.rank_facts import COUNTED, RankFacts, RankFactsPage
 from holdfast.ipc.step_times import StepSums, StepTimesPage
@@ -174,3 +175,12 @@ def test_the_gpus_own_use_counts_where_it_can_be_read(node: Node) -> None:
         RankFactsPage(node.pages[rank]).write(RankFacts(600))
     node.reports.reports(5.0)
     assert node.report().device_used == (-1.0, 0.5)
+
+
+def test_the_end_of_the_training_is_reported_as_each_rank_says_it(node: Node) -> None:
+    for rank in range(2):
+        node.write(rank, steps=10)
+    node.reports.reports(5.0)
+    training_end.write(node.pages[0], training_end.LOOP, 500)
+    report = node.report()
+    assert (report.end_kinds, report.end_steps) == (("loop", "older SDK"), (500, 0))
