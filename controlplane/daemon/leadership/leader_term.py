@@ -152,7 +152,8 @@ class LeaderTerm:
         self.profiles = ProfileRequests(self.core, self.links, self.term, write, judge=judge_profile)
         self.stacks = StackRequests(self.core, self.links, self.term)
         self.logs = LogRelays(self.core, self.links, self.term)
-        self.tails = LogTails(self.core, self.links, self.logs, tails_every_s)
+        before = frozenset(spec.job for spec in elected.specs)
+        self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
         self.changes, self._prober = Changes(), Prober(self.post)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
