@@ -14,6 +14,7 @@ from controlplane.core.records.diagnosis import (
     OperatorTime,
     ParameterGradient,
     RankProfiled,
+    SlowSteps,
     StorageTraffic,
 )
 from controlplane.core.records.logs import LogFile, LogMark
@@ -204,6 +205,7 @@ for _record, _type, _never_empty in (
     (CheckedReading, pb.CheckedReading, "name"),
     (StorageTraffic, pb.StorageTraffic, ""),
     (NodeDisks, pb.NodeDisks, ""),
+    (SlowSteps, pb.SlowSteps, ""),
     (ParameterGradient, pb.ParameterGradient, ""),
     (LogMark, pb.LogMark, ""),
     (LogFile, pb.LogFile, "member"),

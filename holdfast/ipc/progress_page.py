@@ -29,7 +29,7 @@ _FIELDS = (
     "marked_ns",  # CLOCK_MONOTONIC of the last mark
     "limit_ns",  # how long the script allows this activity; 0: not declared
     "marks",  # number of marks; `gaps` gives the newest RING of them
-    "ends",  # at which step the training ends (`holdfast.ipc.training_end`)
+    "ends",  # at which step the training ends (`holdfast.ipc.pages.training_end`)
 )
 PHASES = ("none", "between", "forward", "optimizer", "tail", "snapshot", "forming", "barrier", "finished")
 """What a rank is doing.

@@ -21,6 +21,7 @@ from holdfast.data.streams import SampleStreams
 from holdfast.groups import flight_recorder, waiting
 from holdfast.groups.groups import Groups, choose_backend
 from holdfast.ipc import traces
+from holdfast.ipc.pages.slow_steps import SlowStepsPage
 from holdfast.ipc.progress_marks import ProgressMarks
 from holdfast.ipc.rank_facts import RankFactsPage
 from holdfast.ipc.step_times import StepTimesPage
@@ -155,7 +156,7 @@ def _recorder(environment: Environment, page: ProgressPage | None, tracked: Trac
     if page is None or not environment.anatomy:
         return StepRecorder()
     facts = FactsWriter(RankFactsPage(page), lambda: tracked.modules)
-    return StepRecorder(StepTimesPage(page), memory=used, facts=facts)
+    return StepRecorder(StepTimesPage(page), memory=used, facts=facts, slow=SlowStepsPage(page))
 
 
 def _watch_phases(state: RankState, calls: ModuleCalls) -> None:

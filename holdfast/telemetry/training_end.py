@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SessionError
-from holdfast.ipc import training_end
+from holdfast.ipc.pages import training_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = IN_CHROMIUM
 ENDS = "[...document.querySelectorAll('.facts dt')].find((each) => each.innerText === 'Ends')"
 SAID = f"{ENDS}?.nextElementSibling.innerText"
-LIST = "document.querySelector('main table').rows[1].innerText"
+LIST = "document.querySelector('main table')?.rows[1]?.innerText"
 
 
 async def test_the_end_stands_at_the_head_of_a_job(browser: Browser) -> None:

@@ -42,7 +42,7 @@ UNKNOWN_KINDS: dict[str, tuple[str, str]] = {
         "the SDK of its ranks says something that the agents do not know: update them",
     ),
 }
-"""By what ranks say of their end (`holdfast.ipc.training_end`): why it is not known, short and as a
+"""By what ranks say of their end (`holdfast.ipc.pages.training_end`): why it is not known, short and as a
 sentence."""
 KNOWN_KINDS = ("job", "loop", "trainer")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from controlplane.analysis.links.measures import LinkMatrix
     from controlplane.analysis.live.resources.storage import NodeStorage
+    from controlplane.analysis.live.slow_steps import SlowRow
     from controlplane.core.records.diagnosis import GradientReport
 
 UNKNOWN = -1
@@ -115,6 +116,8 @@ class JobWindow:
     checkpoint_every_s: float = 0.0  # from the start of one to the next; 0: not known, or it goes by steps
     disks: tuple[DiskReading, ...] = ()  # room on its nodes' file systems, where it is known
     ends: frozenset[tuple[str, int]] = frozenset()  # what ranks say of their end: kind and step of the job
+    slow: tuple[SlowRow, ...] = ()  # steps that ranks found much slower than usual
+    slow_more: int = 0  # such steps of ranks that nobody kept
     gradients: tuple[GradientReport, ...] = ()  # what ranks have measured of single steps
 
 

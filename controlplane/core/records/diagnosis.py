@@ -49,6 +49,26 @@ class NodeResources:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowSteps:
+    """Steps of ranks that took much longer than usual (`holdfast.anatomy.slow_steps`), one row per rank and
+    step. Durations in s."""
+
+    ranks: tuple[int, ...]
+    generations: tuple[int, ...]
+    at_steps: tuple[int, ...]  # the number of the step, from 0 over the whole job
+    usual_s: tuple[float, ...]  # what a step took before
+    wall_s: tuple[float, ...]
+    data_s: tuple[float, ...]
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    communication_s: tuple[float, ...]
+    optimizer_s: tuple[float, ...]
+    snapshot_s: tuple[float, ...]
+    other_s: tuple[float, ...]
+    more: int = 0  # slow steps of these ranks that came too close to each other to be kept
+
+
+@dataclass(frozen=True, slots=True)
 class StepTimes:
     """How the ranks of one job on one node have spent their time since the message before.
 
@@ -100,8 +120,9 @@ class StepTimes:
     evaluate_s: tuple[float, ...] = ()  # in `session.phase("evaluate")`
     checkpoint_s: tuple[float, ...] = ()  # in `session.phase("checkpoint")`
     disks: NodeDisks | None = None  # of this node; None: not known
+    slow: SlowSteps | None = None  # steps that were much slower than usual; None: none, or it cannot say
     end_steps: tuple[int, ...] = ()  # the job's step at which training ends; 0: not known
-    end_kinds: tuple[str, ...] = ()  # what ends there, or why that is not known (`holdfast.ipc.training_end`)
+    end_kinds: tuple[str, ...] = ()  # what ends there, or why not known (`ipc.pages.training_end`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedg
 from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
 from controlplane.analysis.live.curves import JobCurves
 from controlplane.analysis.live.eta import Eta, EtaMemory
+from controlplane.analysis.live.slow_steps import SlowStepMemory
 from controlplane.core.elasticity import slow_policy
 from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
 from controlplane.core.records.model import JobPhase
@@ -105,6 +106,7 @@ class Diagnosis:
         self._newest: dict[str, LiveDiagnosis] = {}
         self._curves: dict[str, JobCurves] = {}
         self._etas: dict[str, EtaMemory] = {}
+        self._slow_steps: dict[str, SlowStepMemory] = {}
         self._reported: dict[str, tuple[OpenFinding, ...]] = {}
         self._began: dict[str, float] = {}
         self._disputes: dict[str, ReplicasReported] = {}  # the newest of each job that was shown
@@ -114,6 +116,7 @@ class Diagnosis:
             self._newest,
             self._curves,
             self._etas,
+            self._slow_steps,
             self._reported,
             self._began,
             self._disputes,
@@ -175,6 +178,7 @@ class Diagnosis:
             found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
             self._show_window(job.name, found)
             self._etas.setdefault(job.name, EtaMemory()).take(window, found)
+            self._slow_steps.setdefault(job.name, SlowStepMemory()).take(window)
         if window is not None and found.judged:
             changes += self._observe(job, found, now_s)
         else:  # replicas were compared, and ranks profiled, whether or not steps can be judged
@@ -340,6 +344,10 @@ class Diagnosis:
             reason = "no rank has reported a step yet" if self.every_s else "diagnosis is off"
             return Eta(None, "no steps yet" if self.every_s else "diagnosis off", reason)
         return memory.eta(1.0 if account is None else account.kept_share())
+
+    def slow_steps(self, job: str) -> SlowStepMemory:
+        """Return the slow steps of a job that this leader has heard of."""
+        return self._slow_steps.get(job) or SlowStepMemory()
 
     def curves(self, job: str) -> dict[str, Any]:
         """Return how a job's step time and loss went since this leader began, as `JobCurves.rows`."""

@@ -144,15 +144,15 @@ class Account:
 
         1 where there was none. What is lost within steps, or before the first one, does not count."""
         newest = sorted(self.bins)[-HOUR_BINS:]
-        spent = [self.bins[number] for number in newest if number > newest[-1] - HOUR_BINS]
-        failed_s = sum(
-            lost_s
-            for each in spent
-            for cause, lost_s in each.lost_s.items()
-            if badput.NAMES.get(cause) in badput.OF_FAILURES
-        )
-        whole_s = failed_s + sum(each.productive_s + each.unknown_s for each in spent)
-        return 1.0 - failed_s / whole_s if failed_s > 0 else 1.0
+        whole = Spent()
+        for number in newest:
+            if number > newest[-1] - HOUR_BINS:
+                whole.add(self.bins[number])
+        names = {cause: badput.NAMES.get(cause) for cause in whole.lost_s}
+        if badput.RECOVERY not in names.values():
+            return 1.0  # state was restored as the job began, if at all
+        failed_s = sum(whole.lost_s[cause] for cause, name in names.items() if name in badput.OF_FAILURES)
+        return 1.0 - failed_s / whole.total_s
 
     def curve(self) -> dict[str, Any]:
         """Return the goodput of each minute as plain data, as a curve of the page has it."""

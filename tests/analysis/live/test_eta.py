@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.analysis.live.eta import KNOWN_KINDS, UNKNOWN_KINDS, Eta, EtaMemory
 from controlplane.analysis.live.watch import JobWatch
-from holdfast.ipc import training_end
+from holdfast.ipc.pages import training_end
 from tests.analysis.live.jobs import STEPS, job
 
 if TYPE_CHECKING:

@@ -135,9 +135,9 @@ def test_no_phase_of_a_job_is_without_an_answer() -> None:
 def test_what_failures_took_of_the_last_hour() -> None:
     account = Account(0.0)
     assert account.kept_share() == 1.0
-    account.add(30.0, Spent(50.0, {"forming": 30.0, "data": 9.0}))
+    account.add(30.0, Spent(50.0, {"forming": 30.0, "restore": 20.0, "data": 9.0}))
     assert account.kept_share() == 1.0, "no failure: the job began"
-    account.add(3630.0, Spent(60.0, {"signaled": 10.0, "restore": 5.0, "redone": 5.0, "slow_rank": 9.0}))
-    assert account.kept_share() == pytest.approx(0.75), "the first minute is more than an hour ago"
-    account.add(3660.0, Spent(60.0))
-    assert account.kept_share() == pytest.approx(120 / 140)
+    account.add(3630.0, Spent(60.0, {"signaled": 10.0, "restore": 5.0, "redone": 5.0, "slow_rank": 20.0}))
+    assert account.kept_share() == pytest.approx(0.8), "the first minute is more than an hour ago"
+    account.add(3660.0, Spent(60.0, unknown_s=40.0))
+    assert account.kept_share() == pytest.approx(0.9)

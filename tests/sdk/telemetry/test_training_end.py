@@ -10,7 +10,7 @@ import torch
 from holdfast import Session
 from holdfast.errors import SessionError
 from holdfast.integrations.own_loop import LoopMemory, OwnLoop
-from holdfast.ipc import training_end
+from holdfast.ipc.pages import training_end
 from holdfast.ipc.progress_page import ProgressPage
 
 if TYPE_CHECKING:
