@@ -34,7 +34,7 @@ from holdfast.anatomy.phases import (
     WAITS,
     WAITS_GPU,
 )  # fmt: skip
-from holdfast.anatomy.slow_steps import SlowSteps
+from holdfast.anatomy.slow_steps import SlowStepWatch
 from holdfast.anatomy.totals import PLACE, StepTotals
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class StepRecorder:
         self._declared: list[Any] | None = None  # tokens and flops of this step
         self._totals = StepTotals(page.read() if page is not None else None)
         self._longest = self._totals.values[_LONGEST]
-        self._slow = SlowSteps(slow, self._totals.values)
+        self._slow = SlowStepWatch(slow, self._totals.values)
 
     @property
     def on(self) -> bool:

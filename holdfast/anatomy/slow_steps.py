@@ -23,7 +23,7 @@ _PHASES = tuple(name for name in NAMES if name.endswith("_ns") and name not in (
 _WALL, _STEPS = PLACE["wall_ns"], PLACE["steps"]
 
 
-class SlowSteps:
+class SlowStepWatch:
     """The slow steps of one session. A step that takes longer than `above_ns` is one.
 
     What is usual is a mean in which one slow step counts as one that just is none, so it follows a change of

@@ -100,6 +100,7 @@ class Training:
         self, agent: Trainer, seats: list[Placement], work_s: list[float], step_s: float, number: int
     ) -> StepTimes:
         own_s = tuple(work_s[seat.rank] for seat in seats)
+        told: dict[str, Any] = {name: tuple(value for _ in seats) for name, value in self.told.items()}
         one, zero, none = tuple(1 for _ in seats), tuple(0 for _ in seats), tuple(0.0 for _ in seats)
         return StepTimes(
             node=agent.node,
@@ -127,7 +128,7 @@ class Training:
             flops=none,
             memory_bytes=zero,
             memory_peak_bytes=zero,
-            **{name: tuple(value for _ in seats) for name, value in self.told.items()},
+            **told,
         )
 
 

@@ -12,14 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from controlplane.analysis.live.history import low_median
-
 if TYPE_CHECKING:
     from controlplane.analysis.live.readings import JobWindow
-    from controlplane.analysis.live.table import RankTable
-    from controlplane.analysis.live.watch import LiveDiagnosis
 
 STEPS_S = 600.0
 """The step time is the median over the steps of the newest ten minutes, or of the newest LEAST_STEPS."""
@@ -71,20 +65,6 @@ class WindowPace(NamedTuple):
 NO_PACE = WindowPace(-1, 0.0, 0.0, 0.0)
 
 
-def window_pace(table: RankTable) -> WindowPace:
-    """The pace in the window of this table; NO_PACE if no rank has completed a step in it."""
-    values = table.values
-    steps = low_median(values["steps"])
-    if not steps > 0:
-        return NO_PACE
-    declared_s = values["evaluate_s"] + values["checkpoint_s"]
-    with np.errstate(all="ignore"):
-        step_s = low_median((values["wall_s"] - values["compile_s"] - declared_s) / values["steps"])
-    return WindowPace(
-        int(low_median(values["last_step"])) + 1, steps, max(0.0, step_s), low_median(declared_s)
-    )
-
-
 class EtaMemory:
     """What the windows of one job have shown, over its generations."""
 
@@ -94,13 +74,12 @@ class EtaMemory:
         self._ends: frozenset[tuple[str, int]] = frozenset()
         self._completed, self._seen_s = -1, 0.0
 
-    def take(self, window: JobWindow, found: LiveDiagnosis) -> None:
-        """Take in a window, and what it has shown."""
+    def take(self, window: JobWindow, pace: WindowPace) -> None:
+        """Take in a window, and how fast its ranks went."""
         if window.ranks_expected != self._ranks:
             self._ranks = window.ranks_expected
             self._windows.clear()
         self._ends = window.ends
-        pace = found.pace
         if pace.steps > 0:
             self._windows.append((window.ended_s, pace))
             self._completed, self._seen_s = pace.completed, window.ended_s

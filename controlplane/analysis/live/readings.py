@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from controlplane.analysis.links.measures import LinkMatrix
     from controlplane.analysis.live.resources.storage import NodeStorage
-    from controlplane.analysis.live.slow_steps import SlowRow
     from controlplane.core.records.diagnosis import GradientReport
 
 UNKNOWN = -1
 """The device of a rank, or one of its coordinates, that nobody has told."""
+
+
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "snapshot", "other")
+OWN = ("forward", "backward", "optimizer", "other")
+"""A rank's own work: neither waiting for samples or peers, nor copying state."""
 
 
 class DiskReading(NamedTuple):
@@ -72,6 +76,18 @@ class RankWindow(NamedTuple):
     compile_s: float = 0.0  # what the script declares within its steps; part of `other_s`
     evaluate_s: float = 0.0
     checkpoint_s: float = 0.0
+
+
+class SlowRow(NamedTuple):
+    """What one rank says of one of its slow steps. Durations in s."""
+
+    rank: int
+    node: str
+    generation: int
+    step: int
+    usual_s: float
+    wall_s: float
+    phases_s: tuple[float, ...]  # in the order of PHASES
 
 
 @dataclass(frozen=True, slots=True)

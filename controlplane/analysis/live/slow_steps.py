@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis.live.table import OWN, PHASES
+from controlplane.analysis.live.readings import OWN, PHASES
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.readings import JobWindow
@@ -19,18 +19,6 @@ ROWS_MAX = 20_000
 """Rows of ranks over all steps of a job: one step of a job of 20,000 ranks."""
 ROW_BYTES = 400
 """What a row takes at most: all rows together 8 MB."""
-
-
-class SlowRow(NamedTuple):
-    """What one rank says of one of its slow steps. Durations in s."""
-
-    rank: int
-    node: str
-    generation: int
-    step: int
-    usual_s: float
-    wall_s: float
-    phases_s: tuple[float, ...]  # in the order of PHASES
 
 
 @dataclass(slots=True)

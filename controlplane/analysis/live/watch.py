@@ -17,11 +17,11 @@ import numpy as np
 
 from controlplane.analysis.links.judging import judge
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss
+from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss, window_pace
 from controlplane.analysis.live.costs import lost_s
 from controlplane.analysis.live.detectors.registry import DETECTORS
 from controlplane.analysis.live.efficiency import Efficiency, of_window
-from controlplane.analysis.live.eta import NO_PACE, WindowPace, window_pace
+from controlplane.analysis.live.eta import NO_PACE, WindowPace
 from controlplane.analysis.live.numbers import NumberMemory
 from controlplane.analysis.live.resources.memory import Memory
 from controlplane.analysis.live.situation import LiveSituation

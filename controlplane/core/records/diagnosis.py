@@ -17,9 +17,7 @@ from controlplane.core.records.words import NO_RANK, NO_STEP
 
 @dataclass(frozen=True, slots=True)
 class StorageTraffic:
-    """What a node's agent has moved to and from its only storage since it began.
-
-    Times are those in which at least one transfer ran."""
+    """What a node's agent has moved to and from its only storage. Times: of any transfer."""
 
     bytes_written: int
     write_s: float
@@ -29,8 +27,7 @@ class StorageTraffic:
 
 @dataclass(frozen=True, slots=True)
 class NodeDisks:
-    """The file systems of a node that matter, in columns of one length: a folder on each, what is kept there
-    in words, free and total bytes."""
+    """A node's file systems that matter, as columns: a folder on each, and in words what is kept there."""
 
     paths: tuple[str, ...]
     uses: tuple[str, ...]
@@ -50,8 +47,7 @@ class NodeResources:
 
 @dataclass(frozen=True, slots=True)
 class SlowSteps:
-    """Steps of ranks that took much longer than usual (`holdfast.anatomy.slow_steps`), one row per rank and
-    step. Durations in s."""
+    """Steps that took ranks much longer than usual (`holdfast.anatomy.slow_steps`), by rank and step."""
 
     ranks: tuple[int, ...]
     generations: tuple[int, ...]
@@ -108,9 +104,7 @@ class StepTimes:
     cpu_limits: tuple[float, ...] = ()  # how many CPUs its cgroup may use; 0: no limit; -1: not known
     storage: StorageTraffic | None = None  # of this node, in all; None: not known
     # Columns of newer agents; () from older ones: not known.
-    memory_limit_bytes: tuple[
-        int, ...
-    ] = ()  # at which the process is killed, or its device is full; 0: not known
+    memory_limit_bytes: tuple[int, ...] = ()  # the most that its device or process may have; 0: not known
     memory_reserved_bytes: tuple[int, ...] = ()  # of the device, by torch's allocator; 0: no device
     device_used: tuple[float, ...] = ()  # share of the time in which the device computed; -1: not known
     token_flops: tuple[float, ...] = ()  # of one token through this rank's stage of the model; 0: not known
@@ -144,9 +138,7 @@ class ParameterGradient:
 
 @dataclass(frozen=True, slots=True)
 class GradientReport:
-    """What one rank measured of its gradients and its loss in one step, for diagnosis alone.
-
-    `holdfast.ipc.messages.gradients` defines the fields. `parameters` 0: only a trace."""
+    """What one rank measured of its gradients and its loss (`holdfast.ipc.messages.gradients`)."""
 
     node: str
     incarnation: int
@@ -155,7 +147,7 @@ class GradientReport:
     rank: int
     generation: int
     step: int
-    parameters: int = 0
+    parameters: int = 0  # 0: only a trace
     numel: int = 0
     norm: float = 0.0
     local_norm: float = -1.0
@@ -354,9 +346,7 @@ class RankEnded:
 
 @dataclass(frozen=True, slots=True)
 class CauseFound:
-    """The first cause of an incident, by the ends of all its ranks. A later one replaces it.
-
-    `confidence` is that of the rank, `advice_confidence` that of `restart`."""
+    """The first cause of an incident, by the ends of all its ranks. A later one replaces it."""
 
     job: str
     incident: int
@@ -373,12 +363,12 @@ class CauseFound:
     step: int = NO_STEP
     words_of: str = ""  # whose words these are: a source of `failure_logs.wordings`; "": nobody's
     reason: str = ""  # why this rank is held to be the first
-    confidence: float = 0.0
+    confidence: float = 0.0  # of the rank
     cascade: tuple[str, ...] = ()  # in words: the other ranks that ended, and of what
     clocks: str = ""  # in words: how well the clocks of the nodes are known against each other
     restart: bool = True  # whether starting again may help
     advice: str = ""  # why
-    advice_confidence: float = 0.0
+    advice_confidence: float = 0.0  # of `restart`
     recommendation: str = ""
 
 

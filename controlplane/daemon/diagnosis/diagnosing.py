@@ -177,7 +177,7 @@ class Diagnosis:
         if window is not None:
             found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
             self._show_window(job.name, found)
-            self._etas.setdefault(job.name, EtaMemory()).take(window, found)
+            self._etas.setdefault(job.name, EtaMemory()).take(window, found.pace)
             self._slow_steps.setdefault(job.name, SlowStepMemory()).take(window)
         if window is not None and found.judged:
             changes += self._observe(job, found, now_s)

@@ -6,18 +6,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from controlplane.analysis.live.readings import (
+    PHASES,
     UNKNOWN,
     DiskReading,
     JobWindow,
     NodeSigns,
     RankWindow,
     RankWork,
+    SlowRow,
 )
 from controlplane.analysis.live.resources.storage import NodeStorage
-from controlplane.analysis.live.slow_steps import SlowRow
 from controlplane.core.failures import quarantine
 from holdfast.coordinates import Coordinates
-from holdfast.ipc.step_times import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

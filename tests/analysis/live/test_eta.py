@@ -31,7 +31,7 @@ def forecasts(
     memory, watch, found = memory or EtaMemory(), JobWatch(), []
     for window in windows:
         told = replace(window, ends=frozenset(ends))
-        memory.take(told, watch.observe(told))
+        memory.take(told, watch.observe(told).pace)
         found.append(memory.eta(share))
     return found
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
-from controlplane.analysis.live.readings import JobWindow
-from controlplane.analysis.live.slow_steps import ROW_BYTES, ROWS_MAX, STEPS_MAX, SlowRow, SlowStepMemory
-from controlplane.analysis.live.table import PHASES
+from controlplane.analysis.live.readings import PHASES, JobWindow, SlowRow
+from controlplane.analysis.live.slow_steps import ROW_BYTES, ROWS_MAX, STEPS_MAX, SlowStepMemory
 
 
 def row(rank: int, step: int, data_s: float = 0.1, wait_s: float = 0.5, generation: int = 1) -> SlowRow:
