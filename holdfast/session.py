@@ -65,15 +65,24 @@ class Session(StepMethods, SampleMethods):
     - `data_change`: what happens if the state was trained with another number of samples, global batch or
       data seed than the script asks for. "refuse": SessionError. "continue": go on by the number of samples
       consumed.
+    - `total_steps`: how many steps all elastic functions of the job train together, for the time that is
+      left. None: that of the loop that runs, while it is the script's only one.
 
     Raises SessionError if the environment is malformed, if the script has made a process group itself, or if
     another session is in its elastic function."""
 
     def __init__(
-        self, *, seed: int | None = 0, backend: str | None = None, data_change: str = "refuse"
+        self,
+        *,
+        seed: int | None = 0,
+        backend: str | None = None,
+        data_change: str = "refuse",
+        total_steps: int | None = None,
     ) -> None:
         environment = Environment.read(os.environ)
-        self._runtime = Runtime(environment, seed=seed, backend=backend, data_change=data_change)
+        self._runtime = Runtime(
+            environment, seed=seed, backend=backend, data_change=data_change, total_steps=total_steps
+        )
         self._state = self._runtime.state
         sessions.begin(self._runtime)
 

@@ -13,10 +13,13 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.host import cpu_counts
-from controlplane.core.records.diagnosis import NodeDisks, StepTimes, StorageTraffic
+from controlplane.core.records.diagnosis import NodeDisks, SlowSteps, StepTimes, StorageTraffic
 from controlplane.core.records.model import MemberPhase
+from controlplane.wire.bounds import GENERATION_MAX
+from holdfast.ipc.pages import training_end
+from holdfast.ipc.pages.slow_steps import SlowStep, SlowStepsPage
 from holdfast.ipc.rank_facts import NOTES, RankFacts, RankFactsPage
-from holdfast.ipc.step_times import FLOPS_UNIT, NAMES, StepSums, StepTimesPage
+from holdfast.ipc.step_times import FLOPS_UNIT, NAMES, PHASES, StepSums, StepTimesPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -67,6 +70,7 @@ class StepReports:
     ) -> None:
         self._device_used, self._disks = device_used, disks
         self._facts: dict[str, RankFacts] = {}
+        self._slow_seen: dict[str, int] = {}  # by member: how many steps were slow at the last look
         self._node, self._incarnation, self._members = node, incarnation, members
         self._every_s, self._send, self._drop, self._storages = every_s, send, drop, storages
         self._before: dict[str, tuple[StepSums, CpuCounts | None]] = {}
@@ -109,10 +113,12 @@ class StepReports:
                 self._drop("step_times", f"{member.name}: impossible sums on its progress page")
         self._before = kept
         self._facts = {name: facts for name, facts in self._facts.items() if name in kept}
+        self._slow_seen = {name: count for name, count in self._slow_seen.items() if name in kept}
         return [self._report(job, found, span_s) for job, found in rows.items()]
 
     def _report(self, job: str, rows: list[_Row], span_s: float) -> StepTimes:
         sums = [row.sums for row in rows]
+        ends = [training_end.read(row.member.page) for row in rows]
 
         def seconds(name: str) -> tuple[float, ...]:
             return tuple(getattr(each, f"{name}_ns") / 1e9 for each in sums)
@@ -150,7 +156,37 @@ class StepReports:
             cpu_limits=tuple(row.cpu.cpu_limit for row in rows),
             storage=_traffic(self._storages()),
             disks=self._disks(),
+            slow=self._slow_steps(rows),
+            end_steps=tuple(step for _, step in ends),
+            end_kinds=tuple(kind for kind, _ in ends),
             **self._columns([self._since_last(row.member) for row in rows]),
+        )
+
+    def _slow_steps(self, rows: list[_Row]) -> SlowSteps | None:
+        """The slow steps of these ranks since they were looked at last; None: there is none."""
+        found: list[tuple[int, SlowStep]] = []
+        more = 0
+        for row in rows:
+            name, rank = row.member.name, row.member.status.rank
+            count, newest = SlowStepsPage(row.member.page).read()
+            new = count - self._slow_seen.get(name, count)
+            self._slow_seen[name] = count
+            credible = [each for each in newest[-new:] if _credible_step(each)] if new > 0 else []
+            found += [(rank, each) for each in credible]
+            more += max(0, new - len(credible))
+        if not found:
+            return None
+
+        seconds = {
+            f"{name}_s": tuple(getattr(each, f"{name}_ns") / 1e9 for _, each in found)
+            for name in ("usual", "wall", *PHASES)
+        }
+        return SlowSteps(
+            ranks=tuple(rank for rank, _ in found),
+            generations=tuple(each.generation for _, each in found),
+            at_steps=tuple(each.step for _, each in found),
+            more=min(more, _STEPS_MAX),
+            **seconds,
         )
 
     def _columns(self, facts: list[_Since]) -> dict[str, Any]:
@@ -202,6 +238,11 @@ def _credible(facts: RankFacts) -> bool:
         all(value >= 0 for value in astuple(facts))
         and max(facts.memory_limit_bytes, facts.memory_reserved_bytes) <= _SUM_MAX
     )
+
+
+def _credible_step(step: SlowStep) -> bool:
+    """Whether a sane process could have written this."""
+    return all(0 <= value <= _SUM_MAX for value in astuple(step)) and step.generation <= GENERATION_MAX
 
 
 def _traffic(storages: Mapping[str, Totals]) -> StorageTraffic | None:

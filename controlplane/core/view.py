@@ -45,6 +45,11 @@ class JobRow:
     age_s: float = 0.0  # s since its account began: since its submission, if that account was kept
     step_s: float = 0.0  # mean duration of its newest steps; 0 when it does not train
     loss: float | None = None  # of its newest measured step; None: not known, or it does not train
+    eta_s: float | None = None  # s until it ends; None: not known
+    eta_word: str = ""  # why it is not, in a word or two; "": it is
+    eta_reason: str = ""  # the same as a sentence
+    end_step: int = 0  # the step at which it ends; 0: not known
+    eta_of: str = ""  # what ends there: "job", "loop" or "trainer"; "": not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""Put the moment that a finding forecasts into its words: analysis knows no calendar, and gives a number."""
+"""Put moments that are forecast into words: analysis knows no calendar, and gives a number."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     from controlplane.core.state.findings import Finding
@@ -24,3 +26,23 @@ def dated(finding: Finding) -> Finding:
     except (OverflowError, ValueError, OSError):
         return finding
     return replace(finding, reason=f"{finding.reason}, at {date:%Y-%m-%d %H:%M} UTC")
+
+
+_ENDS = {
+    "job": "at step {}, by the script's total_steps",
+    "loop": "at step {}, where the loop that runs ends",
+    "trainer": "at about step {}, as its trainer counts",
+}
+
+
+def arrival(row: Any, now_s: float) -> str:
+    """When a job's training ends, by its row in a status reply: how long that is, and the date in the zone of
+    this machine; or why it is not known. "": the coordinator does not say. `now_s`: Unix time."""
+    if not row.HasField("eta_s"):
+        return f"unknown: {row.eta_reason}" if row.eta_reason else ""
+    where = _ENDS.get(row.eta_of, "at step {}").format(row.end_step)
+    try:
+        date = datetime.fromtimestamp(now_s + row.eta_s).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"in {duration(row.eta_s)}, {where}"
+    return f"in {duration(row.eta_s)}, {date:%Y-%m-%d %H:%M %Z} ({where})"

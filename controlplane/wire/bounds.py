@@ -139,10 +139,12 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "generations": GENERATION,
     "steps": COUNT,
     "last_steps": NO_STEP,
+    "end_steps": STEP,
+    "at_steps": STEP,
     "covered": COUNT,
     **dict.fromkeys(
         (
-            *("wall_s", "data_s", "forward_s", "backward_s", "communication_s"),
+            *("usual_s", "wall_s", "data_s", "forward_s", "backward_s", "communication_s"),
             *("optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s"),
             *("watched_s", "ran_s", "queued_s", "throttled_s"),
             *("compile_s", "evaluate_s", "checkpoint_s"),

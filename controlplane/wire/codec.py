@@ -175,8 +175,9 @@ def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> AgentEv
     bounds.check(event)
     if isinstance(event, StepTimes):
         bounds.check_columns(event)
-        if event.disks is not None:
-            bounds.check_columns(event.disks)
+        for each in (event.disks, event.slow):
+            if each is not None:
+                bounds.check_columns(each)
     return event
 
 

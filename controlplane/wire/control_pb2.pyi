@@ -777,8 +777,38 @@ class NodeDisks(_message.Message):
     total_bytes: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, paths: _Optional[_Iterable[str]] = ..., uses: _Optional[_Iterable[str]] = ..., free_bytes: _Optional[_Iterable[int]] = ..., total_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class SlowSteps(_message.Message):
+    __slots__ = ("ranks", "generations", "at_steps", "usual_s", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "snapshot_s", "other_s", "more")
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    AT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    USUAL_S_FIELD_NUMBER: _ClassVar[int]
+    WALL_S_FIELD_NUMBER: _ClassVar[int]
+    DATA_S_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_S_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_S_FIELD_NUMBER: _ClassVar[int]
+    COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_S_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_S_FIELD_NUMBER: _ClassVar[int]
+    OTHER_S_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    generations: _containers.RepeatedScalarFieldContainer[int]
+    at_steps: _containers.RepeatedScalarFieldContainer[int]
+    usual_s: _containers.RepeatedScalarFieldContainer[float]
+    wall_s: _containers.RepeatedScalarFieldContainer[float]
+    data_s: _containers.RepeatedScalarFieldContainer[float]
+    forward_s: _containers.RepeatedScalarFieldContainer[float]
+    backward_s: _containers.RepeatedScalarFieldContainer[float]
+    communication_s: _containers.RepeatedScalarFieldContainer[float]
+    optimizer_s: _containers.RepeatedScalarFieldContainer[float]
+    snapshot_s: _containers.RepeatedScalarFieldContainer[float]
+    other_s: _containers.RepeatedScalarFieldContainer[float]
+    more: int
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., at_steps: _Optional[_Iterable[int]] = ..., usual_s: _Optional[_Iterable[float]] = ..., wall_s: _Optional[_Iterable[float]] = ..., data_s: _Optional[_Iterable[float]] = ..., forward_s: _Optional[_Iterable[float]] = ..., backward_s: _Optional[_Iterable[float]] = ..., communication_s: _Optional[_Iterable[float]] = ..., optimizer_s: _Optional[_Iterable[float]] = ..., snapshot_s: _Optional[_Iterable[float]] = ..., other_s: _Optional[_Iterable[float]] = ..., more: _Optional[int] = ...) -> None: ...
+
 class StepTimes(_message.Message):
-    __slots__ = ("job", "span_s", "members", "ranks", "generations", "steps", "last_steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s", "samples", "tokens", "flops", "memory_bytes", "memory_peak_bytes", "watched_s", "ran_s", "queued_s", "throttled_s", "cpu_limits", "storage", "memory_limit_bytes", "memory_reserved_bytes", "device_used", "token_flops", "peak_flops", "compute_notes", "compile_s", "evaluate_s", "checkpoint_s", "disks")
+    __slots__ = ("job", "span_s", "members", "ranks", "generations", "steps", "last_steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "snapshot_s", "other_s", "cpu_s", "longest_s", "samples", "tokens", "flops", "memory_bytes", "memory_peak_bytes", "watched_s", "ran_s", "queued_s", "throttled_s", "cpu_limits", "storage", "memory_limit_bytes", "memory_reserved_bytes", "device_used", "token_flops", "peak_flops", "compute_notes", "compile_s", "evaluate_s", "checkpoint_s", "disks", "end_steps", "end_kinds", "slow")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SPAN_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -818,6 +848,9 @@ class StepTimes(_message.Message):
     EVALUATE_S_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_S_FIELD_NUMBER: _ClassVar[int]
     DISKS_FIELD_NUMBER: _ClassVar[int]
+    END_STEPS_FIELD_NUMBER: _ClassVar[int]
+    END_KINDS_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
     job: str
     span_s: float
     members: _containers.RepeatedScalarFieldContainer[str]
@@ -857,7 +890,10 @@ class StepTimes(_message.Message):
     evaluate_s: _containers.RepeatedScalarFieldContainer[float]
     checkpoint_s: _containers.RepeatedScalarFieldContainer[float]
     disks: NodeDisks
-    def __init__(self, job: _Optional[str] = ..., span_s: _Optional[float] = ..., members: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., last_steps: _Optional[_Iterable[int]] = ..., covered: _Optional[_Iterable[int]] = ..., wall_s: _Optional[_Iterable[float]] = ..., data_s: _Optional[_Iterable[float]] = ..., forward_s: _Optional[_Iterable[float]] = ..., backward_s: _Optional[_Iterable[float]] = ..., communication_s: _Optional[_Iterable[float]] = ..., optimizer_s: _Optional[_Iterable[float]] = ..., snapshot_s: _Optional[_Iterable[float]] = ..., other_s: _Optional[_Iterable[float]] = ..., cpu_s: _Optional[_Iterable[float]] = ..., longest_s: _Optional[_Iterable[float]] = ..., samples: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., flops: _Optional[_Iterable[float]] = ..., memory_bytes: _Optional[_Iterable[int]] = ..., memory_peak_bytes: _Optional[_Iterable[int]] = ..., watched_s: _Optional[_Iterable[float]] = ..., ran_s: _Optional[_Iterable[float]] = ..., queued_s: _Optional[_Iterable[float]] = ..., throttled_s: _Optional[_Iterable[float]] = ..., cpu_limits: _Optional[_Iterable[float]] = ..., storage: _Optional[_Union[StorageTraffic, _Mapping]] = ..., memory_limit_bytes: _Optional[_Iterable[int]] = ..., memory_reserved_bytes: _Optional[_Iterable[int]] = ..., device_used: _Optional[_Iterable[float]] = ..., token_flops: _Optional[_Iterable[float]] = ..., peak_flops: _Optional[_Iterable[float]] = ..., compute_notes: _Optional[_Iterable[str]] = ..., compile_s: _Optional[_Iterable[float]] = ..., evaluate_s: _Optional[_Iterable[float]] = ..., checkpoint_s: _Optional[_Iterable[float]] = ..., disks: _Optional[_Union[NodeDisks, _Mapping]] = ...) -> None: ...
+    end_steps: _containers.RepeatedScalarFieldContainer[int]
+    end_kinds: _containers.RepeatedScalarFieldContainer[str]
+    slow: SlowSteps
+    def __init__(self, job: _Optional[str] = ..., span_s: _Optional[float] = ..., members: _Optional[_Iterable[str]] = ..., ranks: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., last_steps: _Optional[_Iterable[int]] = ..., covered: _Optional[_Iterable[int]] = ..., wall_s: _Optional[_Iterable[float]] = ..., data_s: _Optional[_Iterable[float]] = ..., forward_s: _Optional[_Iterable[float]] = ..., backward_s: _Optional[_Iterable[float]] = ..., communication_s: _Optional[_Iterable[float]] = ..., optimizer_s: _Optional[_Iterable[float]] = ..., snapshot_s: _Optional[_Iterable[float]] = ..., other_s: _Optional[_Iterable[float]] = ..., cpu_s: _Optional[_Iterable[float]] = ..., longest_s: _Optional[_Iterable[float]] = ..., samples: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., flops: _Optional[_Iterable[float]] = ..., memory_bytes: _Optional[_Iterable[int]] = ..., memory_peak_bytes: _Optional[_Iterable[int]] = ..., watched_s: _Optional[_Iterable[float]] = ..., ran_s: _Optional[_Iterable[float]] = ..., queued_s: _Optional[_Iterable[float]] = ..., throttled_s: _Optional[_Iterable[float]] = ..., cpu_limits: _Optional[_Iterable[float]] = ..., storage: _Optional[_Union[StorageTraffic, _Mapping]] = ..., memory_limit_bytes: _Optional[_Iterable[int]] = ..., memory_reserved_bytes: _Optional[_Iterable[int]] = ..., device_used: _Optional[_Iterable[float]] = ..., token_flops: _Optional[_Iterable[float]] = ..., peak_flops: _Optional[_Iterable[float]] = ..., compute_notes: _Optional[_Iterable[str]] = ..., compile_s: _Optional[_Iterable[float]] = ..., evaluate_s: _Optional[_Iterable[float]] = ..., checkpoint_s: _Optional[_Iterable[float]] = ..., disks: _Optional[_Union[NodeDisks, _Mapping]] = ..., end_steps: _Optional[_Iterable[int]] = ..., end_kinds: _Optional[_Iterable[str]] = ..., slow: _Optional[_Union[SlowSteps, _Mapping]] = ...) -> None: ...
 
 class ParameterGradient(_message.Message):
     __slots__ = ("name", "numel", "norm", "mean", "deviation", "least", "most", "zeros", "nans", "infs", "usual")
@@ -1644,7 +1680,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class JobRow(_message.Message):
-    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles", "total_s", "productive_s", "unknown_s", "age_s", "step_s", "loss")
+    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles", "total_s", "productive_s", "unknown_s", "age_s", "step_s", "loss", "eta_s", "eta_word", "eta_reason", "end_step", "eta_of")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1663,6 +1699,11 @@ class JobRow(_message.Message):
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
+    ETA_S_FIELD_NUMBER: _ClassVar[int]
+    ETA_WORD_FIELD_NUMBER: _ClassVar[int]
+    ETA_REASON_FIELD_NUMBER: _ClassVar[int]
+    END_STEP_FIELD_NUMBER: _ClassVar[int]
+    ETA_OF_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -1681,7 +1722,12 @@ class JobRow(_message.Message):
     age_s: float
     step_s: float
     loss: float
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ..., total_s: _Optional[float] = ..., productive_s: _Optional[float] = ..., unknown_s: _Optional[float] = ..., age_s: _Optional[float] = ..., step_s: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
+    eta_s: float
+    eta_word: str
+    eta_reason: str
+    end_step: int
+    eta_of: str
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ..., total_s: _Optional[float] = ..., productive_s: _Optional[float] = ..., unknown_s: _Optional[float] = ..., age_s: _Optional[float] = ..., step_s: _Optional[float] = ..., loss: _Optional[float] = ..., eta_s: _Optional[float] = ..., eta_word: _Optional[str] = ..., eta_reason: _Optional[str] = ..., end_step: _Optional[int] = ..., eta_of: _Optional[str] = ...) -> None: ...
 
 class NodeRow(_message.Message):
     __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason", "standing", "score", "connected_s")

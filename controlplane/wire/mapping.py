@@ -15,6 +15,7 @@ from controlplane.core.records.diagnosis import (
     ParameterGradient,
     RankProfiled,
     ReplayPass,
+    SlowSteps,
     StorageTraffic,
 )
 from controlplane.core.records.logs import LogFile, LogMark
@@ -205,6 +206,7 @@ for _record, _type, _never_empty in (
     (CheckedReading, pb.CheckedReading, "name"),
     (StorageTraffic, pb.StorageTraffic, ""),
     (NodeDisks, pb.NodeDisks, ""),
+    (SlowSteps, pb.SlowSteps, ""),
     (ParameterGradient, pb.ParameterGradient, ""),
     (ReplayPass, pb.ReplayPass, "kind"),
     (LogMark, pb.LogMark, ""),

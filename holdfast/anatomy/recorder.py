@@ -34,6 +34,7 @@ from holdfast.anatomy.phases import (
     WAITS,
     WAITS_GPU,
 )  # fmt: skip
+from holdfast.anatomy.slow_steps import SlowStepWatch
 from holdfast.anatomy.totals import PLACE, StepTotals
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from holdfast.anatomy.facts import FactsWriter
     from holdfast.anatomy.gpu import GpuTimes
+    from holdfast.ipc.pages.slow_steps import SlowStepsPage
     from holdfast.ipc.step_times import StepTimesPage
 
 _COVERED, _LONGEST, _SAMPLES = (PLACE[name] for name in ("covered", "longest_ns", "samples"))
@@ -58,7 +60,7 @@ class StepRecorder:
         *("_waited", "_step_began", "_longest", "_held", "_held_ns", "_held_steps", "_held_samples"),
         *("_newest", "_declared", "_write_due", "_due", "owner", "gpu", "facts", "base", "calls", "passes"),
         *("_cpu_clock", "_cpu_clock_given", "_cpu_last", "_cpu", "_memory", "_memory_due", "_loop"),
-        *("_division", "_measured", "_totals", "on_measuring"),
+        *("_division", "_measured", "_totals", "on_measuring", "_slow"),
     )
 
     def __init__(
@@ -66,8 +68,10 @@ class StepRecorder:
         page: StepTimesPage | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         cpu_clock: Callable[[], int] | None = None,  # None: that of the thread that trains
+        *,
         memory: Callable[[], tuple[int, int]] | None = None,  # bytes: now, and the most so far
         facts: FactsWriter | None = None,  # written when the memory is read
+        slow: SlowStepsPage | None = None,
     ) -> None:
         self._page, self._clock = page, clock
         self._cpu_clock, self._cpu_clock_given = cpu_clock or _no_clock, cpu_clock is not None
@@ -75,8 +79,7 @@ class StepRecorder:
         self.facts = facts if page is not None else None
         self.gpu: GpuTimes | None = None
         self.owner = 0  # the thread that trains
-        self.running = False  # a loop over steps runs
-        self.measuring = False  # the present step is measured
+        self.running = self.measuring = False  # a loop over steps runs; the present step is measured
         self.on_measuring: Callable[[bool], None] = _ignore  # called when that changes
         self.calls = self.passes = 0  # module calls, and ended backward passes, of this step
         self.base = OTHER  # the phase outside of forward and backward passes
@@ -88,14 +91,14 @@ class StepRecorder:
         self._measured, self._due = 0, 0  # steps measured in this loop; steps until the next one
         self._held, self._held_ns = [0] * PHASES, 0  # waits and time of steps that are not divided yet
         self._held_steps = self._held_samples = 0  # that are in no sum yet
-        # Whether a wait has interrupted this step, or goes on in it; or nothing was measured yet.
-        self._waited = False
+        self._waited = False  # a wait has interrupted this step or goes on; or nothing was measured yet
         self._newest: tuple[int, int] | None = None  # complete step, and its generation
         self._body_phase = -1  # the phase in which the step's body ended; -1: it has not
         self._write_due = 0
         self._declared: list[Any] | None = None  # tokens and flops of this step
         self._totals = StepTotals(page.read() if page is not None else None)
         self._longest = self._totals.values[_LONGEST]
+        self._slow = SlowStepWatch(slow, self._totals.values)
 
     @property
     def on(self) -> bool:
@@ -128,6 +131,7 @@ class StepRecorder:
             self.gpu.forget()
         if self.facts is not None:
             self.facts.forget()
+        self._slow.begin()
         self._next(self._clock(), measuring=True)
         return self._loop
 
@@ -158,7 +162,17 @@ class StepRecorder:
         """Complete a step. `samples`: of this rank's share; 0: not known."""
         if self._page is None or not self.running:
             return
-        now = self._clock()
+        now, slow = self._clock(), self._slow
+        if now - self._step_began <= slow.above_ns:
+            self._complete(now, step, generation, samples)
+            return
+        self._settle_held()
+        slow.ended(self._totals.values)
+        self._complete(now, step, generation, samples)
+        self._settle_held()
+        slow.keep(step, generation, self._totals.values)
+
+    def _complete(self, now: int, step: int, generation: int, samples: int) -> None:
         if self._declared is not None:
             self._totals.declare(*self._declared)
             self._declared = None
@@ -243,6 +257,7 @@ class StepRecorder:
             sums[_MEMORY], sums[_MEMORY_PEAK] = self._memory()
             if self.facts is not None:
                 self.facts.write(sums[_MEMORY])
+        self._slow.learn(sums)
         if self._page is not None:
             self._page.put(sums)
 

@@ -13,6 +13,7 @@ undone with it. How far the loop is, is tracked, and changes only where a step e
 from __future__ import annotations
 
 import gc
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,6 +71,7 @@ class OwnLoop:
         self.progress = LoopProgress()
         self._led = self._open = self._read = self._moved = False
         self._logged = 0
+        self._batches = (math.inf, math.inf)  # of an epoch, and of all
 
     # ------------------------------------------------------------------ for the integration
 
@@ -128,11 +130,11 @@ class OwnLoop:
 
     # ------------------------------------------------------------------ for the script
 
-    def epochs(self, total: int) -> Iterator[int]:
-        """Yield the epochs that are left, up to `total - 1`."""
+    def epochs(self, total: int, batches: float = math.inf) -> Iterator[int]:
+        """Yield the epochs that are left, up to `total - 1`. `batches`: of each; math.inf: not known."""
         if self._led:
             raise SessionError(f"{self._what}: one loop over epochs(...) in a function under @elastic")
-        self._led = True
+        self._led, self._batches = True, (batches, total * batches)
         progress = self.progress
         progress.seed = torch.initial_seed() & _SEED
         self._find_schedulers()
@@ -186,6 +188,9 @@ class OwnLoop:
     def _begin(self) -> None:
         self.session.begin_step(_TOTAL, seed=self.progress.seed)
         self._open, self._moved = True, False
+        (each, total), progress = self._batches, self.progress
+        done = progress.epoch * each + progress.batch if total < math.inf else 0
+        self.session.runtime.training_end.units([(done, total)])
 
     def _end(self) -> None:
         """End the step. No rank does before all have come here: what a dead rank had to do in it (log, save)
@@ -212,6 +217,14 @@ class OwnLoop:
             return [list(numbers)]
         device = carrier(torch.distributed.get_backend(), self.session.device)
         return gather_numbers(list(numbers), device, world)
+
+
+def batches_of(loader: Any) -> float:
+    """How many batches this rank reads of a loader in an epoch; math.inf: it does not say."""
+    try:
+        return len(loader)
+    except TypeError:
+        return math.inf
 
 
 def _with_inner(objects: Iterable[Any]) -> set[int]:

@@ -29,6 +29,7 @@ _FIELDS = (
     "marked_ns",  # CLOCK_MONOTONIC of the last mark
     "limit_ns",  # how long the script allows this activity; 0: not declared
     "marks",  # number of marks; `gaps` gives the newest RING of them
+    "ends",  # at which step the training ends (`holdfast.ipc.pages.training_end`)
 )
 PHASES = ("none", "between", "forward", "optimizer", "tail", "snapshot", "forming", "barrier", "finished")
 """What a rank is doing.
@@ -65,6 +66,7 @@ class ProgressPage:
     marked_ns: int
     limit_ns: int
     marks: int
+    ends: int
 
     def __init__(self, memory: mmap.mmap) -> None:
         object.__setattr__(self, "_memory", memory)

@@ -21,6 +21,7 @@ from holdfast.data.streams import SampleStreams
 from holdfast.groups import flight_recorder, waiting
 from holdfast.groups.groups import Groups, choose_backend
 from holdfast.ipc import traces
+from holdfast.ipc.pages.slow_steps import SlowStepsPage
 from holdfast.ipc.progress_marks import ProgressMarks
 from holdfast.ipc.rank_facts import RankFactsPage
 from holdfast.ipc.step_times import StepTimesPage
@@ -38,6 +39,7 @@ from holdfast.telemetry.gradient_watch import GradientWatch
 from holdfast.telemetry.numeric_anomalies import NumericAnomalies
 from holdfast.telemetry.profiling import StepProfiler
 from holdfast.telemetry.reporting import Reports
+from holdfast.telemetry.training_end import TrainingEnd
 
 if TYPE_CHECKING:
     from holdfast.environment import Environment
@@ -68,7 +70,13 @@ class Runtime:
     """One rank's state and components. The arguments are Session's."""
 
     def __init__(
-        self, environment: Environment, *, seed: int | None, backend: str | None, data_change: str
+        self,
+        environment: Environment,
+        *,
+        seed: int | None,
+        backend: str | None,
+        data_change: str,
+        total_steps: int | None,
     ) -> None:
         state = self.state = _state(environment, seed, choose_backend(backend))
         self.generators = Generators(state) if seed is None else None
@@ -85,6 +93,7 @@ class Runtime:
         state.guard.on_begun = self.gradients.before_optimizer
         state.guard.before_writing = functools.partial(snapshotting.settle, state)
         self.reports = Reports()
+        self.training_end = TrainingEnd(state, total_steps)
         state.judge = functools.partial(own_reports.judge, state, self.reports, self.gradients)
         self.profiler = StepProfiler(functools.partial(own_reports.send, state))
         self.collectives = CollectiveProof(state)
@@ -149,7 +158,7 @@ def _recorder(environment: Environment, page: ProgressPage | None, tracked: Trac
     if page is None or not environment.anatomy:
         return StepRecorder()
     facts = FactsWriter(RankFactsPage(page), lambda: tracked.modules)
-    return StepRecorder(StepTimesPage(page), memory=used, facts=facts)
+    return StepRecorder(StepTimesPage(page), memory=used, facts=facts, slow=SlowStepsPage(page))
 
 
 def _watch_phases(state: RankState, calls: ModuleCalls) -> None:

@@ -98,6 +98,7 @@ def prepare(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> 
     stepping.after_break(runtime)
     state.entry.last_step = state.completed - state.step + total
     state.entry.seed = chosen
+    runtime.training_end.loop(total)
     return StepLoop(runtime, total, chosen)
 
 

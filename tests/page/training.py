@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.live.readings import JobWindow, RankWindow
 from controlplane.analysis.live.watch import JobWatch
-from controlplane.core.records.diagnosis import StepTimes
+from controlplane.core.records.diagnosis import SlowSteps, StepTimes
 from controlplane.core.records.events import JobSubmitted
 from controlplane.core.records.model import JobPhase, JobSpec
 from tests.daemon.hand import Hand
@@ -47,6 +48,8 @@ class Training:
     def __init__(self, found: Paged, agents: list[Trainer], slow: Mapping[int, float]) -> None:
         self.found, self.agents, self.slow = found, agents, dict(slow)
         self._step = 0
+        self.told: dict[str, Any] = {}  # columns of newer agents, one value for all ranks
+        self.stumbles: dict[int, float] = {}  # by rank: s that it waits for data in the next step
 
     def report(self) -> dict[str, Any]:
         """What the coordinator knows about the job."""
@@ -67,13 +70,37 @@ class Training:
         for agent in self.agents:
             seats = [seat for seat in generation.seats if seat.node == agent.node]
             await agent.beat(*agent.members.values())
-            await agent.tell(self._times(agent, seats, work_s, max(work_s) + LINKS_S, generation.number))
+            times = self._times(agent, seats, work_s, max(work_s) + LINKS_S, generation.number)
+            slow = self._slow([seat.rank for seat in seats], max(work_s) + LINKS_S, generation.number)
+            await agent.tell(dataclasses.replace(times, slow=slow))
+        self.stumbles = {}
         await asyncio.sleep(EVERY_S / 2)
+
+    def _slow(self, ranks: list[int], usual_s: float, generation: int) -> SlowSteps | None:
+        """The step in which a rank stumbles, as all ranks see it: the others wait."""
+        if not self.stumbles:
+            return None
+        waits_s = [self.stumbles.get(rank, 0.0) for rank in ranks]
+        longest_s, none = max(self.stumbles.values()), tuple(0.0 for _ in ranks)
+        work_s = tuple(WORK_S for _ in ranks)
+        return SlowSteps(
+            tuple(ranks),
+            tuple(generation for _ in ranks),
+            tuple(self._step for _ in ranks),
+            tuple(usual_s for _ in ranks),
+            tuple(WORK_S + longest_s for _ in ranks),
+            tuple(waits_s),
+            work_s,
+            none,
+            tuple(longest_s - wait_s for wait_s in waits_s),
+            *(none, none, none),
+        )
 
     def _times(
         self, agent: Trainer, seats: list[Placement], work_s: list[float], step_s: float, number: int
     ) -> StepTimes:
         own_s = tuple(work_s[seat.rank] for seat in seats)
+        told: dict[str, Any] = {name: tuple(value for _ in seats) for name, value in self.told.items()}
         one, zero, none = tuple(1 for _ in seats), tuple(0 for _ in seats), tuple(0.0 for _ in seats)
         return StepTimes(
             node=agent.node,
@@ -101,6 +128,7 @@ class Training:
             flops=none,
             memory_bytes=zero,
             memory_peak_bytes=zero,
+            **told,
         )
 
 

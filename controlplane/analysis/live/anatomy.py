@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from controlplane.analysis.live.eta import NO_PACE, WindowPace
 from controlplane.analysis.live.history import low_median
-from controlplane.analysis.live.table import OWN, PHASES
+from controlplane.analysis.live.readings import OWN, PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -198,4 +199,18 @@ def loss(table: RankTable) -> Loss:
         seats.node_of(worst),
         share(seats.node == seats.node[worst]),
         share(last) if len(seats.stages) > 1 else None,
+    )
+
+
+def window_pace(table: RankTable) -> WindowPace:
+    """The pace in the window of this table; NO_PACE if no rank has completed a step in it."""
+    values = table.values
+    steps = low_median(values["steps"])
+    if not steps > 0:
+        return NO_PACE
+    declared_s = values["evaluate_s"] + values["checkpoint_s"]
+    with np.errstate(all="ignore"):
+        step_s = low_median((values["wall_s"] - values["compile_s"] - declared_s) / values["steps"])
+    return WindowPace(
+        int(low_median(values["last_step"])) + 1, steps, max(0.0, step_s), low_median(declared_s)
     )

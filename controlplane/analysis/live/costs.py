@@ -16,7 +16,7 @@ import numpy as np
 
 from controlplane.analysis.live.anatomy import BUSY
 from controlplane.analysis.live.history import low_median
-from controlplane.analysis.live.table import OWN
+from controlplane.analysis.live.readings import OWN
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.table import RankTable

@@ -17,6 +17,11 @@ UNKNOWN = -1
 """The device of a rank, or one of its coordinates, that nobody has told."""
 
 
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "snapshot", "other")
+OWN = ("forward", "backward", "optimizer", "other")
+"""A rank's own work: neither waiting for samples or peers, nor copying state."""
+
+
 class DiskReading(NamedTuple):
     """One file system of a node. `path`: a folder on it; `use`: what is kept there, in words."""
 
@@ -73,6 +78,18 @@ class RankWindow(NamedTuple):
     checkpoint_s: float = 0.0
 
 
+class SlowRow(NamedTuple):
+    """What one rank says of one of its slow steps. Durations in s."""
+
+    rank: int
+    node: str
+    generation: int
+    step: int
+    usual_s: float
+    wall_s: float
+    phases_s: tuple[float, ...]  # in the order of PHASES
+
+
 @dataclass(frozen=True, slots=True)
 class RankWork:
     """What a rank says of its work and its device."""
@@ -114,6 +131,9 @@ class JobWindow:
     checkpoint_took_s: float = 0.0  # how long the newest of them took
     checkpoint_every_s: float = 0.0  # from the start of one to the next; 0: not known, or it goes by steps
     disks: tuple[DiskReading, ...] = ()  # room on its nodes' file systems, where it is known
+    ends: frozenset[tuple[str, int]] = frozenset()  # what ranks say of their end: kind and step of the job
+    slow: tuple[SlowRow, ...] = ()  # steps that ranks found much slower than usual
+    slow_more: int = 0  # such steps of ranks that nobody kept
     gradients: tuple[GradientReport, ...] = ()  # what ranks have measured of single steps
 
 

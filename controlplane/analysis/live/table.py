@@ -13,7 +13,7 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import low_median
-from controlplane.analysis.live.readings import RankWindow, Unjudged
+from controlplane.analysis.live.readings import PHASES, RankWindow, Unjudged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +31,6 @@ SeatRow = tuple[Any, ...]
 SEAT_FIELDS = RankWindow._fields[: RankWindow._fields.index("generation")]
 NUMBERS = RankWindow._fields[len(SEAT_FIELDS) :]
 """Everything that differs from window to window."""
-PHASES = ("data", "forward", "backward", "communication", "optimizer", "snapshot", "other")
-OWN = ("forward", "backward", "optimizer", "other")
-"""A rank's own work: neither waiting for samples or peers, nor copying state."""
 COUNTED = ("watched_s", "ran_s", "queued_s", "throttled_s")
 """The kernel's counts of CPU time, over `watched_s`."""
 SUMS = (

@@ -17,10 +17,11 @@ import numpy as np
 
 from controlplane.analysis.links.judging import judge
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss
+from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss, window_pace
 from controlplane.analysis.live.costs import lost_s
 from controlplane.analysis.live.detectors.registry import DETECTORS
 from controlplane.analysis.live.efficiency import Efficiency, of_window
+from controlplane.analysis.live.eta import NO_PACE, WindowPace
 from controlplane.analysis.live.numbers import NumberMemory
 from controlplane.analysis.live.resources.memory import Memory
 from controlplane.analysis.live.situation import LiveSituation
@@ -70,6 +71,7 @@ class LiveDiagnosis:
     efficiency: Efficiency  # in this window
     suspicion: str = ""  # why the links of the job are suspected, and should be probed; "": they are not
     links_unknown: str = ""  # why probes of suspected links name nobody; "": they do, or there are none
+    pace: WindowPace = NO_PACE
     numbers: NumberSummary | None = None  # losses and gradients; None: the script has none measured
 
     @property
@@ -131,6 +133,7 @@ class JobWatch:
             window.job, window.generation, window.began_s, window.ended_s, situation is not None, findings,
             failed, table.unjudged, table.left_out, table.out, _nodes_seen(table), known, Anatomy(table),
             loss(table) if known else NOTHING_LOST, lost_s(table), of_window(window), *_of_links(situation),
+            pace=window_pace(table),
             numbers=self._numbers.summary(window.ranks_expected) if window.gradients else None,
         )  # fmt: skip
 

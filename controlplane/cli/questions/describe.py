@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from controlplane.cli.questions.tables import (
     plain,
     step_time,
 )
-from controlplane.reporting import story
+from controlplane.reporting import dates, story
 from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
 from controlplane.reporting.lines import job_of
 from controlplane.reporting.quantities import duration, size
@@ -116,6 +117,7 @@ def job(name: str, status: pb.StatusReply, lines: Lines) -> Known:
         ("Age", age(row)),
         ("Step", str(row.step) if row.step >= 0 else NOTHING),
         ("Step time", step_time(row)),
+        ("Ends", dates.arrival(row, time.time())),
         ("Loss", loss(row)),
         ("Failures survived", str(row.restarts)),
         ("Incidents", str(row.incidents)),

@@ -85,6 +85,11 @@ def step_time(row: Any) -> str:
     return duration(row.step_s) if row.step_s > 0 else NOTHING
 
 
+def eta(row: Any) -> str:
+    """In how long a job's training ends; or, in a word or two, why that is not known."""
+    return duration(row.eta_s) if row.HasField("eta_s") else row.eta_word or NOTHING
+
+
 def loss(row: Any) -> str:
     """The loss of a job's newest measured step."""
     return f"{row.loss:.5g}" if row.HasField("loss") else NOTHING

@@ -14,7 +14,7 @@ from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.questions.queries import add_coordinator, as_data, health
 from controlplane.cli.questions.screens import paint
-from controlplane.cli.questions.tables import NOTHING, loss, plain, step_time, why
+from controlplane.cli.questions.tables import NOTHING, eta, loss, plain, step_time, why
 from controlplane.reporting.lines import brief
 from controlplane.reporting.quantities import duration
 
@@ -110,6 +110,7 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
             row.phase,
             row.health or NOTHING,
             str(row.step) if row.step >= 0 else NOTHING,
+            eta(row),
             f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
             step_time(row),
             loss(row),
@@ -121,7 +122,7 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
         ]
         for row in status.jobs
     ]
-    headings = ["JOB", "PHASE", "HEALTH", "STEP", "STEPS/S", "STEP TIME", "LOSS"]
+    headings = ["JOB", "PHASE", "HEALTH", "STEP", "ETA", "STEPS/S", "STEP TIME", "LOSS"]
     headings += ["RANKS", "SPARES", "INCIDENTS", "CHECKPOINT", "REASON"]
     return plain(headings, rows) if rows else "no jobs"
 

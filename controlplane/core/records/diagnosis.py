@@ -17,9 +17,7 @@ from controlplane.core.records.words import NO_RANK, NO_STEP
 
 @dataclass(frozen=True, slots=True)
 class StorageTraffic:
-    """What a node's agent has moved to and from its only storage since it began.
-
-    Times are those in which at least one transfer ran."""
+    """What a node's agent has moved to and from its only storage. Times: of any transfer."""
 
     bytes_written: int
     write_s: float
@@ -29,8 +27,7 @@ class StorageTraffic:
 
 @dataclass(frozen=True, slots=True)
 class NodeDisks:
-    """The file systems of a node that matter, in columns of one length: a folder on each, what is kept there
-    in words, free and total bytes."""
+    """A node's file systems that matter, as columns: a folder on each, and in words what is kept there."""
 
     paths: tuple[str, ...]
     uses: tuple[str, ...]
@@ -46,6 +43,25 @@ class NodeResources:
     cpu_waiting: float = -1.0  # share of the last 10 s in which some task waited for a CPU
     disk: str = ""  # the folder on the file system with the smallest free share; "": none was read
     disk_free_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSteps:
+    """Steps that took ranks much longer than usual (`holdfast.anatomy.slow_steps`), by rank and step."""
+
+    ranks: tuple[int, ...]
+    generations: tuple[int, ...]
+    at_steps: tuple[int, ...]  # the number of the step, from 0 over the whole job
+    usual_s: tuple[float, ...]  # what a step took before
+    wall_s: tuple[float, ...]
+    data_s: tuple[float, ...]
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    communication_s: tuple[float, ...]
+    optimizer_s: tuple[float, ...]
+    snapshot_s: tuple[float, ...]
+    other_s: tuple[float, ...]
+    more: int = 0  # slow steps of these ranks that came too close to each other to be kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +104,7 @@ class StepTimes:
     cpu_limits: tuple[float, ...] = ()  # how many CPUs its cgroup may use; 0: no limit; -1: not known
     storage: StorageTraffic | None = None  # of this node, in all; None: not known
     # Columns of newer agents; () from older ones: not known.
-    memory_limit_bytes: tuple[
-        int, ...
-    ] = ()  # at which the process is killed, or its device is full; 0: not known
+    memory_limit_bytes: tuple[int, ...] = ()  # the most that its device or process may have; 0: not known
     memory_reserved_bytes: tuple[int, ...] = ()  # of the device, by torch's allocator; 0: no device
     device_used: tuple[float, ...] = ()  # share of the time in which the device computed; -1: not known
     token_flops: tuple[float, ...] = ()  # of one token through this rank's stage of the model; 0: not known
@@ -100,6 +114,9 @@ class StepTimes:
     evaluate_s: tuple[float, ...] = ()  # in `session.phase("evaluate")`
     checkpoint_s: tuple[float, ...] = ()  # in `session.phase("checkpoint")`
     disks: NodeDisks | None = None  # of this node; None: not known
+    slow: SlowSteps | None = None  # steps that were much slower than usual; None: none, or it cannot say
+    end_steps: tuple[int, ...] = ()  # the job's step at which training ends; 0: not known
+    end_kinds: tuple[str, ...] = ()  # what ends there, or why not known (`ipc.pages.training_end`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +138,7 @@ class ParameterGradient:
 
 @dataclass(frozen=True, slots=True)
 class GradientReport:
-    """What one rank measured of its gradients and its loss in one step, for diagnosis alone.
-
-    `holdfast.ipc.messages.gradients` defines the fields. `parameters` 0: only a trace."""
+    """What one rank measured of its gradients and its loss (`holdfast.ipc.messages.gradients`)."""
 
     node: str
     incarnation: int
@@ -132,7 +147,7 @@ class GradientReport:
     rank: int
     generation: int
     step: int
-    parameters: int = 0
+    parameters: int = 0  # 0: only a trace
     numel: int = 0
     norm: float = 0.0
     local_norm: float = -1.0
@@ -345,9 +360,7 @@ class RankEnded:
 
 @dataclass(frozen=True, slots=True)
 class CauseFound:
-    """The first cause of an incident, by the ends of all its ranks. A later one replaces it.
-
-    `confidence` is that of the rank, `advice_confidence` that of `restart`."""
+    """The first cause of an incident, by the ends of all its ranks. A later one replaces it."""
 
     job: str
     incident: int
@@ -364,12 +377,12 @@ class CauseFound:
     step: int = NO_STEP
     words_of: str = ""  # whose words these are: a source of `failure_logs.wordings`; "": nobody's
     reason: str = ""  # why this rank is held to be the first
-    confidence: float = 0.0
+    confidence: float = 0.0  # of the rank
     cascade: tuple[str, ...] = ()  # in words: the other ranks that ended, and of what
     clocks: str = ""  # in words: how well the clocks of the nodes are known against each other
     restart: bool = True  # whether starting again may help
     advice: str = ""  # why
-    advice_confidence: float = 0.0
+    advice_confidence: float = 0.0  # of `restart`
     recommendation: str = ""
 
 

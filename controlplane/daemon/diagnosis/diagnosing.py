@@ -18,11 +18,13 @@ from controlplane.analysis import replicas, small_kernels
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
 from controlplane.analysis.live.curves import JobCurves
+from controlplane.analysis.live.eta import Eta, EtaMemory
+from controlplane.analysis.live.slow_steps import SlowStepMemory
 from controlplane.core.elasticity import slow_policy
 from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
 from controlplane.core.records.model import JobPhase
 from controlplane.core.records.timing import OFF
-from controlplane.daemon.diagnosis import report
+from controlplane.daemon.diagnosis import eta, report
 from controlplane.daemon.diagnosis.feed import StepFeed, signs
 from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
@@ -86,6 +88,7 @@ class Diagnosis:
         probes: LinkProbes | None = None,
         lose: Callable[[str, Mapping[str, float]], None] = lambda _job, _lost_s: None,
         achieve: Callable[[str, Efficiency], None] = lambda _job, _efficiency: None,
+        show_eta: Callable[[str, float | None], None] = lambda _job, _eta_s: None,
         account: Callable[[str], Account | None] = lambda _job: None,
         show_numbers: Callable[[str, NumberSummary], None] = lambda job, numbers: None,
         keep: Callable[[], Awaitable[None]] | None = None,
@@ -97,10 +100,13 @@ class Diagnosis:
         self._show, self._show_numbers, self._keep = show, show_numbers, keep
         self._probes = probes if settings.link_probes else None
         self._lose, self._achieve, self._account = lose, achieve, account
+        self._show_eta = show_eta
         self._feed, self._silences = StepFeed(), TelemetrySilence()
         self._watches: dict[str, JobWatch] = {}
         self._newest: dict[str, LiveDiagnosis] = {}
         self._curves: dict[str, JobCurves] = {}
+        self._etas: dict[str, EtaMemory] = {}
+        self._slow_steps: dict[str, SlowStepMemory] = {}
         self._reported: dict[str, tuple[OpenFinding, ...]] = {}
         self._began: dict[str, float] = {}
         self._disputes: dict[str, ReplicasReported] = {}  # the newest of each job that was shown
@@ -109,6 +115,8 @@ class Diagnosis:
             self._watches,
             self._newest,
             self._curves,
+            self._etas,
+            self._slow_steps,
             self._reported,
             self._began,
             self._disputes,
@@ -155,6 +163,9 @@ class Diagnosis:
                 raise
             except Exception:
                 log.exception("diagnosis of job %s failed: it is not judged now", job.name)
+        for job in jobs.values():
+            at_s = self.eta(job).at_s
+            self._show_eta(job.name, None if at_s is None else max(0.0, at_s - self._wall()))
         for name in self.ledger.jobs():
             self._report_open(name)  # also what the last leader had found, and mutes that are over
 
@@ -166,6 +177,8 @@ class Diagnosis:
         if window is not None:
             found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
             self._show_window(job.name, found)
+            self._etas.setdefault(job.name, EtaMemory()).take(window, found.pace)
+            self._slow_steps.setdefault(job.name, SlowStepMemory()).take(window)
         if window is not None and found.judged:
             changes += self._observe(job, found, now_s)
         else:  # replicas were compared, and ranks profiled, whether or not steps can be judged
@@ -321,6 +334,20 @@ class Diagnosis:
         newest = self._newest.get(job)
         numbers = newest.numbers if newest is not None else None
         return numbers.loss if numbers is not None and math.isfinite(numbers.loss) else None
+
+    def eta(self, job: Job) -> Eta:
+        """Return when the job's training ends; or why that is not known, of a job that stands too."""
+        memory, account = self._etas.get(job.name), self._account(job.name)
+        if (standing := eta.standing(job)) is not None:
+            return standing
+        if memory is None:
+            reason = "no rank has reported a step yet" if self.every_s else "diagnosis is off"
+            return Eta(None, "no steps yet" if self.every_s else "diagnosis off", reason)
+        return memory.eta(1.0 if account is None else account.kept_share())
+
+    def slow_steps(self, job: str) -> SlowStepMemory:
+        """Return the slow steps of a job that this leader has heard of."""
+        return self._slow_steps.get(job) or SlowStepMemory()
 
     def curves(self, job: str) -> dict[str, Any]:
         """Return how a job's step time and loss went since this leader began, as `JobCurves.rows`."""

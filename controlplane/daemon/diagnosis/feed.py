@@ -6,21 +6,30 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from controlplane.analysis.live.readings import (
+    PHASES,
     UNKNOWN,
     DiskReading,
     JobWindow,
     NodeSigns,
     RankWindow,
     RankWork,
+    SlowRow,
 )
 from controlplane.analysis.live.resources.storage import NodeStorage
 from controlplane.core.failures import quarantine
 from holdfast.coordinates import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from controlplane.core.records.diagnosis import GradientReport, NodeDisks, StepTimes, StorageTraffic
+    from controlplane.core.records.diagnosis import (
+        GradientReport,
+        NodeDisks,
+        SlowSteps,
+        StepTimes,
+        StorageTraffic,
+    )
+    from controlplane.core.records.model import Generation
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.cluster_state import Node
     from controlplane.core.state.job import Job
@@ -53,6 +62,8 @@ class _Traffic(NamedTuple):
     newest: StorageTraffic
 
 
+SLOW_MAX = 20_000
+"""Reports of slow steps that wait for a window: one of each node."""
 GRADIENTS_MAX = 20_000
 """Reports of gradients that wait for a window: two of each rank, in a job of 10,000."""
 
@@ -65,7 +76,9 @@ class StepFeed:
         self._storage: dict[str, dict[str, _Traffic]] = defaultdict(dict)  # by job, by node
         self._work: dict[str, dict[str, tuple[float, float, str]]] = defaultdict(dict)  # by job, by member
         self._disks: dict[str, dict[str, NodeDisks]] = defaultdict(dict)  # by job, by node
+        self._ends: dict[str, dict[str, tuple[str, int]]] = defaultdict(dict)  # by job, by member
         self._gradients: dict[str, list[GradientReport]] = defaultdict(list)  # by job
+        self._slow: dict[str, list[SlowSteps]] = defaultdict(list)  # by job
 
     def take(self, report: StepTimes) -> None:
         """Add a report to its job's window."""
@@ -79,6 +92,8 @@ class StepFeed:
             for name, column in _NEWEST.items():
                 row[name] = getattr(report, column)[index]
             self._take_optional(report, index, row)
+        if report.slow is not None and len(self._slow[report.job]) < SLOW_MAX:
+            self._slow[report.job].append(report.slow)
         if report.disks is not None:
             self._disks[report.job][report.node] = report.disks
         if report.storage is not None:
@@ -99,6 +114,11 @@ class StepFeed:
             row[name] = _at(getattr(report, name), index, unknown)
         if not 0.0 <= row["device_used"] <= 1.0:
             row["device_used"] = float(UNKNOWN)
+        if report.end_kinds:
+            self._ends[report.job][report.members[index]] = (
+                report.end_kinds[index],
+                _at(report.end_steps, index, 0),
+            )
         if report.compute_notes:
             self._work[report.job][report.members[index]] = (
                 _at(report.token_flops, index, 0.0),
@@ -143,7 +163,8 @@ class StepFeed:
         """What was reported of this job between the two times, which it forgets; None: nothing, or the job
         has no ranks that train."""
         rows, generation = self._rows.pop(job.name, {}), job.generation
-        work = self._work.pop(job.name, {})
+        slow = self._slow.pop(job.name, [])
+        work, ends = self._work.pop(job.name, {}), self._ends.pop(job.name, {})
         if not rows or generation is None:
             return None
         gradients = tuple(self._gradients.pop(job.name, ()))
@@ -182,7 +203,14 @@ class StepFeed:
             storage=self._moved(job.name),
             disks=self._room(job.name),
             work=works,
+            ends=frozenset(
+                ends[each.member]
+                for each in ranks
+                if each.member in ends and each.generation == generation.number
+            ),
             gradients=gradients,
+            slow=tuple(_slow_rows(slow, generation)),
+            slow_more=sum(each.more for each in slow),
             checkpoints=costs.uploads,
             checkpoint_took_s=costs.newest_upload_s,
             checkpoint_every_s=choice.interval_s if choice is not None else spec.checkpoint_every_s,
@@ -190,9 +218,22 @@ class StepFeed:
 
     def forget(self, jobs: set[str]) -> None:
         """Forget the reports about all jobs but these."""
-        for kept in (self._rows, self._storage, self._disks, self._work, self._gradients):
+        by_member, by_node = (self._rows, self._work, self._ends), (self._storage, self._disks)
+        for kept in (*by_member, *by_node, self._gradients, self._slow):
             for job in [name for name in kept if name not in jobs]:
                 del kept[job]
+
+
+def _slow_rows(reports: Iterable[SlowSteps], generation: Generation) -> Iterable[SlowRow]:
+    """The slow steps of the ranks of this generation, in which they ran."""
+    nodes = {seat.rank: seat.node for seat in generation.seats} if reports else {}
+    for each in reports:
+        phases = [getattr(each, f"{name}_s") for name in PHASES]
+        for at, rank in enumerate(each.ranks):
+            if rank in nodes and each.generations[at] == generation.number and each.wall_s[at] > 0:
+                spent_s = tuple(column[at] for column in phases)
+                numbers = each.at_steps[at], each.usual_s[at], each.wall_s[at], spent_s
+                yield SlowRow(rank, nodes[rank], generation.number, *numbers)
 
 
 def _at(column: Sequence[T], index: int, unknown: T) -> T:

@@ -41,6 +41,7 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.stores import STORES, ForgetJob, ForgetNode, StoreJob, StoreNode
 from controlplane.daemon.diagnosis.causes import FirstCauses
 from controlplane.daemon.diagnosis.diagnosing import Diagnosis
+from controlplane.daemon.diagnosis.eta import eta_row
 from controlplane.daemon.diagnosis.flight_records import FlightJudging
 from controlplane.daemon.diagnosis.link_probes import LinkProbes
 from controlplane.daemon.diagnosis.node_checks import NodeChecking
@@ -58,6 +59,7 @@ from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
 from controlplane.daemon.server.log_relay import LogRelays
 from controlplane.daemon.server.log_tails import LogTails
+from controlplane.daemon.telemetry.job_time import Account
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.wire import codec
@@ -75,7 +77,6 @@ if TYPE_CHECKING:
     from controlplane.daemon.leadership.rows import RecordMapping
     from controlplane.daemon.telemetry.alerts import Alerts
     from controlplane.daemon.telemetry.incident_spans import Spans
-    from controlplane.daemon.telemetry.job_time import Account
     from controlplane.daemon.telemetry.metrics import Metrics
     from controlplane.wire import control_pb2 as pb
 
@@ -151,7 +152,8 @@ class LeaderTerm:
         self.profiles = ProfileRequests(self.core, self.links, self.term, write, judge=judge_profile)
         self.stacks = StackRequests(self.core, self.links, self.term)
         self.logs = LogRelays(self.core, self.links, self.term)
-        self.tails = LogTails(self.core, self.links, self.logs, tails_every_s)
+        before = frozenset(spec.job for spec in elected.specs)
+        self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
         self.changes, self._prober = Changes(), Prober(self.post)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
@@ -183,6 +185,7 @@ class LeaderTerm:
             lose=self.observer.lose,
             show_numbers=self._metrics.show_numbers,
             achieve=self._metrics.show_efficiency,
+            show_eta=self._metrics.show_eta,
             account=self.observer.account,
             probes=LinkProbes(self.core, self._probe_links, self.term),
             keep=self._savers[1].try_to_keep,
@@ -354,6 +357,7 @@ class LeaderTerm:
             age_s=0.0 if account.late else max(0.0, time.time() - account.since_s),
             step_s=self.observer.step_s(row),
             loss=self.diagnosis.loss(row.job) if row.phase == JobPhase.RUNNING.value else None,
+            **eta_row(self.diagnosis.eta(self.core.state.jobs[row.job]), time.time()),
         )
 
     def health_report(self, job: str, rows_most: int = 0) -> dict[str, Any]:
@@ -368,12 +372,7 @@ class LeaderTerm:
     def curves(self, job: str) -> dict[str, Any]:
         """Return how a job's loss, step time (s) and goodput went, each as `Curve.row`."""
         account = self.observer.account(job)
-        minutes = [] if account is None else account.rows()
-        goodput = {
-            "at_s": [row["at_s"] for row in minutes],
-            "values": [row["goodput"] for row in minutes],
-            "values_each": 1,
-        }
+        goodput = (account or Account(0.0)).curve()
         return self.diagnosis.curves(job) | {"goodput": goodput}
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:

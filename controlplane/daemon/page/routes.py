@@ -16,11 +16,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from controlplane.access.callers import ANYONE, Caller
+from controlplane.analysis.live.slow_steps import STEPS_MAX
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.actions import ACTS, act
 from controlplane.daemon.page.admission import PageStreams
 from controlplane.daemon.page.files import file
-from controlplane.daemon.page.health import HealthAnswers
+from controlplane.daemon.page.health import ROWS_MOST, HealthAnswers
 from controlplane.daemon.page.http import HttpAnswer, HttpRefused
 from controlplane.daemon.page.live import Live
 from controlplane.daemon.page.output import read, readable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controlplane.access.authentication import Authenticator
+    from controlplane.analysis.live.slow_steps import SlowStepMemory
     from controlplane.daemon.leadership.leader_term import LeaderTerm
     from controlplane.daemon.page.admission import Visit
     from controlplane.daemon.page.http import HttpRequest
@@ -64,6 +66,7 @@ HEADERS = (
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 )
 """Headers of every answer. No answer allows another site anything."""
+_OF_JOB = ("", "diagnosis", "curves", "slow")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _COUNTED: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "unauthenticated",
@@ -242,16 +245,20 @@ class PageRouter:
 
     async def _job(self, request: HttpRequest, parts: list[str]) -> HttpAnswer:
         """Answer with the ranks of a job, and where its time went, by minute; NAME/diagnosis: with its health
-        report; NAME/curves: with its loss, step time and goodput over time."""
+        report; NAME/curves: with its loss, step time and goodput over time; NAME/slow: with its slow steps;
+        NAME/slow/GENERATION/STEP: with the ranks of one of them."""
         jobs, leader_term = self._may_look(request), self._leading()
-        what = "/".join(parts[1:])
-        found = leader_term.core.state.jobs.get(parts[0]) if what in ("", "diagnosis", "curves") else None
+        what, more = "".join(parts[1:2]), parts[2:]
+        known = what in _OF_JOB and (not more or what == "slow")
+        found = leader_term.core.state.jobs.get(parts[0]) if known else None
         if found is None or (jobs and found.name not in jobs):
             raise HttpRefused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(parts)!r:.80}")
         if what == "diagnosis":
             return _packed(request, self._health.answer(leader_term, found.name))
         if what == "curves":
             return _packed(request, encoded(leader_term.curves(found.name)))
+        if what == "slow":
+            return _packed(request, encoded(_slow(leader_term.diagnosis.slow_steps(found.name), more)))
         account = leader_term.observer.account(found.name)
         minutes = account.rows() if account is not None else []
         return _json({"job": found.name, "ranks": rows.ranks(found, RANKS_SHOWN), "minutes": minutes})
@@ -308,6 +315,19 @@ class PageRouter:
             who = f"the leader is {self._front.leader}" if self._front.leader else "no leader is known"
             raise HttpRefused(HTTPStatus.CONFLICT, f"this coordinator is a standby: {who}")
         return self._front.leader_term
+
+
+def _slow(known: SlowStepMemory, parts: list[str]) -> dict[str, Any]:
+    """Return the slow steps of a job, or one of them. Raises HttpRefused."""
+    if not parts:
+        return known.rows()
+    numbers = [int(each) for each in parts if _NUMBER.fullmatch(each)]
+    whole = len(numbers) == len(parts) == 2
+    found = known.step(numbers[0], numbers[1], ROWS_MOST) if whole else None
+    if found is None:
+        reason = f"no slow step {'/'.join(parts)!r:.80} is kept: the leader keeps the newest {STEPS_MAX}"
+        raise HttpRefused(HTTPStatus.NOT_FOUND, reason)
+    return found
 
 
 def _document(request: HttpRequest) -> dict[str, Any]:

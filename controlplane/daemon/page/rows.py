@@ -16,6 +16,7 @@ from controlplane.core.records.words import GONE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from controlplane.analysis.live.eta import Eta
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.model import CheckpointRecord
     from controlplane.core.state.cluster_state import Node
@@ -128,7 +129,7 @@ def _detail(job: Job, member: Member) -> dict[str, Any]:
     return row
 
 
-def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
+def job(cluster: Cluster, found: Job, account: Account | None, eta: Eta) -> Row:
     """Return the row of a job. Its arguments are left out, because people put secrets there."""
     row = asdict(view.job_row(cluster, found))
     del row["argv"]
@@ -137,6 +138,9 @@ def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
     row["tiers"] = tiers(cluster, found)
     row["spares"] = sum(each.rank < 0 and not each.dead and each.phase not in GONE for each in _living(found))
     row["account"] = account.row() if account is not None else None
+    del row["eta_s"]  # it changes with every look, and the moment hardly ever
+    row |= {"eta_at_s": None if eta.at_s is None else round(eta.at_s), "eta_word": eta.word}
+    row |= {"eta_reason": eta.reason, "end_step": eta.end_step, "eta_of": eta.of}
     return row
 
 

@@ -207,9 +207,8 @@ class PageWatch:
         checkpoints: dict[str, Row] = {}
         failed: dict[str, Row] = {}
         for name, job in found.items():
-            self.picture.put(
-                "jobs", name, rows.job(leader_term.core, job, leader_term.observer.account(name))
-            )
+            account, eta = leader_term.observer.account(name), leader_term.diagnosis.eta(job)
+            self.picture.put("jobs", name, rows.job(leader_term.core, job, account, eta))
             checkpoints |= rows.checkpoints(job, self._saves)
             failed |= self._saves.failures(name)
         kept: dict[str, dict[str, Row]] = {"checkpoints": checkpoints, "failed_saves": failed}

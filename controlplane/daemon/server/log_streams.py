@@ -128,6 +128,8 @@ def _row(tails: LogTails, job: str, head: LogHead) -> pb.NodeLogs:
     files, reason = head.files, head.reason
     if reason and (files := tails.files(job, head.node)):
         reason = f"{reason}; {tails.said(job, head.node)}"
+    elif reason and (missing := tails.missing(job, head.node)):
+        reason = f"{reason}; {missing}"
     return pb.NodeLogs(node=head.node, reason=reason, files=map(answers.file_message, files))
 
 
@@ -155,7 +157,8 @@ async def read(
             yield block
     except LogRefused as refused:
         code = grpc.StatusCode.UNAVAILABLE if refused.busy else grpc.StatusCode.ABORTED
-        await context.abort(code, f"job {request.job}: {refused}")
+        missing = tails.missing(request.job, request.node)
+        await context.abort(code, f"job {request.job}: {'; '.join(filter(None, (str(refused), missing)))}")
 
 
 def refusal(request: pb.ListLogsRequest | pb.ReadLogRequest) -> str:

@@ -53,7 +53,8 @@ class LogTail:
 
 
 class LogTails:
-    """The ends of logs that one leader term has. `every_s` 0: none are kept."""
+    """The ends of logs that one leader term has. `every_s` 0: none are kept. `inherited`: jobs of the leader
+    before; what that one had kept of their logs is gone."""
 
     def __init__(
         self,
@@ -61,8 +62,11 @@ class LogTails:
         links: Links,
         relays: LogRelays,
         every_s: float = EVERY_S,
+        *,
         wall: Callable[[], float] = time.time,
+        inherited: frozenset[str] = frozenset(),
     ) -> None:
+        self._inherited, self._since_s = inherited, wall()
         self._core, self._links, self._relays = core, links, relays
         self._every_s, self._wall = every_s, wall
         self._kept: dict[tuple[str, str], dict[str, LogTail]] = {}  # (job, node): by member
@@ -154,9 +158,23 @@ class LogTails:
         age_s = self._wall() - max((tail.at_s for tail in kept), default=0.0)
         return f"the coordinator has the last {size(most)} of each rank at most, read {duration(age_s)} ago"
 
+    def missing(self, job: str, node: str) -> str:
+        """Why nothing is here of the logs of a node whose agent cannot be asked, after a change of leader, in
+        words; "": something is, or no leader has gone."""
+        if job not in self._inherited or self._kept.get((job, node)) or self._links.connected(node):
+            return ""
+        ago = duration(max(0.0, self._wall() - self._since_s))
+        return (
+            f"the leader changed {ago} ago, and the ends of logs that the one before had in its memory are "
+            f"gone: this one has read nothing of node {node}"
+        )
+
     def nodes(self, job: str) -> list[str]:
-        """The nodes whose agents cannot be asked, and of whose logs something is here."""
-        return [node for name, node in self._kept if name == job and not self._links.connected(node)]
+        """The nodes whose agents cannot be asked, and of whose logs something is here, or was before the
+        leader changed: nobody knows any more which lost nodes had logs of this job."""
+        kept = {node: None for name, node in self._kept if name == job and not self._links.connected(node)}
+        lost = [name for name, node in self._core.state.nodes.items() if node.shown == "lost"]
+        return [*kept, *(node for node in lost if node not in kept and self.missing(job, node))]
 
     def blocks(self, order: ReadLog) -> list[pb.LogBlock] | None:
         """The part that is asked for, as far as it is here; None: nothing of this log is.

@@ -35,6 +35,9 @@ NAMES: dict[str, str] = {
 """By cause of ours. An absent cause is an error: a test holds this table to the metrics' list of causes.
 TPU_INITIALIZATION has no cause: the first use of a device cannot be told from the rest of `forming`."""
 
+OF_FAILURES = (RECOVERY, RESTORE, WASTED)
+"""What failures cost, between steps or by steps that are done again."""
+
 
 def totals(lost_s: Mapping[str, float], unknown_s: float) -> dict[str, float]:
     """Sum up lost seconds by Google's names. Unknown time is OTHER there ("other/unknown").

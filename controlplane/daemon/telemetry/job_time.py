@@ -80,6 +80,7 @@ BIN_S = 60.0
 """Seconds of one bin of an account: a minute."""
 BINS_KEPT = 180
 """Newest bins that an account keeps."""
+HOUR_BINS = 60
 LIVES_KEPT = 16
 """Newest lives that an account keeps one by one; the total has all of them."""
 
@@ -137,6 +138,27 @@ class Account:
     def goodput(self) -> float | None:
         """The share of the time that was productive and kept; None: no time, or all of it is unknown."""
         return _goodput(self.total)
+
+    def kept_share(self) -> float:
+        """The share of the newest hour that no failure took: recovery, restoring, and steps done again.
+
+        1 where there was none. What is lost within steps, or before the first one, does not count."""
+        newest = sorted(self.bins)[-HOUR_BINS:]
+        whole = Spent()
+        for number in newest:
+            if number > newest[-1] - HOUR_BINS:
+                whole.add(self.bins[number])
+        names = {cause: badput.NAMES.get(cause) for cause in whole.lost_s}
+        if badput.RECOVERY not in names.values():
+            return 1.0  # state was restored as the job began, if at all
+        failed_s = sum(whole.lost_s[cause] for cause, name in names.items() if name in badput.OF_FAILURES)
+        return 1.0 - failed_s / whole.total_s
+
+    def curve(self) -> dict[str, Any]:
+        """Return the goodput of each minute as plain data, as a curve of the page has it."""
+        rows = self.rows()
+        values = [row["goodput"] for row in rows]
+        return {"at_s": [row["at_s"] for row in rows], "values": values, "values_each": 1}
 
     def row(self) -> dict[str, Any]:
         """Return the account as plain data, in s, with the names of Google's library (`badput`)."""

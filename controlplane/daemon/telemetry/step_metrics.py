@@ -29,6 +29,11 @@ class StepMetrics:
             "How many times as long a step takes as if no rank were slower than its peers.",
             JOB,
         )
+        self.job_eta_seconds = make.gauge(
+            "job_eta_seconds",
+            "Seconds until a job's training ends, as far as its script says so; absent while unknown.",
+            JOB,
+        )
         self._make_worth(make)
         self._make_numbers(make)
 
@@ -76,7 +81,13 @@ class StepMetrics:
         for gauge in (
             *(self.step_phase_ratio, self.step_slowdown_ratio, self.training_loss, self.gradient_norm),
             *(self.gradient_parameter_norm, self.gradient_noise_scale_samples, self.steps_left_out),
-            *(self.goodput_ratio, self.samples_per_second, self.tokens_per_second, self.mfu_ratio),
+            *(
+                self.job_eta_seconds,
+                self.goodput_ratio,
+                self.samples_per_second,
+                self.tokens_per_second,
+                self.mfu_ratio,
+            ),
         ):
             gauge.clear()
         self._parameters.clear()
@@ -91,6 +102,13 @@ class StepMetrics:
         """Set a job's goodput; None: it is not known."""
         if goodput is not None:
             self.goodput_ratio.labels(job).set(goodput)
+
+    def show_eta(self, job: str, eta_s: float | None) -> None:
+        """Set when a job ends; None: it is not known, and has no series."""
+        if eta_s is not None:
+            self.job_eta_seconds.labels(job).set(eta_s)
+        else:
+            self.job_eta_seconds.remove(job)
 
     def show_efficiency(self, job: str, found: Efficiency) -> None:
         """Set what a job's devices achieve. What is not known has no series: an old value would mislead."""

@@ -16,6 +16,7 @@ from holdfast.integrations import accelerate_state, versions
 from holdfast.integrations.accelerate import refusals
 from holdfast.integrations.accelerate.loader import LedLoader
 from holdfast.integrations.entry import LoopEntry
+from holdfast.integrations.own_loop import batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,7 +86,7 @@ class Accelerator(accelerate.Accelerator):
         if not isinstance(loader, LedLoader):
             raise SessionError(f"{_WHAT}: epochs(..., loader): give the loader that prepare() has returned")
         loader.lead(self._loop)
-        return self._loop.epochs(total)
+        return self._loop.epochs(total, batches_of(loader))
 
     # ------------------------------------------------------------------ what is tracked
 

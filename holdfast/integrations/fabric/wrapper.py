@@ -14,6 +14,7 @@ from holdfast.integrations.entry import LoopEntry
 from holdfast.integrations.fabric import refusals
 from holdfast.integrations.fabric.loader import LedFabricLoader
 from holdfast.integrations.fabric.strategy import LoopStrategy
+from holdfast.integrations.own_loop import batches_of
 from holdfast.session import Session
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Fabric(lightning.fabric.Fabric):
         if not isinstance(loader, LedFabricLoader):
             raise SessionError(f"{_WHAT}: epochs(..., loader): give the loader of setup_dataloaders()")
         loader.lead(self._loop)
-        return self._loop.epochs(total)
+        return self._loop.epochs(total, batches_of(loader))
 
     def track(self, **objects: Any) -> None:
         """Keep these objects through failures, too: schedulers, counters with `state_dict` and

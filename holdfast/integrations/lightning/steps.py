@@ -18,7 +18,7 @@ class FitSteps:
 
     def __init__(self, session: Session, progress: FitProgress, logged: Logged, module: Any) -> None:
         self._session, self._progress, self._logged = session, progress, logged
-        self._module = module
+        self._trainer, self._module = module.trainer, module
         self.open = False
 
     @property
@@ -30,6 +30,7 @@ class FitSteps:
         """Begin a step, unless one has begun."""
         if not self.open:
             self._session.begin_step(_TOTAL)
+            self._session.runtime.training_end.units(_limits(self._trainer))
             self.open = True
 
     def end(self, place: str) -> None:
@@ -43,3 +44,12 @@ class FitSteps:
         self._logged.sealed()
         self.open = False
         self._session.end_step()
+
+
+def _limits(trainer: Any) -> list[tuple[float, float]]:
+    """What may end a fit, each as how much of it is done and all of it: steps of optimizers, and batches."""
+    batches = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+    return [
+        (trainer.global_step, trainer.max_steps),
+        (batches, (trainer.max_epochs or 0) * trainer.num_training_batches),
+    ]

@@ -13,6 +13,9 @@ import pytest
 from agent.daemon.step_reports import StepReports
 from agent.deciding.member import LocalMember
 from controlplane.core.records.model import MemberPhase, MemberStatus
+from controlplane.wire import codec
+from holdfast.ipc.pages import training_end
+from holdfast.ipc.pages.slow_steps import SlowStep, SlowStepsPage
 from holdfast.ipc.progress_page import ProgressPage
 from holdfast.ipc.rank_facts import COUNTED, RankFacts, RankFactsPage
 from holdfast.ipc.step_times import StepSums, StepTimesPage
@@ -174,3 +177,35 @@ def test_the_gpus_own_use_counts_where_it_can_be_read(node: Node) -> None:
         RankFactsPage(node.pages[rank]).write(RankFacts(600))
     node.reports.reports(5.0)
     assert node.report().device_used == (-1.0, 0.5)
+
+
+def test_the_end_of_the_training_is_reported_as_each_rank_says_it(node: Node) -> None:
+    for rank in range(2):
+        node.write(rank, steps=10)
+    node.reports.reports(5.0)
+    training_end.write(node.pages[0], training_end.LOOP, 500)
+    report = node.report()
+    assert (report.end_kinds, report.end_steps) == (("loop", "older SDK"), (500, 0))
+
+
+def test_slow_steps_are_reported_once_and_those_that_are_gone_are_counted(node: Node) -> None:
+    page = SlowStepsPage(node.pages[0])
+    page.write(1, [SlowStep(5, 1, S, 2 * S, S, S)])
+    for rank in range(2):
+        node.write(rank, steps=10)
+    node.reports.reports(5.0)
+    assert node.report().slow is None, "nobody knows when the steps before the first look were"
+    page.write(2, [SlowStep(5, 1, S, 2 * S, S, S), SlowStep(9, 1, S, 4 * S, 3 * S, S)])
+    report = node.report()
+    assert report.slow is not None
+    found = report.slow
+    assert (found.ranks, found.at_steps, found.usual_s, found.wall_s) == ((0,), (9,), (1.0,), (4.0,))
+    assert (found.data_s, found.forward_s, found.other_s, found.more) == ((3.0,), (1.0,), (0.0,), 0)
+    assert codec.event_from("n0", 7, codec.to_coordinator(report)) == report
+    assert node.report().slow is None
+    rows = [SlowStep(step, 1, S, 2 * S, 2 * S) for step in range(20, 23)]
+    page.write(9, [*rows, SlowStep(30, 1, S, -5, 2 * S)])
+    later = node.report().slow
+    assert later is not None
+    found = later
+    assert found.at_steps == (20, 21, 22) and found.more == 4, "three are gone, and one is impossible"

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.core.records.events import Elected
 from controlplane.core.records.logs import LogFile, LogMark, ReadLog
+from controlplane.core.records.model import JobState, NodePlace
 from controlplane.daemon.server.log_tails import TAIL_BYTES, TOTAL_BYTES, LogTail, LogTails
 from tests.cli.logs.stage import JOB, LoggingHand, LogStage, log_stage
 from tests.daemon.rig import until
+from tests.security.serving import leading
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -132,3 +135,33 @@ async def test_nodes_are_asked_again_and_again_and_a_deaf_one_holds_up_nobody(st
     with contextlib.suppress(asyncio.CancelledError):
         await running
     await until(lambda: not stage.relays())
+
+
+async def test_after_a_change_of_leader_it_is_said_that_the_ends_are_gone(
+    stage: LogStage, capsys: Captured
+) -> None:
+    stage.log(1, b"one\n")
+    before, hand = term_of(stage), stage.holder(1)
+    await before.tails.look()
+    await lost(stage, hand)
+    assert await stage.logs(JOB, "--rank", "1") == 1
+    shown = capsys.readouterr()
+    assert shown.out == "one\n" and "the leader changed" not in shown.err
+    job = before.core.state.jobs[JOB]
+    assert job.generation is not None
+    elected = Elected(
+        before.term + 1,
+        specs=(job.spec,),
+        states=(JobState(JOB, job.phase, ""),),
+        generations=(job.generation,),
+        places=(NodePlace(hand.node, "lost"),),
+    )
+    async with leading(stage.served.front, elected) as term:
+        await until(lambda: JOB in term.core.state.jobs)
+        assert await stage.logs(JOB, "--rank", "1") == 1
+        shown = capsys.readouterr()
+        assert shown.out == "" and f"node {hand.node}" in shown.err
+        assert "the leader changed" in shown.err and "has read nothing of node" in shown.err
+        assert await stage.logs(JOB, "--rank", "1", "--previous") == 1
+        assert "the leader changed" in capsys.readouterr().err
+        assert term.tails.missing("another", hand.node) == "", "a job of this leader's own time"

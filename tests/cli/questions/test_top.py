@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from controlplane.cli.questions.describe import described, job
 from controlplane.cli.questions.documents import shown as shown_table
+from controlplane.cli.questions.screens import fit
 from controlplane.cli.questions.tables import JOBS, NODES, message
 from controlplane.cli.questions.top import screen
 from controlplane.core import view
+from controlplane.reporting.dates import arrival
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.core.test_cluster import running
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.transcripts.language import Play
 
 
@@ -87,3 +92,38 @@ def test_a_reason_of_many_lines_breaks_no_table() -> None:
     text = shown(stage)
     assert max(map(len, text.splitlines())) < 300
     assert "it raised ..." in text and "File x" not in text
+
+
+def test_the_end_of_a_job_is_shown_or_why_it_is_not_known() -> None:
+    known = pb.JobRow(job="a", eta_s=7500.0, end_step=1000, eta_of="job")
+    paused = pb.JobRow(job="b", eta_word="paused", eta_reason="it is paused")
+    older = pb.JobRow(job="c")
+    status = pb.StatusReply(jobs=[known, paused, older])
+    headings, a, b, c = screen(status, {}).partition("\n\n")[2].splitlines()
+    at = headings.index("ETA")
+    assert a[at:].startswith("2 h 5 min ") and b[at:].startswith("paused ") and c[at:].startswith("- ")
+    assert (message(known)["eta_s"], message(paused)["eta_s"]) == (7500.0, None)
+    told = [described(job(name, status, []), [], 0) for name in "abc"]
+    assert "Ends:" in told[0] and "in 2 h 5 min, 20" in told[0]
+    assert "(at step 1000, by the script's total_steps)" in told[0]
+    assert "unknown: it is paused" in told[1] and "Ends:" not in told[2]
+
+
+def test_the_date_is_that_of_the_readers_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = pb.JobRow(eta_s=3600.0, end_step=9, eta_of="loop")
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        said = arrival(row, 1_800_000_000.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert said == "in 1 h 0 min, 2027-01-15 14:30 IST (at step 9, where the loop that runs ends)"
+    assert arrival(pb.JobRow(eta_s=1e300), 0.0).startswith("in "), "no calendar has that date"
+
+
+def test_the_end_is_within_eighty_columns() -> None:
+    row = pb.JobRow(job="a-job-of-usual-length", phase="running", health="degraded", step=1_234_567)
+    row.eta_s = 7500.0
+    line = fit(screen(pb.StatusReply(jobs=[row]), {row.job: 12.5}), 80, 24).splitlines()[5]
+    assert "1234567  2 h 5 min" in line and len(line) <= 80

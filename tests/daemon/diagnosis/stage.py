@@ -44,6 +44,7 @@ class Stage:
         self.lost: list[dict[str, float]] = []  # by window
         self.told: dict[str, tuple[Any, ...]] = {}  # columns of newer agents, four values each
         self.numbers: dict[str, NumberSummary] = {}
+        self.etas: dict[str, float | None] = {}
         self.diagnosis = Diagnosis(
             self.play.cluster,
             ledger or FindingLedger(),
@@ -53,6 +54,7 @@ class Stage:
             show=lambda job, shares, ratio: self.shown.__setitem__(job, (dict(shares), ratio)),
             lose=lambda _job, lost_s: self.lost.append(dict(lost_s)),
             show_numbers=self.numbers.__setitem__,
+            show_eta=self.etas.__setitem__,
             keep=self._keep,
             probes=LinkProbes(self.play.cluster, self._probe, 1),
             wall=lambda: self.wall_s,

@@ -11,7 +11,7 @@ import numpy as np
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.places import rank_suspect
-from controlplane.analysis.live.table import PHASES
+from controlplane.analysis.live.readings import PHASES
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:

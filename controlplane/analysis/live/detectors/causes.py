@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.table import OWN
+from controlplane.analysis.live.readings import OWN
 from controlplane.core.state.findings import Effort, Recommendation
 
 if TYPE_CHECKING:

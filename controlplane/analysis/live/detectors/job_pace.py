@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.table import PHASES
+from controlplane.analysis.live.readings import PHASES
 from controlplane.analysis.robust import often, spread
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 

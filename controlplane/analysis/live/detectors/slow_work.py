@@ -16,8 +16,8 @@ from controlplane.analysis.iterations.levels import pieces
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.detectors.causes import SlowCause, cause
 from controlplane.analysis.live.places import suspects
+from controlplane.analysis.live.readings import OWN
 from controlplane.analysis.live.standing import mixed
-from controlplane.analysis.live.table import OWN
 from controlplane.analysis.robust import often
 from controlplane.core.state.findings import Finding, Level
 

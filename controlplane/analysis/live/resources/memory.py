@@ -10,10 +10,10 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, median_of_rows
+from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
 from controlplane.analysis.live.resources.storage import StorageMemory
-from controlplane.analysis.live.table import OWN, PHASES
 from controlplane.analysis.trends.watching import MetricWatch
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import { anatomy } from "./anatomy.js";
 import { el, say } from "./dom.js";
 import { ask, nothing, tables } from "./feed.js";
 import { findings } from "./findings.js";
+import { slowSteps } from "./slow.js";
 import { count, moment, percent, span } from "./words.js";
 
 const EVERY_MS = 3000;
@@ -18,6 +19,7 @@ export function view(job) {
   const over = findings(job, load);
   const resolved = el("details", {}, el("summary"), over.element);
   const step = anatomy(job);
+  const slow = slowSteps(job);
   let asked = 0;
   let shown = 0;
   let shownAt = 0;
@@ -57,7 +59,7 @@ export function view(job) {
     title: `Diagnosis of ${job}`,
     elements: [
       el("h1", {}, "Diagnosis of ", el("a", { href: `/jobs/${encodeURIComponent(job)}` }, job)), trouble, level, worth, failed,
-      el("h2", {}, "Findings"), open.element, resolved, ...step.elements,
+      el("h2", {}, "Findings"), open.element, resolved, ...step.elements, ...slow.elements,
     ],
     draw(changes) {
       if (tables.cluster.size && !tables.jobs.has(job)) {
@@ -71,6 +73,7 @@ export function view(job) {
       closed = true;
       clearInterval(timer);
       step.close();
+      slow.close();
     },
   };
 }

@@ -5,11 +5,11 @@ import { column, copied, el, facts, linked, say, table } from "./dom.js";
 import { curves } from "./curves.js";
 import { view as diagnosis } from "./diagnosis.js";
 import { filters } from "./filters.js";
-import { ask, nothing, tables, unknown } from "./feed.js";
+import { ask, nothing, state, tables, unknown } from "./feed.js";
 import { list as incidentList } from "./incidents.js";
 import { outputColumn, outputNote } from "./output.js";
 import { account } from "./time.js";
-import { brief, count, plain, span } from "./words.js";
+import { brief, count, moment, plain, span } from "./words.js";
 import { tierText } from "./checkpoints.js";
 
 const EVERY_MS = 2000;
@@ -26,6 +26,7 @@ function all() {
     column("Phase", (row) => row.phase),
     column("Health", (row) => unknown() || row.health || "–"),
     column("Step", (row) => count(row.step), true),
+    column("Ends in", (row) => left(row) || row.eta_word || "–", true),
     column("Ranks", (row) => count(row.world_size), true),
     column("Spares", (row) => count(row.spares), true),
     column("Incidents", (row) => count(row.incidents), true),
@@ -53,6 +54,19 @@ function all() {
     rows.hidden = found.length === 0;
     rows.show(found.sort((a, b) => a.job.localeCompare(b.job)));
   }
+}
+
+const ENDS = { job: "by the script's total_steps", loop: "where the loop that runs ends", trainer: "or near it, as its trainer counts" };
+
+/** In how long a job's training ends; "" while that is not known. */
+function left(row) {
+  return row.eta_at_s === null || row.eta_at_s === undefined ? "" : span(Math.max(0, row.eta_at_s - Date.now() / 1000 - state.ahead_s));
+}
+
+/** When a job's training ends: how long that is, and the moment by the reader's clock; or why it is not known. */
+function ends(row) {
+  if (!left(row)) return row.eta_reason ? `unknown: ${row.eta_reason}` : "–";
+  return `in ${left(row)}, ${moment(row.eta_at_s - state.ahead_s).slice(0, -3)}, at step ${count(row.end_step)}, ${ENDS[row.eta_of] ?? ""}`;
 }
 
 function one(name) {
@@ -107,7 +121,7 @@ function one(name) {
       if (!row) return;
       if (changes?.has("incidents")) load();
       told.show([
-        ["Phase", row.phase], ...(row.health ? [["Health", unknown() || [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
+        ["Phase", row.phase], ...(row.health ? [["Health", unknown() || [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ends", ends(row)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
         ["Generation", `${row.generation}, ${row.restarts} failures survived`], ["Incidents", row.incidents],
         ["Goodput", account(row).goodput], ["State kept", tierText(row)], ...(row.pause ? [["Paused", row.pause]] : []), ["Reason", row.reason || "–"],
       ]);

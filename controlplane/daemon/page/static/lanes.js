@@ -8,8 +8,8 @@ import { count } from "./words.js";
 const SHOWN = 16;
 const MOST = 64;
 
-/** The bars: of 16 ranks until more are asked for. `show(anatomy)` updates them. */
-export function lanes() {
+/** The bars: of 16 ranks until more are asked for. `show(anatomy)` updates them. `what`: what a bar is, in words. */
+export function lanes(what = "An average step of each rank") {
   const note = el("p", { class: "soft" });
   const list = el("ol", { class: "lanes" });
   const more = el("button", { type: "button", onclick: () => { most = most === SHOWN ? MOST : SHOWN; draw(); } });
@@ -24,7 +24,7 @@ export function lanes() {
     const shown = [...always, ...furthest(others, Math.min(most, known) - always.length)].sort((a, b) => a.rank - b.rank);
     const longest = Math.max(...shown.map((row) => row.step_s));
     const all = seen.columns.ranks.length;
-    say(note, `An average step of each rank: where one rank works longer, the others wait for it in communication. A full bar is ${duration(longest)}. `
+    say(note, `${what}: where one rank works longer, the others wait for it in communication. A full bar is ${duration(longest)}. `
       + `${shown.length < all ? `${count(shown.length)} of ${count(all)} ranks: the slowest, a typical one, and those that differ most from their peers.` : ""}`);
     keyed(list, shown, (row) => String(row.rank), lane, (item, row) => {
       const [name, strip, time] = item.children;
