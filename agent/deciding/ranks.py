@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding import effects as fx
 from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core.records import events
-from controlplane.core.records.diagnosis import GradientReport, ParameterGradient, ReplayPass
+from controlplane.core.records.diagnosis import GradientReport, ParameterGradient
+from controlplane.core.records.evidence import ReplayPass
 from controlplane.core.records.model import Cause, Failure, MemberPhase
 from holdfast.ipc.messages import rank as rank_msg
 from holdfast.ipc.messages.gradients import Gradients

@@ -13,8 +13,7 @@ from controlplane.core.state.findings import Effort, Finding, Level, Recommendat
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.places import Place
-    from controlplane.core.records.diagnosis import ReplayPass, ReplicasReported
-    from controlplane.core.records.evidence import ReplayAnswer
+    from controlplane.core.records.evidence import ReplayAnswer, ReplayPass, ReplicasReported
     from controlplane.core.state.concerns import ReplicaDispute
 
 KIND = "corrupt_state"

@@ -14,10 +14,10 @@ from controlplane.core.records.diagnosis import (
     OperatorTime,
     ParameterGradient,
     RankProfiled,
-    ReplayPass,
     SlowSteps,
     StorageTraffic,
 )
+from controlplane.core.records.evidence import ReplayPass
 from controlplane.core.records.logs import LogFile, LogMark
 from controlplane.core.records.node_checks import CheckedReading
 from controlplane.wire import control_pb2 as pb

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.diagnosis import BlamedByRecords, NodeResources, ReplayPass
+from controlplane.core.records.diagnosis import BlamedByRecords, NodeResources
+from controlplane.core.records.evidence import ReplayPass
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:

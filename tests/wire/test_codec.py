@@ -21,9 +21,9 @@ from controlplane.core.records.diagnosis import (
     ProfileRank,
     RankEnded,
     RankProfiled,
-    ReplicasReported,
     StepTimes,
 )
+from controlplane.core.records.evidence import ReplicasReported
 from controlplane.core.records.logs import ReadLog
 from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb

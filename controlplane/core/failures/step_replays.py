@@ -26,7 +26,7 @@ from controlplane.core.records.evidence import Origin, ReplayAnswer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from controlplane.core.records.diagnosis import ReplayPass
+    from controlplane.core.records.evidence import ReplayPass
 
 RUNNING, DONE, UNTRIED = "running", "done", "not_tried"
 """Values of `ReplicasReported.replay`: the replay runs, it has ended. Any other: why there is none."""

@@ -14,7 +14,7 @@ from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records.model import Fault
 
 if TYPE_CHECKING:
-    from controlplane.core.records.diagnosis import ReplicasReported
+    from controlplane.core.records.evidence import ReplicasReported
     from controlplane.core.records.model import CheckpointRecord, Resume
     from controlplane.core.state.job import Job
 

@@ -212,44 +212,6 @@ class RecordsJudged:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayPass:
-    """Which state all ranks held at one time: `ranks` are those that did not hold what most did."""
-
-    kind: str  # see failures/step_replays.py, also for `shift`
-    shift: int
-    common: str
-    ranks: tuple[int, ...] = ()
-    digests: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicasReported:
-    """Ranks compared their replicas of the state after `step` steps (`--check-replicas-every`).
-
-    `ranks`: those that hold what differs; (): all agree. `odd_ranks`: those of them that differ from the
-    majority; (): nobody can say who is right. `tensors`: what differs, and `more` that are not named;
-    `digests`: of the first of them, as `rank N: digest`. `uncovered`: state of which there is one copy.
-    `replay`: why the steps since were not replayed, or how far that is; `passes`: what it gave."""
-
-    node: str
-    incarnation: int
-    job: str
-    member: str
-    generation: int
-    step: int
-    agreed_step: int  # when all held the same for the last time
-    ranks: tuple[int, ...] = ()
-    odd_ranks: tuple[int, ...] = ()
-    tensors: tuple[str, ...] = ()
-    more: int = 0
-    digests: tuple[str, ...] = ()
-    buffers: bool = False  # only buffers differ, which a script may change on one rank alone
-    uncovered: tuple[str, ...] = ()
-    replay: str = ""  # a code: see failures/step_replays.py
-    passes: tuple[ReplayPass, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ProfileRank:
     """Have one rank of this generation profile its next complete steps. Answered by one RankProfiled."""
 

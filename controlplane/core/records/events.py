@@ -27,8 +27,8 @@ from controlplane.core.records.diagnosis import (
     Diagnosed,
     NodeResources,
     RecordsJudged,
-    ReplicasReported,
 )
+from controlplane.core.records.evidence import ReplicasReported
 from controlplane.core.records.model import (
     CheckpointRecord,
     Failure,

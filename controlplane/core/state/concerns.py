@@ -12,9 +12,8 @@ from controlplane.core.state.cadence import CheckpointCosts
 from controlplane.core.state.durability_memory import DurabilityRecord
 
 if TYPE_CHECKING:
-    from controlplane.core.records.diagnosis import ReplicasReported
     from controlplane.core.records.effects import Effect
-    from controlplane.core.records.evidence import Evidence, ReplayAnswer
+    from controlplane.core.records.evidence import Evidence, ReplayAnswer, ReplicasReported
     from controlplane.core.records.model import (
         CheckpointRecord,
         Fault,

@@ -42,13 +42,9 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
     from controlplane.analysis.small_kernels import ProfiledKernels
     from controlplane.core.cluster import Cluster
-    from controlplane.core.records.diagnosis import (
-        GradientReport,
-        LinksProbed,
-        RankProfiled,
-        ReplicasReported,
-    )
+    from controlplane.core.records.diagnosis import GradientReport, LinksProbed, RankProfiled
     from controlplane.core.records.events import Event
+    from controlplane.core.records.evidence import ReplicasReported
     from controlplane.core.state.findings import Finding
     from controlplane.core.state.job import Job
     from controlplane.daemon.diagnosis.link_probes import LinkProbes

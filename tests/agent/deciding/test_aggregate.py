@@ -17,7 +17,7 @@ from agent.deciding.outbox import RESEND_S, Outbox
 from agent.deciding.progress import HangLimits, PageReading
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
-from controlplane.core.records.diagnosis import ReplayPass
+from controlplane.core.records.evidence import ReplayPass
 from controlplane.core.records.model import (
     NO_STEP,
     Cause,

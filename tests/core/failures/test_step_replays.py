@@ -6,8 +6,7 @@ import pytest
 
 from controlplane.core.failures import step_replays
 from controlplane.core.failures.step_replays import DONE, ROWS, judge
-from controlplane.core.records.diagnosis import ReplayPass
-from controlplane.core.records.evidence import Origin
+from controlplane.core.records.evidence import Origin, ReplayPass
 
 RANKS = [(count, rank) for count in (3, 4, 5) for rank in range(count)]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.core.failures import step_replays
-from controlplane.core.records.diagnosis import ReplayPass
+from controlplane.core.records.evidence import ReplayPass
 from tests.sdk.agreement.test_replicas import flip
 from tests.sdk.node import Node
 
