@@ -1,15 +1,19 @@
 """Forks ranks from an interpreter that has imported torch, so that a test does not pay for it each time.
 
 Run as a program it serves one socket, in lines of JSON: {"script", "env", "log"} in, {"pid"} and
-{"ended", "code"} out."""
+{"ended", "code"} out. Its children end with it: when the test session closes the socket, or is killed, it
+kills their sessions and ends; when it is killed itself, the kernel kills each child."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib
 import json
 import os
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +22,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from controlplane.parent_death import PR_SET_PDEATHSIG
+
 _POLL_S = 0.005
+_LIBC = ctypes.CDLL(None)  # loaded before any fork
 
 
 class Zygote:
@@ -36,6 +43,11 @@ class Zygote:
             )
         self._buffer = b""
         self.codes: dict[int, int] = {}
+
+    @property
+    def pid(self) -> int:
+        """The process that forks."""
+        return self._process.pid
 
     def spawn(self, script: Path, env: dict[str, str], log: Path, *argv: str) -> int:
         """Fork a process that becomes this script; its pid."""
@@ -74,24 +86,50 @@ class Zygote:
 
 
 def serve(connection: socket.socket) -> None:
-    buffer = b""
+    buffer, living = b"", set[int]()
     while True:
         if select.select([connection], [], [], _POLL_S)[0]:
             data = connection.recv(1 << 20)
             if not data:
+                end(living)
                 return
             buffer += data
         while b"\n" in buffer:
             line, _, buffer = buffer.partition(b"\n")
-            pid = os.fork()
+            server, pid = os.getpid(), os.fork()
             if not pid:
                 connection.close()
+                end_with(server)
                 become(json.loads(line))
-            connection.sendall(json.dumps({"pid": pid}).encode() + b"\n")
-        reap(connection)
+            living.add(pid)
+            report(connection, {"pid": pid})
+        reap(connection, living)
 
 
-def reap(connection: socket.socket) -> None:
+def end_with(server: int) -> None:
+    """Have the kernel kill this child when the server is gone, in whatever way: a killed one ends nobody."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != server:  # it ended before the request, so no signal will come
+        os._exit(1)
+
+
+def end(living: set[int]) -> None:
+    """Kill what the children have started, too. One that has just been forked may have no session yet."""
+    for pid in living:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)  # a child that is not reaped yet keeps its pid
+    for pid in living:
+        os.waitpid(pid, 0)
+
+
+def report(connection: socket.socket, message: dict[str, int]) -> None:
+    """Send a line. A client that has gone is noticed where it is read from."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def reap(connection: socket.socket, living: set[int]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -99,8 +137,8 @@ def reap(connection: socket.socket) -> None:
             return
         if not pid:
             return
-        code = os.waitstatus_to_exitcode(status)
-        connection.sendall(json.dumps({"ended": pid, "code": code}).encode() + b"\n")
+        living.discard(pid)
+        report(connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
 def become(order: dict[str, Any]) -> NoReturn:
