@@ -37,7 +37,11 @@ _ENDS = {
 
 def arrival(row: Any, now_s: float) -> str:
     """When a job's training ends, by its row in a status reply: how long that is, and the date in the zone of
-    this machine; or why it is not known. "": the coordinator does not say. `now_s`: Unix time."""
+    this machine; or why it is not known. "": it has ended, or the coordinator does not say.
+
+    `now_s`: Unix time."""
+    if row.eta_word == "ended":
+        return ""
     if not row.HasField("eta_s"):
         return f"unknown: {row.eta_reason}" if row.eta_reason else ""
     where = _ENDS.get(row.eta_of, "at step {}").format(row.end_step)

@@ -71,7 +71,7 @@ class EtaMemory:
     def __init__(self) -> None:
         self._windows: deque[tuple[float, WindowPace]] = deque(maxlen=WINDOWS_MAX)
         self._ranks = 0
-        self._ends: frozenset[tuple[str, int]] = frozenset()
+        self._ends: frozenset[tuple[str, int]] | None = None
         self._completed, self._seen_s = -1, 0.0
 
     def take(self, window: JobWindow, pace: WindowPace) -> None:
@@ -79,7 +79,8 @@ class EtaMemory:
         if window.ranks_expected != self._ranks:
             self._ranks = window.ranks_expected
             self._windows.clear()
-        self._ends = window.ends
+        if window.ends is not None:
+            self._ends = window.ends
         if pace.steps > 0:
             self._windows.append((window.ended_s, pace))
             self._completed, self._seen_s = pace.completed, window.ended_s
@@ -99,6 +100,8 @@ class EtaMemory:
 
     def _end(self) -> Eta:
         """At which step it ends; or why that is not known."""
+        if self._ends is None:
+            return Eta(None, "no steps yet", "no rank has reported a step yet")
         if not self._ends:
             return Eta(None, "older agent", "its agents are older than forecasts of the end: update them")
         unknown = sorted(kind for kind, _ in self._ends if kind not in KNOWN_KINDS)

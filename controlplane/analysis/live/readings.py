@@ -131,7 +131,8 @@ class JobWindow:
     checkpoint_took_s: float = 0.0  # how long the newest of them took
     checkpoint_every_s: float = 0.0  # from the start of one to the next; 0: not known, or it goes by steps
     disks: tuple[DiskReading, ...] = ()  # room on its nodes' file systems, where it is known
-    ends: frozenset[tuple[str, int]] = frozenset()  # what ranks say of their end: kind and step of the job
+    # What ranks say of their end: kind, and step of the job; None: no rank of this generation has reported.
+    ends: frozenset[tuple[str, int]] | None = None
     slow: tuple[SlowRow, ...] = ()  # steps that ranks found much slower than usual
     slow_more: int = 0  # such steps of ranks that nobody kept
     gradients: tuple[GradientReport, ...] = ()  # what ranks have measured of single steps

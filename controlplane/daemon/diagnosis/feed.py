@@ -203,11 +203,7 @@ class StepFeed:
             storage=self._moved(job.name),
             disks=self._room(job.name),
             work=works,
-            ends=frozenset(
-                ends[each.member]
-                for each in ranks
-                if each.member in ends and each.generation == generation.number
-            ),
+            ends=_ends([row for row in ranks if row.generation == generation.number], ends),
             gradients=gradients,
             slow=tuple(_slow_rows(slow, generation)),
             slow_more=sum(each.more for each in slow),
@@ -222,6 +218,13 @@ class StepFeed:
         for kept in (*by_member, *by_node, self._gradients, self._slow):
             for job in [name for name in kept if name not in jobs]:
                 del kept[job]
+
+
+def _ends(
+    ranks: Sequence[RankWindow], ends: Mapping[str, tuple[str, int]]
+) -> frozenset[tuple[str, int]] | None:
+    """What these ranks say of their end; None: there are none."""
+    return frozenset(ends[row.member] for row in ranks if row.member in ends) if ranks else None
 
 
 def _slow_rows(reports: Iterable[SlowSteps], generation: Generation) -> Iterable[SlowRow]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.analysis.live.eta import KNOWN_KINDS, UNKNOWN_KINDS, Eta, EtaMemory
+from controlplane.analysis.live.eta import KNOWN_KINDS, NO_PACE, UNKNOWN_KINDS, Eta, EtaMemory
 from controlplane.analysis.live.watch import JobWatch
 from holdfast.ipc.pages import training_end
 from tests.analysis.live.jobs import STEPS, job
@@ -132,6 +132,13 @@ def test_without_a_total_there_is_no_end_but_a_reason(ends: tuple[tuple[str, int
 def test_all_that_ranks_say_is_understood() -> None:
     said = {*training_end.KINDS, training_end.OLDER_SDK, training_end.NEWER_SDK}
     assert said == {*UNKNOWN_KINDS, *KNOWN_KINDS}
+
+
+def test_a_window_in_which_no_rank_of_the_generation_reported_changes_nothing() -> None:
+    memory = EtaMemory()
+    before = forecasts(job(2, 5, noise=0.0), memory=memory)[-1]
+    memory.take(replace(job(2, 6)[-1], ends=None), NO_PACE)
+    assert memory.eta(1.0) == before and before.at_s is not None
 
 
 def test_ends_in_units_of_a_trainer_may_differ_by_what_each_rank_has_done() -> None:

@@ -119,6 +119,7 @@ def test_the_date_is_that_of_the_readers_zone(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.undo()
         time.tzset()
     assert said == "in 1 h 0 min, 2027-01-15 14:30 IST (at step 9, where the loop that runs ends)"
+    assert arrival(pb.JobRow(eta_word="ended", eta_reason="it has ended"), 0.0) == ""
     assert arrival(pb.JobRow(eta_s=1e300), 0.0).startswith("in "), "no calendar has that date"
 
 

@@ -65,7 +65,7 @@ function left(row) {
 
 /** When a job's training ends: how long that is, and the moment by the reader's clock; or why it is not known. */
 function ends(row) {
-  if (!left(row)) return row.eta_reason ? `unknown: ${row.eta_reason}` : "–";
+  if (!left(row)) return row.eta_reason && row.eta_word !== "ended" ? `unknown: ${row.eta_reason}` : "–";
   return `in ${left(row)}, ${moment(row.eta_at_s - state.ahead_s).slice(0, -3)}, at step ${count(row.end_step)}, ${ENDS[row.eta_of] ?? ""}`;
 }
 
