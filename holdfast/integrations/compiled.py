@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-COMPILED = "two undisturbed runs of one script differed, so a failure might change the result unseen"
-"""Seen with inductor on a CPU: a loop with accelerate, bf16, batch norm and a last batch that is smaller. Two
-runs of it under torchrun were equal; why they differ under Holdfast is not known."""
+COMPILED = (
+    "it was not compared with an undisturbed run after a failure; a loop of your own with Session keeps it"
+)
+"""For `Session` see holdfast/state/compiled.py."""
 
 
 def is_compiled(model: Any) -> bool:

@@ -37,12 +37,13 @@ def by_call_alone() -> Iterator[None]:
 
     Raises SessionError where dynamo gives up compiling a function."""
     # Imported here: that takes a second, which every script spends anyway when it makes an optimizer.
-    from torch._dynamo import callback_handler, config, exc
+    from torch._dynamo import config, exc
+    from torch._dynamo.callback import callback_handler
 
     if _note not in callback_handler.start_callbacks:  # `torch._dynamo.reset` forgets it
         callback_handler.register_start_callback(_note)
     limit = max(config.recompile_limit, VARIANTS_MAX)
-    with config.patch(recompile_limit=limit, **_FIXED):
+    with config.patch({"recompile_limit": limit, **_FIXED}):
         try:
             yield
         except exc.FailOnRecompileLimitHit as error:

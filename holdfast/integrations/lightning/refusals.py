@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from holdfast.errors import SessionError
+from holdfast.integrations.compiled import COMPILED, is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +54,8 @@ def check_trainer(trainer: Any) -> None:
             "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
             "automatic optimization, or a loop of your own with Session"
         )
+    if module._compiler_ctx is not None or any(map(is_compiled, module.modules())):
+        raise SessionError(f"Lightning: torch.compile is not supported: {COMPILED}")
     sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
     if sharded is not None:
         raise SessionError(

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Model(lightning.LightningModule):  # type: ignore[misc]
-    def __init__(self, manual: bool = False) -> None:
+    def __init__(self, manual: bool = False, compiled: bool = False) -> None:
         super().__init__()
-        self.layer = torch.nn.Linear(2, 1)
+        self.layer: Any = torch.nn.Linear(2, 1)
+        if compiled:
+            self.layer = torch.compile(self.layer)
         self.automatic_optimization = not manual
 
     def training_step(self, batch: torch.Tensor) -> torch.Tensor:
@@ -99,8 +101,10 @@ def test_sharded_parameters(tmp_path: Path) -> None:
         (Model(), DataLoader(Endless()), "the train loader has no length"),
         (Model(), OddLoader(ONES), "a OddLoader for training is not supported"),
         (Model(), [DataLoader(ONES)] * 2, "several train loaders are not supported"),
+        (torch.compile(Model()), DataLoader(ONES), "torch.compile is not supported"),
+        (Model(compiled=True), DataLoader(ONES), "torch.compile is not supported"),
     ],
-    ids=["manual", "no length", "other loader", "several"],
+    ids=["manual", "no length", "other loader", "several", "compiled", "a compiled part"],
 )
 def test_trainings_that_cannot_be_kept(tmp_path: Path, model: Model, loader: Any, words: str) -> None:
     with pytest.raises(SessionError, match=words):

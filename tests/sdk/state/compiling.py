@@ -53,7 +53,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 session.track(model=model, optimizer=optimizer)
 how: dict[str, Any] = {"backend": rounding, "dynamic": True if MODE == "dynamic" else None}
-bare = torch.compile(model, **how)
+bare: Any = torch.compile(model, **how)
 
 
 def size(step: int) -> int:
