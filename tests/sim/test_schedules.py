@@ -89,7 +89,15 @@ def test_replicas_that_differ_among_other_failures() -> None:
     outcomes = [live(each) for each in options]
     assert not complaints(options, outcomes)
     assert sum("bitflip" in outcome.struck for outcome in outcomes) > 10
-    assert sum("replayed" in outcome.struck for outcome in outcomes) > 5
+
+
+def test_steps_are_replayed_while_ranks_and_leaders_die() -> None:
+    """What was distrusted when the replay began stays so, whether or not the replay ends."""
+    faults = ("bitflip", "bitflip", "bitflip", "kill", "coordinator")
+    options = [Options(seed=seed, nodes=2 + seed % 3, faults=faults, gap_s=1.5) for seed in range(14)]
+    outcomes = [live(each) for each in options]
+    assert not complaints(options, outcomes)
+    assert sum("replayed" in outcome.struck for outcome in outcomes) >= 3
 
 
 @pytest.mark.parametrize("checks", ["report", "act"])

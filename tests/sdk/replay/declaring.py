@@ -26,7 +26,8 @@ RANK, STEP = map(int, os.environ.get("AT", "1:9").split(":"))
 session = Session(seed=None if FAULT == "seedless" else 0)
 torch.set_num_threads(1)
 torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.Dropout(0.2), torch.nn.Linear(10, 6))
+first = torch.nn.Linear(6, 10)
+model = torch.nn.Sequential(first, torch.nn.Dropout(0.2), torch.nn.Linear(10, 6))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 session.track(model=model, optimizer=optimizer, schedule=schedule)
@@ -49,7 +50,7 @@ def let_flip() -> None:
 def disturb(rank: int) -> None:
     if rank == RANK and session.step >= STEP:
         with torch.no_grad():
-            model[0].weight.add_(time.time_ns() % 1000 * 1e-5 if FAULT == "clock" else 1e-3)
+            first.weight.add_(time.time_ns() % 1000 * 1e-5 if FAULT == "clock" else 1e-3)
 
 
 def samples() -> torch.Tensor:

@@ -30,7 +30,8 @@ class Replayed:
 
     def __init__(self, zygote: Zygote, fault: str, world_size: int = 3, at: str = "1:9", **more: str) -> None:
         step = at.split(":")[1]
-        with Node(zygote, SCRIPT, world_size, FAULT=fault, AT=at, **FLAGS | more) as node:
+        env: Any = FLAGS | more
+        with Node(zygote, SCRIPT, world_size, FAULT=fault, AT=at, **env) as node:
             path = node.folder / f"addresses.{step}.json"
             while not self._over(node):
                 node.turn()
