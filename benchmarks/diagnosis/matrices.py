@@ -1,37 +1,53 @@
 """Make up matrices of probes in which somebody is slow or busy on purpose, and score what the judge names.
 
-`python -m benchmarks.diagnosis.matrices --seeds 300 --first 4000` prints one row per kind of trouble."""
+`python -m benchmarks.diagnosis.matrices --seeds 300 --first 4000` prints one row per kind of trouble.
+`--calm 1.25` multiplies the limits of what counts as calm, `--slow 0.75` those of what counts as slow, and
+`--noise 2` the spread of the probes: what is named should not depend on them."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from random import Random
 
 from controlplane.analysis.links import policy
 from controlplane.analysis.links.judging import judge
 from controlplane.analysis.links.measures import LinkMatrix, LinkMeasures
 from controlplane.analysis.links.schedule import peers_of
-from controlplane.core.records.diagnosis import LinkProbe
+from controlplane.core.records.diagnosis import LinkProbe, ProbeEnd
 
 Named = frozenset[tuple[str, tuple[str, ...]]]
 KINDS = (
     *("nothing", "noise", "busy_node", "racks", "slow_link", "one_way", "slow_node", "slow_network"),
     *("two_nodes", "unreachable", "slow_node_unreachable"),
     *("busy_turns", "all_busy", "no_loopback", "busy_of_four", "slow_link_some_busy", "slow_node_some_busy"),
+    *("older_agents", "slow_agent"),
 )
 """What is planted. `noise`: probes differ by half; `racks`: links between racks carry a third.
 
 `busy_node`: a node's processors are busy, so all of its probes are slow; `no_loopback`: the same, and it has
 not probed itself; `busy_turns`: some nodes are busy, but not when they probe themselves; `all_busy`: all are,
 now and then; `busy_of_four`: of four nodes one is busy, and the others now and then; `some_busy`: beside what
-is planted some other nodes are busy, but not when they probe themselves."""
+is planted some other nodes are busy, but not when they probe themselves; `older_agents`: as `busy_turns`, and
+no agent says how long it waited; `slow_agent`: an agent computes long for each block of its links."""
 BUSY_SHARE = 0.25
 """Nodes that are busy, where some are."""
 BUSY_TURNS, NOW_AND_THEN = 0.9, 0.6
 """The share of its probes in which a busy node is busy."""
 BUSY_FACTOR = (1.5, 8.0)
 """How many times longer a probe takes then."""
+COUNTED = (0.6, 1.3)
+"""How much of that the kernel counts as waiting of the agent: some of it is the kernel's own work, and of
+several threads each is counted."""
+CALM_SHARE = (0.01, 0.12)
+"""The share of a block's time that an agent waits for a CPU on a calm machine, measured on two CPUs by agents
+with a real-time priority."""
+RAN_SHARE = (0.2, 0.65)
+"""The share in which it runs, when the link carries as much as the agents can send."""
+BLOCK_BYTES = 2 << 20
+CALM_LIMITS = ("WAITED_MAX", "OCCUPIED_MAX", "RTT_WAITED_S_MAX", "PRESSURE_MAX")
+SLOW_LIMITS = ("SLOW_RATIO", "SPREADS", "BUSY_RATIO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +58,22 @@ class Planted:
     expected: Named
 
 
-def planted(kind: str, seed: int) -> Planted:
-    """A job of 4 to 40 nodes with this trouble, probed twice before the suspicion, and as often as needed
-    in it."""
-    return _Job(kind, seed).played()
+def planted(kind: str, seed: int, noise: float = 1.0) -> Planted:
+    """A job of 4 to 40 nodes with this trouble, probed once before the suspicion, and as often as needed in
+    it. `noise`: how many times wider than usual its probes scatter."""
+    return _Job(kind, seed, noise).played()
 
 
 class _Job:
     """One made-up job. All chance is that of its seed."""
 
-    def __init__(self, kind: str, seed: int) -> None:
+    def __init__(self, kind: str, seed: int, noise: float) -> None:
         self.kind = kind
         self.chance = chance = Random(f"{kind} {seed}")
         count = {"two_nodes": 2, "busy_of_four": 4}.get(kind) or chance.randint(4, 40)
         self.nodes = [f"n{index:02d}" for index in range(count)]
         self.factor, self.speed = chance.uniform(2.5, 12.0), 10 ** chance.uniform(7.0, 9.0)
-        self.sigma = 0.35 if kind == "noise" else chance.uniform(0.02, 0.12)
+        self.sigma = noise * (0.35 if kind == "noise" else chance.uniform(0.02, 0.12))
         index = chance.randrange(count)
         self.victim = self.nodes[index]
         self.other = chance.choice(peers_of(self.nodes, index)[1:])
@@ -72,6 +88,7 @@ class _Job:
         some = max(1, round(BUSY_SHARE * len(self.nodes)))
         return {
             "busy_turns": lambda: dict.fromkeys(self.chance.sample(self.nodes, some), BUSY_TURNS),
+            "older_agents": lambda: dict.fromkeys(self.chance.sample(self.nodes, some), BUSY_TURNS),
             "all_busy": lambda: dict.fromkeys(self.nodes, NOW_AND_THEN),
             "busy_of_four": lambda: dict.fromkeys(others, NOW_AND_THEN) | {self.other: NOW_AND_THEN},
             "slow_link_some_busy": lambda: dict.fromkeys(others[:some], BUSY_TURNS),
@@ -109,10 +126,32 @@ class _Job:
             return LinkProbe(far, reason="no answer within 2 s")
         if self.kind == "no_loopback" and one == far == self.victim:
             return LinkProbe(far, reason="no answer within 2 s")
-        slower = self._slower(one, far, suspected) * self._held_up(one, far, suspected)
-        return LinkProbe(
-            far, 0.0005 * noise(0.0, self.sigma), self.speed / slower * noise(0.0, self.sigma)
-        )
+        held_up = self._held_up(one, far, suspected)
+        slower = self._slower(one, far, suspected) * held_up
+        speed = self.speed / slower * noise(0.0, self.sigma)
+        block_s, rtt_s = BLOCK_BYTES / speed, 0.0005 * noise(0.0, self.sigma)
+        here, there = self._ends(one, far, block_s, slower, held_up)
+        return LinkProbe(far, rtt_s, speed, BLOCK_BYTES, "", block_s, here, there)
+
+    def _ends(
+        self, one: str, far: str, block_s: float, slower: float, held_up: float
+    ) -> tuple[ProbeEnd | None, ProbeEnd | None]:
+        """What the kernels count at both ends. One of them is to blame for what held the block up."""
+        if self.kind == "older_agents":
+            return None, None
+        guilty = max((one, far), key=lambda node: (self.busy.get(node, 0.0), node == self.victim))
+        excess = 1.0 - 1.0 / held_up
+
+        def end(node: str) -> ProbeEnd:
+            waited = self.chance.uniform(*CALM_SHARE)
+            ran = self.chance.uniform(*RAN_SHARE) / slower
+            if self.kind == "slow_agent" and node == self.victim:
+                ran = max(ran, self.chance.uniform(0.7, 1.0))
+            elif node == guilty:
+                waited += excess * self.chance.uniform(*COUNTED)
+            return ProbeEnd(block_s * waited, block_s * ran, 5e-5)
+
+        return end(one), end(far)
 
     def _slower(self, one: str, far: str, suspected: bool) -> float:
         """How many times slower the way is."""
@@ -134,6 +173,8 @@ class _Job:
             return 1.0
         if self.kind in ("busy_node", "no_loopback", "busy_of_four") and self.victim in (one, far):
             return self.factor
+        if self.kind == "slow_agent" and self.victim in (one, far) and one != far:
+            return self.factor
         if one == far and self.kind != "all_busy":
             return 1.0
         found = 1.0
@@ -151,21 +192,24 @@ class Score:
     planted: int = 0
     named: int = 0
     wrong: int = 0
+    codes: Counter[str] = field(default_factory=Counter)  # why nobody is named; "": somebody is
 
     def add(self, job: Planted) -> None:
         """Judge one job."""
-        found = {(each.kind, each.nodes) for each in judge(job.matrix).verdicts}
+        judgement = judge(job.matrix)
+        found = {(each.kind, each.nodes) for each in judgement.verdicts}
+        self.codes[judgement.code.value] += 1
         self.jobs += 1
         self.planted += len(job.expected)
         self.named += len(found & job.expected)
         self.wrong += len(found - job.expected)
 
 
-def score(kind: str, first: int, seeds: int) -> Score:
+def score(kind: str, first: int, seeds: int, noise: float = 1.0) -> Score:
     """The score over these seeds."""
     found = Score()
     for seed in range(first, first + seeds):
-        found.add(planted(kind, seed))
+        found.add(planted(kind, seed, noise))
     return found
 
 
@@ -174,12 +218,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--first", type=int, default=4000)
+    parser.add_argument("--calm", type=float, default=1.0)
+    parser.add_argument("--slow", type=float, default=1.0)
+    parser.add_argument("--noise", type=float, default=1.0)
     wish = parser.parse_args()
+    for names, factor in ((CALM_LIMITS, wish.calm), (SLOW_LIMITS, wish.slow)):
+        for name in names:
+            setattr(policy, name, factor * getattr(policy, name))
     print(f"{'planted':24s} {'jobs':>5s} {'to name':>8s} {'named':>6s} {'wrong':>6s}")
     total = Score()
     for kind in KINDS:
-        found = score(kind, wish.first, wish.seeds)
-        print(f"{kind:24s} {found.jobs:5d} {found.planted:8d} {found.named:6d} {found.wrong:6d}")
+        found = score(kind, wish.first, wish.seeds, wish.noise)
+        row = f"{kind:24s} {found.jobs:5d} {found.planted:8d} {found.named:6d} {found.wrong:6d}"
+        print(row, *(f" {code} {count}" for code, count in found.codes.most_common() if code), flush=True)
         for name in ("jobs", "planted", "named", "wrong"):
             setattr(total, name, getattr(total, name) + getattr(found, name))
     precision = total.named / max(1, total.named + total.wrong)

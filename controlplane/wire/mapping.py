@@ -13,6 +13,7 @@ from controlplane.core.records.diagnosis import (
     NodeResources,
     OperatorTime,
     ParameterGradient,
+    ProbeEnd,
     RankProfiled,
     StorageTraffic,
 )
@@ -200,6 +201,7 @@ for _record, _type, _never_empty in (
     (model.PeerAddress, pb.PeerAddress, "node address"),
     (model.PeerSight, pb.PeerSight, "node"),
     (OperatorTime, pb.OperatorTime, "name"),
+    (ProbeEnd, pb.ProbeEnd, ""),
     (LinkProbe, pb.LinkProbe, "node"),
     (CheckedReading, pb.CheckedReading, "name"),
     (StorageTraffic, pb.StorageTraffic, ""),
