@@ -6,6 +6,7 @@ even when the call is cancelled, since that memory is given back afterwards."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +17,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from agent.host.cpu_clock import CpuClock
 from agent.peers import wire
 from agent.peers.blocks import PeerError, blocks, check, check_member, digest, places
 from agent.peers.rights import NotYours, Rights, may_change, may_probe, may_read, owner_of
@@ -114,7 +116,7 @@ class PeerServer:
         self._pool, self._timeout_s, self._count = pool, timeout_s, count
         self._putting: dict[str, _Put] = {}
         self._giving = 0
-        self._turns = BurstTurns()
+        self._turns, self._cpu = BurstTurns(), CpuClock()
         self._server: Any = None
         self.port = 0
 
@@ -293,9 +295,14 @@ class PeerServer:
         async with self._answering(context):
             may_probe(calling(), request.job)
             if not request.payload:
-                return pb.EchoReply()
+                return pb.EchoReply(look=self._look() if request.look else None)
             self._count("peer_probed_bytes", len(request.payload))
             return pb.EchoReply(busy=not self._turns.admits(context.peer(), time.monotonic()))
+
+    def _look(self) -> pb.CpuLook | None:
+        """What the kernel has counted for this process; None: nothing is known."""
+        look = self._cpu.look()
+        return None if look is None else pb.CpuLook(**dataclasses.asdict(look))
 
     def _check_owner(self, member: str) -> None:
         """Raise NotYours unless the caller left this copy, or is leaving it now, or its owner is unknown."""

@@ -190,6 +190,11 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "read_s": SPAN,
     "bytes_read": BYTES,
     "burst_s": SPAN,
+    "begins_s": SPAN,
+    "block_s": SPAN,
+    "rtt_waited_s": SPAN,
+    "waited_s": SPAN,
+    "pressure": SPAN,  # the diagnosis leaves out what is no share
     # logs of ranks
     "gone_bytes": BYTES,
     "from_bytes": BYTES,

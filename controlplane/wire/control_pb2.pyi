@@ -1017,19 +1017,37 @@ class Profiled(_message.Message):
     no_table: str
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., request: _Optional[str] = ..., generation: _Optional[int] = ..., reason: _Optional[str] = ..., path: _Optional[str] = ..., bytes: _Optional[int] = ..., first_step: _Optional[int] = ..., steps: _Optional[int] = ..., cpu_s: _Optional[float] = ..., device_s: _Optional[float] = ..., operators: _Optional[_Iterable[_Union[OperatorTime, _Mapping]]] = ..., no_table: _Optional[str] = ...) -> None: ...
 
+class ProbeEnd(_message.Message):
+    __slots__ = ("waited_s", "ran_s", "rtt_waited_s", "pressure")
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    RAN_S_FIELD_NUMBER: _ClassVar[int]
+    RTT_WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    PRESSURE_FIELD_NUMBER: _ClassVar[int]
+    waited_s: float
+    ran_s: float
+    rtt_waited_s: float
+    pressure: float
+    def __init__(self, waited_s: _Optional[float] = ..., ran_s: _Optional[float] = ..., rtt_waited_s: _Optional[float] = ..., pressure: _Optional[float] = ...) -> None: ...
+
 class LinkProbe(_message.Message):
-    __slots__ = ("node", "rtt_s", "bytes_per_s", "bytes", "reason")
+    __slots__ = ("node", "rtt_s", "bytes_per_s", "bytes", "reason", "block_s", "here", "there")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_S_FIELD_NUMBER: _ClassVar[int]
+    HERE_FIELD_NUMBER: _ClassVar[int]
+    THERE_FIELD_NUMBER: _ClassVar[int]
     node: str
     rtt_s: float
     bytes_per_s: float
     bytes: int
     reason: str
-    def __init__(self, node: _Optional[str] = ..., rtt_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    block_s: float
+    here: ProbeEnd
+    there: ProbeEnd
+    def __init__(self, node: _Optional[str] = ..., rtt_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., bytes: _Optional[int] = ..., reason: _Optional[str] = ..., block_s: _Optional[float] = ..., here: _Optional[_Union[ProbeEnd, _Mapping]] = ..., there: _Optional[_Union[ProbeEnd, _Mapping]] = ...) -> None: ...
 
 class LinksProbed(_message.Message):
     __slots__ = ("job", "round", "found")
@@ -1478,20 +1496,22 @@ class Profile(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., request: _Optional[str] = ..., generation: _Optional[int] = ..., steps: _Optional[int] = ..., timeout_s: _Optional[float] = ..., bytes_max: _Optional[int] = ...) -> None: ...
 
 class ProbeLinks(_message.Message):
-    __slots__ = ("job", "round", "peers", "slot_s", "bytes_max", "burst_s")
+    __slots__ = ("job", "round", "peers", "slot_s", "bytes_max", "burst_s", "begins_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     SLOT_S_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     BURST_S_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     round: int
     peers: _containers.RepeatedCompositeFieldContainer[PeerAddress]
     slot_s: float
     bytes_max: int
     burst_s: float
-    def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerAddress, _Mapping]]] = ..., slot_s: _Optional[float] = ..., bytes_max: _Optional[int] = ..., burst_s: _Optional[float] = ...) -> None: ...
+    begins_s: float
+    def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerAddress, _Mapping]]] = ..., slot_s: _Optional[float] = ..., bytes_max: _Optional[int] = ..., burst_s: _Optional[float] = ..., begins_s: _Optional[float] = ...) -> None: ...
 
 class ReadLog(_message.Message):
     __slots__ = ("job", "request", "member", "from_bytes", "end_bytes", "tail", "since_s", "follow")

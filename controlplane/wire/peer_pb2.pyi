@@ -116,15 +116,31 @@ class DropReply(_message.Message):
     def __init__(self) -> None: ...
 
 class EchoRequest(_message.Message):
-    __slots__ = ("job", "payload")
+    __slots__ = ("job", "payload", "look")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     job: str
     payload: bytes
-    def __init__(self, job: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    look: bool
+    def __init__(self, job: _Optional[str] = ..., payload: _Optional[bytes] = ..., look: bool = ...) -> None: ...
+
+class CpuLook(_message.Message):
+    __slots__ = ("at_s", "ran_s", "waited_s", "pressed_s")
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    RAN_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    PRESSED_S_FIELD_NUMBER: _ClassVar[int]
+    at_s: float
+    ran_s: float
+    waited_s: float
+    pressed_s: float
+    def __init__(self, at_s: _Optional[float] = ..., ran_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., pressed_s: _Optional[float] = ...) -> None: ...
 
 class EchoReply(_message.Message):
-    __slots__ = ("busy",)
+    __slots__ = ("busy", "look")
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     busy: bool
-    def __init__(self, busy: bool = ...) -> None: ...
+    look: CpuLook
+    def __init__(self, busy: bool = ..., look: _Optional[_Union[CpuLook, _Mapping]] = ...) -> None: ...

@@ -101,7 +101,7 @@ def test_plans_that_do_not_fit_the_run(texts: list[str], said: str) -> None:
         (["--doctor", "--kill", "rank=1@step=4"], "--kill and --doctor: give one of them"),
         (["--doctor", "--plant", "slow=rank:9"], "there are only 4 ranks"),
         (["--doctor", "--plant", "slow-link=rank:4"], "there are only 4 ranks"),
-        (["--doctor", "--plant", "slow-link=rank:1", "--nodes", "2"], "give --nodes 3 or more"),
+        (["--doctor", "--plant", "slow-link=rank:1", "--nodes", "3"], "give --nodes 4 or more"),
     ],
 )
 def test_flags_that_do_not_go_together(words: list[str], said: str, capsys: Any) -> None:
@@ -214,7 +214,7 @@ def document(
         "findings": found,
         "resolved": resolved,
         "anatomy": {"judged": True},
-        "links": {"suspicion": "", "unknown": links_unknown},
+        "links": {"suspicion": "", "unknown": links_unknown, "code": links_unknown and "not_probed"},
         "failed_detectors": [],
     }
 
@@ -259,7 +259,7 @@ def test_of_a_slow_link_all_ranks_of_its_node_may_be_named_and_nobody_else() -> 
     result = as_json(planted, [], seen, NODES, REPLICAS)
     assert result["accused_healthy"] == [{"rank": 1, "kind": "slow_rank", "severity": "warning"}]
     assert [each["first_found_s"] for each in result["findings"]] == [30.0, None, None]
-    assert result["links_unknown"] == "not probed yet"
+    assert (result["links_unknown"], result["links_code"]) == ("not probed yet", "not_probed")
 
 
 def test_of_nothing_planted_everybody_named_is_accused_while_healthy_but_no_crowd() -> None:

@@ -4,8 +4,9 @@ Links are compared with the typical link of their class: links within a fault do
 domains, since racks are often joined by less. A node of which most links are slow is named instead of them.
 Where everything is alike nobody is named, unless all links carry less than they did before the suspicion.
 
-A node that is slow in sending to itself is busy, and its links are not judged. One that does not answer, or
-whose peers do not, has no measurements: what is not known speaks against nobody."""
+Only measurements between calm nodes come in (`measures.py`). A node that is slow in sending to itself, or
+of which that is not known, is not judged, nor is a link with too few others of its class. One that does not
+answer, or whose peers do not, has no measurements: what is not known speaks against nobody."""
 
 from __future__ import annotations
 
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.links import policy
+from controlplane.analysis.links.explaining import why
+from controlplane.analysis.links.unknown import Unknown
 from controlplane.analysis.robust import NORMAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from controlplane.analysis.links.measures import LinkMatrix, Measured, Way
 
@@ -49,11 +52,12 @@ class LinkVerdict:
 
 @dataclass(frozen=True, slots=True)
 class LinkJudgement:
-    """All that probes show. `unknown`: why nothing is named; "" when something is."""
+    """All that probes show. `unknown`: why nothing is named, for people, and `code`, for programs."""
 
     verdicts: tuple[LinkVerdict, ...]
-    judged: int  # links
-    unknown: str
+    judged: int  # links that were compared with others
+    unknown: str  # "" when something is named
+    code: Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class _Link:
 def judge(matrix: LinkMatrix) -> LinkJudgement:
     """Say what the matrix shows."""
     busy = _busy(matrix)
-    links = [link for group in _classes(matrix, busy) for link in _against_typical(group)]
+    groups = list(_classes(matrix, busy))
+    occupied: dict[Way, float] = {}  # directions that look slow, and may be so because of an agent
+    links = [link for group in groups for link in _against_typical(group, occupied)]
     slow = [link for link in links if link.slow]
     verdicts = [*_nodes(links, slow)]
     named = {each.nodes[0] for each in verdicts}
@@ -79,8 +85,11 @@ def judge(matrix: LinkMatrix) -> LinkJudgement:
     verdicts += _single(left, links)
     if not slow:
         verdicts += _all_alike(matrix, busy)
-    count = len({_pair(way) for way in _known(matrix, busy)})
-    return LinkJudgement(tuple(verdicts), count, "" if verdicts else _why(matrix, busy, count))
+    if verdicts:
+        return LinkJudgement(tuple(verdicts), len(links), "", Unknown.NONE)
+    compared = _known(matrix, busy) if len(matrix.nodes) == 2 else [way for group in groups for way in group]
+    code, text = why(matrix, busy, {way for way in compared if way not in occupied}, occupied)
+    return LinkJudgement((), len(links), text, code)
 
 
 def _pair(way: Way) -> Pair:
@@ -94,8 +103,7 @@ def _known(matrix: LinkMatrix, busy: dict[str, float]) -> dict[Way, Measured]:
         for way, found in matrix.ways.items()
         if way[0] != way[1]
         and found.times >= policy.MEASURES_LEAST
-        and way[0] not in busy
-        and way[1] not in busy
+        and all(node not in busy and (node, node) in matrix.ways for node in way)
     }
 
 
@@ -121,7 +129,7 @@ def _typical(values: list[float]) -> float:
 
 
 def _classes(matrix: LinkMatrix, busy: dict[str, float]) -> Iterator[dict[Way, Measured]]:
-    """The ways within fault domains, and those between: only classes with a majority."""
+    """The ways within fault domains, and those between: only classes of enough links."""
     known = _known(matrix, busy)
 
     def inside(way: Way) -> bool:
@@ -134,8 +142,9 @@ def _classes(matrix: LinkMatrix, busy: dict[str, float]) -> Iterator[dict[Way, M
             yield group
 
 
-def _against_typical(group: Mapping[Way, Measured]) -> list[_Link]:
-    """Each link of a class against the typical one."""
+def _against_typical(group: Mapping[Way, Measured], occupied: dict[Way, float]) -> list[_Link]:
+    """Each link of a class against the typical one. Fills in `occupied`, with the directions of those that
+    are left out: they look slow, and an agent was occupied too long."""
     speed = math.log(_typical([each.bytes_per_s for each in group.values()]))
     apart = _scatter([math.log(each.bytes_per_s) for each in group.values()])
     needed = max(math.log(policy.SLOW_RATIO), policy.SPREADS * apart)
@@ -147,9 +156,19 @@ def _against_typical(group: Mapping[Way, Measured]) -> list[_Link]:
     for pair, ways in by_pair.items():
         levels = {way: speed - math.log(group[way].bytes_per_s) for way in ways}
         worst = max(ways, key=lambda way: levels[way])
-        slow_ways = [way for way in ways if levels[way] >= needed]
+        late_by_agent = {
+            way: group[way].occupied
+            for way in ways
+            if levels[way] >= needed and group[way].occupied > policy.OCCUPIED_MAX
+        }
+        slow_ways = [way for way in ways if levels[way] >= needed and way not in late_by_agent]
         late = [way for way in ways if _late(group[way].rtt_s, rtt_s)]
-        one_way = worst if len(ways) == 2 and len(slow_ways) == 1 else None
+        if late_by_agent and not slow_ways:
+            occupied |= late_by_agent
+            continue
+        if late_by_agent:
+            worst = max(slow_ways, key=lambda way: levels[way])
+        one_way = worst if len(ways) == 2 and len(slow_ways) == 1 and not late_by_agent else None
         if slow_ways or not late:
             found.append(_Link(pair, levels[worst], bool(slow_ways), False, one_way, group[worst]))
         else:
@@ -178,15 +197,12 @@ def _nodes(links: list[_Link], slow: list[_Link]) -> Iterator[LinkVerdict]:
         slow_of = Counter(node for link in left for node in link.pair)
         # a second node is not charged with its link to the first
         first, count = min(slow_of.items(), key=lambda each: (-each[1], each[0]))
-        rivals = [node for node, other in slow_of.items() if other == count and node != first]
         share = count / max(1, all_of[first] - _gone(first, left, slow))
         if count < policy.NODE_LINKS_LEAST or share < policy.NODE_SHARE:
             return
-        if any(count / all_of[node] >= policy.NODE_SHARE for node in rivals) and len(all_of) < 4:
-            return  # three nodes, all links slow against nothing: nobody is odd
         mine = [link for link in left if first in link.pair]
         left = [link for link in left if first not in link.pair]
-        yield _verdict("slow_node_network", (first,), mine, all_of[first], len(links))
+        yield _verdict("slow_node_network", (first,), mine, all_of[first])
 
 
 def _gone(node: str, left: list[_Link], slow: list[_Link]) -> int:
@@ -197,18 +213,18 @@ def _gone(node: str, left: list[_Link], slow: list[_Link]) -> int:
 def _single(slow: list[_Link], links: list[_Link]) -> Iterator[LinkVerdict]:
     """Slow links that are not those of a slow node: one by one, or all together when there are many."""
     if len(slow) > policy.NAMED_MAX:
-        yield _verdict("slow_network", (), slow, len(links), len(links))
+        yield _verdict("slow_network", (), slow, len(links))
         return
     for link in sorted(slow, key=lambda each: (-each.level, each.pair)):
-        yield _verdict("slow_link", link.pair, [link], len(links), len(links))
+        yield _verdict("slow_link", link.pair, [link], len(links))
 
 
-def _verdict(kind: str, nodes: tuple[str, ...], slow: list[_Link], of: int, judged: int) -> LinkVerdict:
+def _verdict(kind: str, nodes: tuple[str, ...], slow: list[_Link], of: int) -> LinkVerdict:
     level = float(np.median([link.level for link in slow]))
     worst = max(slow, key=lambda link: link.level)
-    sure = policy.CONFIDENCE * (1.0 if judged >= policy.FEW_LINKS else policy.FEW)
     return LinkVerdict(
-        kind, nodes, math.exp(level), sure, worst.worst.bytes_per_s, worst.worst.rtt_s, len(slow), of,
+        kind, nodes, math.exp(level), policy.CONFIDENCE, worst.worst.bytes_per_s, worst.worst.rtt_s,
+        len(slow), of,
         by_rtt=all(link.by_rtt for link in slow), one_way=worst.one_way if len(slow) == 1 else None,
     )  # fmt: skip
 
@@ -237,20 +253,3 @@ def _all_alike(matrix: LinkMatrix, busy: dict[str, float]) -> Iterator[LinkVerdi
         count,
         count,
     )
-
-
-def _why(matrix: LinkMatrix, busy: dict[str, float], judged: int) -> str:
-    """Why nothing is named."""
-    if busy:
-        names = ", ".join(f"{node} ({ratio:.1f} times)" for node, ratio in sorted(busy.items())[:4])
-        return f"nodes are too busy to judge their links, slow even without a link: {names}"
-    if not judged:
-        silent = _few(f"{one} to {other}: {why}" for (one, other), why in matrix.silent.items())
-        return f"no link was measured often enough{silent and f' ({silent})'}"
-    if len(matrix.nodes) == 2 and not matrix.before:
-        return "there is one link, and nothing to compare it with"
-    return f"{judged} links were probed without load, and none carries much less than the others"
-
-
-def _few(texts: Iterable[str]) -> str:
-    return "; ".join(list(texts)[:3])

@@ -1,21 +1,21 @@
 """Keep what the nodes of one job have measured on their links, and give it as a matrix.
 
-Disturbances (a burst of the job itself, a busy processor) make a link look slower, never faster: of several
-measurements of one direction the best one counts. What was measured before a suspicion is a reference, and
-does not count as a measurement of now."""
+A probe counts only where both of its ends were calm (`calm.py`). Other disturbances, as a burst of the job
+itself, make a link look slower, never faster: of several measurements of one direction the best one counts.
+What was measured before a suspicion is a reference, and does not count as a measurement of now."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
-from controlplane.analysis.links import policy
+from controlplane.analysis.links import calm, policy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from controlplane.analysis.links.unknown import Doubt
     from controlplane.core.records.diagnosis import LinkProbe
 
 Way = tuple[str, str]
@@ -28,6 +28,7 @@ class Measured(NamedTuple):
     bytes_per_s: float
     rtt_s: float
     times: int
+    occupied: float = 0.0  # share of the time of the best one in which an agent ran or waited for a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,14 @@ class LinkMatrix:
     ways: Mapping[Way, Measured]  # those from a node to itself, too
     before: Mapping[Way, Measured] = field(default_factory=dict)  # the same, of before the suspicion
     domains: Mapping[str, str] = field(default_factory=dict)  # fault domain of each node; missing: its own
-    silent: Mapping[Way, str] = field(default_factory=dict)  # why a way has no newest measurement
+    silent: Mapping[Way, Doubt] = field(default_factory=dict)  # why a way has no newest measurement
 
 
 class _Row(NamedTuple):
     at_s: float
     bytes_per_s: float
     rtt_s: float
+    occupied: float
 
 
 class LinkMeasures:
@@ -53,20 +55,20 @@ class LinkMeasures:
     def __init__(self) -> None:
         self._rows: dict[Way, deque[_Row]] = {}
         self._before: dict[Way, _Row] = {}
-        self._silent: dict[Way, str] = {}
+        self._silent: dict[Way, Doubt] = {}
 
     def take(self, node: str, at_s: float, probes: Iterable[LinkProbe], *, suspected: bool) -> None:
         """Take in what a node measured. `suspected`: whether the links were under suspicion then."""
         for probe in probes:
             way = node, probe.node
-            row = _Row(at_s, probe.bytes_per_s, probe.rtt_s)
-            if reason := _doubt(probe):
+            if reason := calm.doubt(node, probe):
                 self._silent[way] = reason
                 continue
+            row = _Row(at_s, probe.bytes_per_s, probe.rtt_s, calm.occupied(probe))
             self._silent.pop(way, None)
             if not suspected:
                 best = self._before.get(way)
-                self._before[way] = row if best is None else max(best, row, key=lambda each: each.bytes_per_s)
+                self._before[way] = row if best is None else max(best, row, key=_speed)
                 continue
             self._rows.setdefault(way, deque(maxlen=policy.KEPT)).append(row)
 
@@ -88,19 +90,11 @@ class LinkMeasures:
         for way in sorted(self._rows):
             fresh = [row for row in self._rows[way] if 0.0 <= now_s - row.at_s <= policy.STALE_S]
             if fresh and way[0] in known and way[1] in known:
-                ways[way] = Measured(
-                    max(row.bytes_per_s for row in fresh), min(row.rtt_s for row in fresh), len(fresh)
-                )
+                best, rtt_s = max(fresh, key=_speed), min(row.rtt_s for row in fresh)
+                ways[way] = Measured(best.bytes_per_s, rtt_s, len(fresh), best.occupied)
         before = {way: Measured(row.bytes_per_s, row.rtt_s, 1) for way, row in sorted(self._before.items())}
         return LinkMatrix(known, ways, before, dict(domains), dict(sorted(self._silent.items())))
 
 
-def _doubt(probe: LinkProbe) -> str:
-    """Why a probe is no measurement; "": it is one."""
-    if probe.reason:
-        return probe.reason
-    if not (isfinite(probe.rtt_s) and 0.0 < probe.rtt_s <= policy.RTT_MAX_S):
-        return f"its round trip of {probe.rtt_s:g} s is no measurement"
-    if not policy.BYTES_PER_S_LEAST <= probe.bytes_per_s <= policy.BYTES_PER_S_MAX:
-        return f"its {probe.bytes_per_s:g} bytes/s are no measurement"
-    return ""
+def _speed(row: _Row) -> float:
+    return row.bytes_per_s

@@ -12,7 +12,8 @@ SLOT_S = 0.3
 """Each peer's turn: a burst, its round trips and the connection, with some room, so that nobody is probed by
 two nodes at once."""
 ALL_PAIRS_UP_TO = 8
-"""Up to so many nodes each probes all others. In larger jobs each probes those at distances of a power of two
+"""Up to so many nodes each probes all others, and only one of them at a time: nodes of a small job may share
+a machine. In larger jobs each probes those at distances of a power of two
 along the ring of nodes, in both directions: 2 log2(n) bursts per node."""
 NODES_MAX = 1024
 """No more nodes of one job are probed: their answers are 20,000 rows, which the leader sorts."""
@@ -20,8 +21,11 @@ NODES_MAX = 1024
 ROUND_REST_S = 15.0
 """No pair is probed again within this time, whatever happens: bursts are then less than 1/300 of the time of
 a link."""
-EAGER_ROUNDS = 3
-"""So many rounds follow each other at that distance when links come under suspicion: one may be disturbed."""
+ROUND_ROOM_S = 5.0
+"""And none begins sooner than this after the last turn of the one before."""
+EAGER_ROUNDS = 6
+"""So many rounds follow each other at that distance when links come under suspicion: half of them may be
+disturbed."""
 LATER_REST_S = 300.0
 """After these, while the suspicion lasts: so that it is seen when a link is well again."""
 CALM_S = 60.0
@@ -31,12 +35,26 @@ ANSWER_S = 60.0
 
 # ------------------------------------------------------------------ what is believed
 
-STALE_S = 900.0
-"""Measurements older than this say nothing about now: three rounds of a lasting suspicion."""
+STALE_S = 1500.0
+"""Measurements older than this say nothing about now: five rounds of a lasting suspicion, of which two may be
+disturbed."""
 KEPT = 4
 """The newest measurements of one direction; the best of them counts: disturbances only make it worse."""
-MEASURES_LEAST = 2
-"""A direction that was measured less often is not judged: one probe may have met a burst of the job's own."""
+MEASURES_LEAST = 3
+"""A direction that was measured less often while both ends were calm is not judged: two probes may have met
+bursts of the job's own."""
+WAITED_MAX = 0.2
+"""A probe counts when the agent at each end waited for a CPU for at most this share of the time of its newest
+block: with both ends at the limit it takes 1.7 times as long, less than SLOW_RATIO. On a calm machine agents
+wait for 1 to 12 % of it, on one with three processes per CPU for 20 to 100 %."""
+RTT_WAITED_S_MAX = 1e-3
+"""And at most so long in a round trip: a tenth of SLOW_RTT_S. Calm: 0.02 to 0.1 ms."""
+PRESSURE_MAX = 0.5
+"""And some process of its node waited for a CPU for at most this share of the time, where that is counted:
+what the kernel itself does for the network is counted for no agent."""
+OCCUPIED_MAX = 0.6
+"""A link is not called slow when an agent computed or waited for a CPU for this share of the block's time:
+then the agent was slow. The agents of a link that carries half of what they can are occupied for a third."""
 RTT_MAX_S = 10.0
 BYTES_PER_S_LEAST, BYTES_PER_S_MAX = 1e2, 1e12
 """What lies beyond is no measurement: 8 Tbit/s over one connection of one process does not exist."""
@@ -58,8 +76,9 @@ TYPICAL_QUANTILE = 0.75
 BUSY_RATIO = 1.5
 """A node that sends to itself so many times slower than a typical node does is busy: its links cannot be
 judged. That is less than SLOW_RATIO, so that no busy node has slow links."""
-LINKS_LEAST = 3
-"""With fewer links there is no majority that says which is slow."""
+LINKS_LEAST = 6
+"""With fewer links of a class nobody is named: a link needs five others to be compared with. Three pairs, as
+they are left when one of four nodes is busy, scatter too little to say what is usual."""
 NODE_SHARE = 0.75
 """A node's network is slow, and not its links one by one, when this share of its links is slow."""
 NODE_LINKS_LEAST = 2
@@ -72,7 +91,5 @@ REFERENCE_RATIO = 2.0
 # ------------------------------------------------------------------ how sure
 
 CONFIDENCE = 0.9
-FEW_LINKS, FEW = 6, 0.7
-"""With fewer links (three nodes have three), the confidence is multiplied by this."""
 UNCERTAIN = 0.5
-"""The same where there is no majority: two nodes."""
+"""The confidence is multiplied by this where there is no majority: two nodes."""

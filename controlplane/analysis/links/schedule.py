@@ -1,7 +1,8 @@
 """Say when the links of a job are probed, and which node probes which in which turn.
 
-In its k-th turn every node probes the one that is the k-th distance further along the ring. So in each turn
-each node sends one burst and receives one."""
+In its k-th turn every node probes the one that is the k-th distance further along the ring. In a small job
+the nodes take these turns one after the other; in a larger one all at once, so that in each turn each node
+sends one burst and receives one."""
 
 from __future__ import annotations
 
@@ -20,6 +21,22 @@ def peers_of(ring: Sequence[str], index: int) -> list[str]:
     size = len(ring)
     steps = range(1, size) if size <= policy.ALL_PAIRS_UP_TO else distances(size)
     return [ring[index], *(ring[(index + step) % size] for step in steps)]
+
+
+def slot_s(size: int) -> float:
+    """How long after one turn of a node its next one comes."""
+    return policy.SLOT_S * (size if size <= policy.ALL_PAIRS_UP_TO else 1)
+
+
+def begins_s(size: int, index: int) -> float:
+    """How long after the order the first turn of the node at `index` comes."""
+    return policy.SLOT_S * index if size <= policy.ALL_PAIRS_UP_TO else 0.0
+
+
+def rest_s(size: int) -> float:
+    """How long after one round the next one may begin."""
+    turns = size if size <= policy.ALL_PAIRS_UP_TO else 1 + len(distances(size))
+    return max(policy.ROUND_REST_S, turns * slot_s(size) + policy.ROUND_ROOM_S)
 
 
 class Purpose(Enum):
@@ -53,8 +70,8 @@ class ProbePlan:
             self.suspected, self._rounds = False, 0
         if not 2 <= len(nodes) <= policy.NODES_MAX:
             return None
-        rest_s = policy.LATER_REST_S if self._rounds >= policy.EAGER_ROUNDS else policy.ROUND_REST_S
-        if now_s - self._asked_s < rest_s:
+        later = self._rounds >= policy.EAGER_ROUNDS
+        if now_s - self._asked_s < (policy.LATER_REST_S if later else rest_s(len(nodes))):
             return None
         if suspicious:
             return Purpose.SUSPICION

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.links.judging import judge
+from controlplane.analysis.links.unknown import Unknown
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss, window_pace
 from controlplane.analysis.live.costs import lost_s
@@ -72,6 +73,7 @@ class LiveDiagnosis:
     suspicion: str = ""  # why the links of the job are suspected, and should be probed; "": they are not
     links_unknown: str = ""  # why probes of suspected links name nobody; "": they do, or there are none
     pace: WindowPace = NO_PACE
+    links_code: str = ""  # the same in a word (`controlplane.analysis.links.unknown`)
     numbers: NumberSummary | None = None  # losses and gradients; None: the script has none measured
 
     @property
@@ -182,12 +184,15 @@ def _sorted(found: Iterable[Finding], job: str) -> tuple[Finding, ...]:
     return tuple(sorted((replace(each, job=job) for each in found), key=_cost))
 
 
-def _of_links(situation: LiveSituation | None) -> tuple[str, str]:
-    """Why links are suspected, and why probes of them name nobody; "" each where that is not so."""
+def _of_links(situation: LiveSituation | None) -> tuple[str, str, str]:
+    """Why links are suspected, and why probes of them name nobody, also in a word; "" each where that is not
+    so."""
     if situation is None or not situation.transfer.suspicion:
-        return "", ""
-    unknown = "not probed yet" if situation.links is None else judge(situation.links).unknown
-    return situation.transfer.suspicion, unknown
+        return "", "", ""
+    if situation.links is None:
+        return situation.transfer.suspicion, "not probed yet", Unknown.NOT_PROBED.value
+    found = judge(situation.links)
+    return situation.transfer.suspicion, found.unknown, found.code.value
 
 
 def _nodes_seen(table: RankTable) -> frozenset[str]:

@@ -37,13 +37,15 @@ class SeenFindings:
     documents: int = 0  # answers of the coordinator
     judged: int = 0  # answers after which something had been judged
     links_unknown: str = ""  # why suspected links were not judged, or none of them was slow, as last answered
+    links_code: str = ""  # the same in a word
     failed_detectors: list[str] = field(default_factory=list)
 
     def take(self, document: Row) -> list[Row]:
         """Take an answer of the coordinator. Returns the findings that are new."""
         self.documents += 1
         self.judged += bool(document["anatomy"]["judged"])
-        self.links_unknown = document["links"]["unknown"] or self.links_unknown
+        if document["links"]["unknown"]:
+            self.links_unknown, self.links_code = document["links"]["unknown"], document["links"]["code"]
         self.failed_detectors += [
             each for each in document["failed_detectors"] if each not in self.failed_detectors
         ]
@@ -115,6 +117,7 @@ def as_json(
         "incidents": incidents(journal, ()),
         "answers_judged": seen.judged,
         "links_unknown": seen.links_unknown,
+        "links_code": seen.links_code,
         "failed_detectors": seen.failed_detectors,
     }
 

@@ -17,8 +17,8 @@ EVERYBODY = -1
 FACTOR_MAX = 100.0
 BEFORE_STEPS = 40
 """Steps before a fault, unless its plan says otherwise."""
-NODES_LEAST = 3
-"""Of fewer nodes none has two links: a slow one is that of two nodes."""
+NODES_LEAST = 4
+"""Fewer nodes have fewer than six links: too few to compare one with others."""
 FIELDS = ("rank", "at", "factor", "seed")
 
 

@@ -105,7 +105,8 @@ def links(seen: dict[str, str]) -> list[str]:
     """Why links are suspected, and why nobody is named for it; [] while that is not so."""
     if not (seen.get("suspicion") and seen.get("unknown")):
         return []
-    return [f"links are suspected: {seen['suspicion']}; whose is not known: {seen['unknown']}"]
+    why = f"{seen['code']}: {seen['unknown']}" if seen.get("code") else seen["unknown"]
+    return [f"links are suspected: {seen['suspicion']}; whose is not known: {why}"]
 
 
 def of_cluster(found: dict[str, Any]) -> str:

@@ -260,8 +260,8 @@ class RankProfiled:
 class ProbeLinks:
     """Have a node measure its links to these peers, one after the other. Answered by one LinksProbed.
 
-    The k-th peer (from 0) has its turn k * `slot_s` after the order comes in, so that nodes that are asked
-    together take turns."""
+    The k-th peer (from 0) has its turn `begins_s` + k * `slot_s` after the order comes in, so that nodes that
+    are asked together take turns."""
 
     node: str
     job: str
@@ -270,6 +270,17 @@ class ProbeLinks:
     slot_s: float
     bytes_max: int  # of one burst
     burst_s: float  # a burst that lasts so long is ended
+    begins_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEnd:
+    """What the kernel counted at one end of a probe while its newest block was on its way (s)."""
+
+    waited_s: float = 0.0  # threads of the agent were ready, and waited for a CPU
+    ran_s: float = 0.0  # they ran on one
+    rtt_waited_s: float = 0.0  # they waited for one in the round trips, per round trip
+    pressure: float | None = None  # share of the time in which some process of the node did; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +292,9 @@ class LinkProbe:
     bytes_per_s: float = 0.0  # of the newest block of a short burst
     bytes: int = 0  # of the burst
     reason: str = ""
+    block_s: float = 0.0  # how long the newest block took
+    here: ProbeEnd | None = None  # None: not known, so nobody knows whether the node was busy
+    there: ProbeEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Define evidence: a failure, and when the core learned of it; how replicas compared, and what a replay said."""
+"""Define evidence: a failure, and when it was learned; how replicas compared, and what a replay said."""
 
 from __future__ import annotations
 

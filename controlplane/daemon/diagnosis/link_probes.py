@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.links import policy
 from controlplane.analysis.links.measures import LinkMeasures
-from controlplane.analysis.links.schedule import ProbePlan, Purpose, peers_of
+from controlplane.analysis.links.schedule import ProbePlan, Purpose, begins_s, peers_of, slot_s
 from controlplane.core.records.diagnosis import ProbeLinks
 from controlplane.core.records.model import PeerAddress
 
@@ -75,9 +75,10 @@ class LinkProbes:
                 job=job.name,
                 round=self._round,
                 peers=tuple(PeerAddress(each, nodes[each].peer) for each in peers),
-                slot_s=policy.SLOT_S,
+                slot_s=slot_s(len(ring)),
                 bytes_max=policy.BURST_BYTES,
                 burst_s=policy.BURST_S,
+                begins_s=begins_s(len(ring), index),
             )
             if not self._send(order):
                 mine.waits[node] = tuple(peers)

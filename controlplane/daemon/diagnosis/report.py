@@ -69,10 +69,12 @@ def of_job(
 
 
 def _links(newest: LiveDiagnosis | None) -> dict[str, str]:
-    """`suspicion`: why the links are suspected; "": they are not. `unknown`: why probes name nobody."""
+    """`suspicion`: why the links are suspected; "": they are not. `unknown`: why probes name nobody; `code`:
+    the same in a word."""
     return {
         "suspicion": "" if newest is None else newest.suspicion,
         "unknown": "" if newest is None else newest.links_unknown,
+        "code": "" if newest is None else newest.links_code,
     }
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import grpc.aio
 
+from agent.host.cpu_clock import CpuClock
 from agent.links import prober
 from agent.links.prober import LinkProber
+from agent.peers import wire
 from agent.peers.server import ECHO_S, BurstTurns
 from controlplane.access.client_credentials import plain
 from controlplane.core.records.diagnosis import LinkProbe, LinksProbed, ProbeLinks
 from controlplane.core.records.model import PeerAddress
+from controlplane.wire import peer_pb2 as pb
 from tests.agent.peering import JOB, Side
 from tests.agent.support import AgentProcess, Leader, until
 
@@ -47,6 +53,55 @@ async def test_a_link_is_measured_within_its_bytes(base: Path) -> None:
         assert found.reason == "" and found.rtt_s > 0 and found.bytes_per_s > 0
         assert found.bytes == 15 * prober.BLOCK_BYTES  # blocks of 1, 2, 4 and 8 units
         assert far.peers.counts["peer_probed_bytes"] == found.bytes
+
+
+async def test_a_probe_says_how_long_both_ends_ran_and_waited(base: Path) -> None:
+    async with Side(base, "b") as far:
+        found = await one(far)
+        assert found.here is not None and found.there is not None
+        for end in (found.here, found.there):
+            assert end.ran_s > 0.0 and end.waited_s >= 0.0 and end.rtt_waited_s >= 0.0
+        assert found.block_s > 0.0
+
+
+async def test_a_node_that_counts_nothing_is_not_said_to_be_calm(base: Path) -> None:
+    async with Side(base, "b") as far:
+        peer = PeerAddress("b", far.peers.address)
+        order = ProbeLinks("a", JOB, 3, (peer,), 0.0, BYTES, BURST_S)
+        found = await prober.probe(peer, order, plain(), CpuClock(base / "absent"))
+        assert found.reason == "" and found.bytes_per_s > 0
+        assert found.here is None and found.there is not None
+
+
+async def test_the_calm_of_a_peer_of_an_older_version_is_not_known() -> None:
+    """Its Echo ignores fields that it does not know, and answers without them."""
+
+    async def echo(_request: Any, _context: Any) -> Any:
+        return pb.EchoReply()
+
+    older = grpc.aio.server(options=wire.OPTIONS)
+    method = grpc.unary_unary_rpc_method_handler(
+        echo, pb.EchoRequest.FromString, pb.EchoReply.SerializeToString
+    )
+    older.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(wire.SERVICE, {"Echo": method}),))
+    port = older.add_insecure_port("127.0.0.1:0")
+    await older.start()
+    (found,) = (await probed(PeerAddress("b", f"127.0.0.1:{port}"))).found
+    assert found.reason == "" and found.bytes_per_s > 0
+    assert found.here is not None and found.there is None
+    await older.stop(None)
+
+
+async def test_a_first_turn_comes_when_the_order_says(base: Path) -> None:
+    async with Side(base, "b") as far:
+        answers: list[LinksProbed] = []
+        links = LinkProber("a", 7, answers.append, plain())
+        order = ProbeLinks("a", JOB, 3, (PeerAddress("b", far.peers.address),), 0.0, BYTES, BURST_S)
+        began = time.monotonic()
+        links.order(dataclasses.replace(order, begins_s=0.5))
+        await until(lambda: bool(answers), "the answer to a probe")
+        assert time.monotonic() - began >= 0.5
+        await links.stop()
 
 
 async def test_a_burst_ends_with_its_time(base: Path) -> None:

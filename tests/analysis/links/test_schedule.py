@@ -1,4 +1,4 @@
-"""Probes are few, seldom, and no node is probed by two others at once."""
+"""Probes are few, seldom, and no node is probed by two others at once; in small jobs, only one pair is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from controlplane.analysis.links import policy
-from controlplane.analysis.links.schedule import ProbePlan, Purpose, peers_of
+from controlplane.analysis.links.schedule import ProbePlan, Purpose, begins_s, peers_of, rest_s, slot_s
 
 PAIR = ("a", "b")
 
@@ -22,6 +22,27 @@ def test_in_each_turn_each_node_is_probed_once(size: int) -> None:
     for turn in zip(*turns, strict=True):
         assert set(Counter(turn).values()) == {1}
     assert len(turns[0]) <= 1 + max(policy.ALL_PAIRS_UP_TO - 1, 2 * math.ceil(math.log2(size or 1)))
+
+
+@pytest.mark.parametrize("size", range(1, policy.ALL_PAIRS_UP_TO + 1))
+def test_in_a_small_job_one_node_probes_at_a_time(size: int) -> None:
+    ring = [f"n{index}" for index in range(size)]
+    times = sorted(
+        begins_s(size, index) + turn * slot_s(size)
+        for index in range(size)
+        for turn in range(len(peers_of(ring, index)))
+    )
+    assert len(times) == size * size
+    for earlier, later in itertools.pairwise(times):
+        assert later - earlier == pytest.approx(policy.SLOT_S)
+
+
+@pytest.mark.parametrize("size", [2, 8, 9, 33, 1024])
+def test_a_round_is_over_before_the_next_begins(size: int) -> None:
+    ring = [f"n{index}" for index in range(size)]
+    ends_s = max(begins_s(size, index) + len(peers_of(ring, index)) * slot_s(size) for index in (0, size - 1))
+    assert rest_s(size) >= policy.ROUND_REST_S and rest_s(size) > ends_s
+    assert ends_s < policy.ANSWER_S
 
 
 def test_every_link_is_probed_from_both_ends() -> None:
@@ -46,9 +67,10 @@ def test_without_suspicion_there_is_one_round_to_compare_with() -> None:
     assert rounds(ProbePlan(), range(0, 20_000, 5), suspicious=False) == [0]
 
 
-def test_under_suspicion_there_are_three_rounds_and_then_few() -> None:
+def test_under_suspicion_there_are_six_rounds_and_then_few() -> None:
     plan = ProbePlan()
-    assert rounds(plan, range(1000, 2000, 5), suspicious=True) == [1000, 1015, 1030, 1330, 1630, 1930]
+    eager = [1000, 1015, 1030, 1045, 1060, 1075]
+    assert rounds(plan, range(1000, 2000, 5), suspicious=True) == [*eager, 1375, 1675, 1975]
 
 
 def test_a_suspicion_that_comes_and_goes_does_not_make_rounds_more_frequent() -> None:
@@ -59,7 +81,7 @@ def test_a_suspicion_that_comes_and_goes_does_not_make_rounds_more_frequent() ->
             plan.asked(float(now_s), purpose)
             asked.append(now_s)
     assert min(later - earlier for earlier, later in itertools.pairwise(asked)) >= policy.ROUND_REST_S
-    assert len(asked) <= 4 + 3600 / policy.LATER_REST_S
+    assert len(asked) <= 1 + policy.EAGER_ROUNDS + 3600 / policy.LATER_REST_S
 
 
 def test_a_suspicion_ends_when_nothing_speaks_for_it() -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.analysis.links import policy
 from controlplane.analysis.links.measures import LinkMatrix, LinkMeasures
 from controlplane.analysis.live.watch import JobWatch
-from controlplane.core.records.diagnosis import LinkProbe, Thresholds
+from controlplane.core.records.diagnosis import LinkProbe, ProbeEnd, Thresholds
 from tests.analysis.live.jobs import STEPS, job, kinds, opened, watched
 
 if TYPE_CHECKING:
@@ -35,14 +36,15 @@ def slower(extra_s: float, onset: int = ONSET) -> list[JobWindow]:
 
 
 def matrix(slow_node: str = "", factor: float = 5.0) -> LinkMatrix:
-    """What four nodes measured twice; one of them may have a slow network."""
-    measures = LinkMeasures()
-    for turn in range(2):
+    """What four calm nodes measured; one of them may have a slow network."""
+    measures, calm = LinkMeasures(), ProbeEnd(1e-4, 1e-3, 1e-5)
+    for turn in range(policy.MEASURES_LEAST):
         for one, other in (*permutations(NODES, 2), *((node, node) for node in NODES)):
             slow = slow_node in (one, other) and one != other
-            probe = LinkProbe(other, 0.0004, 2e8 / (factor if slow else 1.0))
+            speed = 2e8 / (factor if slow else 1.0)
+            probe = LinkProbe(other, 0.0004, speed, 100, "", 0.01, calm, calm)
             measures.take(one, float(turn), [probe], suspected=True)
-    return measures.matrix(2.0, NODES, {})
+    return measures.matrix(3.0, NODES, {})
 
 
 def probed(windows: list[JobWindow], links: LinkMatrix) -> list[JobWindow]:
@@ -57,7 +59,7 @@ def test_links_are_suspected_when_communication_grows_on_all_ranks() -> None:
     diagnoses = watched(slower(0.3))
     assert not any(each.suspicion for each in diagnoses[:ONSET])
     assert "was usual" in diagnoses[-1].suspicion
-    assert diagnoses[-1].links_unknown == "not probed yet"
+    assert (diagnoses[-1].links_unknown, diagnoses[-1].links_code) == ("not probed yet", "not_probed")
 
 
 def test_a_slow_rank_makes_no_link_suspicious() -> None:
@@ -102,6 +104,7 @@ def test_probes_that_show_nothing_accuse_nobody_and_say_that_it_is_unknown() -> 
     diagnoses = watched(probed(slower(0.3), matrix()))
     assert kinds(opened(diagnoses)) == [("job_slowed", "")]
     assert "none carries much less" in diagnoses[-1].links_unknown
+    assert diagnoses[-1].links_code == "alike"
 
 
 def test_a_link_of_two_nodes_names_no_node() -> None:

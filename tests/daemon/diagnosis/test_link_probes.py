@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from controlplane.analysis.links import policy
-from controlplane.core.records.diagnosis import LinkProbe, LinksProbed, ProbeLinks, StorageTraffic
+from controlplane.core.records.diagnosis import LinkProbe, LinksProbed, ProbeEnd, ProbeLinks, StorageTraffic
 from controlplane.daemon.diagnosis.feed import StepFeed
 from controlplane.daemon.diagnosis.link_probes import LinkProbes
 from tests.core.test_cluster import running
 from tests.daemon.diagnosis.stage import Stage
+
+CALM = ProbeEnd(1e-4, 1e-3, 1e-5)
+
+
+def seen(far: str, speed: float = 1e8) -> LinkProbe:
+    """A probe between calm nodes."""
+    return LinkProbe(far, 0.001, speed, 100, "", 0.01, CALM, CALM)
 
 
 class Nodes:
@@ -37,7 +44,7 @@ class Nodes:
         return self.probes.look(self.job, now_s, suspicious=suspicious)
 
     def answer(self, order: ProbeLinks, now_s: float, speed: float = 1e8, round_of: int = 0) -> None:
-        found = tuple(LinkProbe(each.node, 0.001, speed, 100) for each in order.peers)
+        found = tuple(seen(each.node, speed) for each in order.peers)
         answer = LinksProbed(order.node, 1, order.job, round_of or order.round, found)
         self.probes.take(answer, now_s)
 
@@ -53,6 +60,8 @@ def test_each_node_is_asked_to_probe_itself_and_its_peers_within_the_budget() ->
     assert [peer.node for peer in stage.orders[1].peers] == ["b", "a"]
     assert stage.orders[1].peers[1].address == "a:7"
     assert all(order.bytes_max == policy.BURST_BYTES for order in stage.orders)
+    assert [order.begins_s for order in stage.orders] == [0.0, policy.SLOT_S]
+    assert all(order.slot_s == 2 * policy.SLOT_S for order in stage.orders)
     assert stage.look(5.0) == 0  # not again so soon
 
 
@@ -81,7 +90,7 @@ def test_an_answer_counts_once_from_who_was_asked_in_this_round() -> None:
     stage.answer(foreign, 1.0)  # it was not asked
     stage.probes.take(LinksProbed("a", 1, "other", order.round, ()), 1.0)
     assert stage.ways(2.0) == set()
-    nobody = (LinkProbe("c", 0.001, 1e8), LinkProbe("b", math.nan, math.nan), LinkProbe("a", 0.001, 1e8))
+    nobody = (seen("c"), LinkProbe("b", math.nan, math.nan), seen("a"))
     stage.probes.take(LinksProbed("a", 1, "j", order.round, nobody), 2.0)
     assert stage.ways(3.0) == {("a", "a")}
     stage.answer(order, 3.0)
@@ -130,11 +139,12 @@ async def test_a_job_that_communicates_too_long_has_its_links_probed_and_says_wh
     asked = [body for kind, body in stage.written if kind == "LinksAsked"]
     assert "is a bottleneck" in asked[0]["reason"] and asked[0]["nodes"] == 2
     for order in stage.orders[-2:]:
-        found = tuple(LinkProbe(each.node, 0.001, 1e8, 100) for each in order.peers)
+        found = tuple(seen(each.node) for each in order.peers)
         stage.diagnosis.take_probes(LinksProbed(order.node, 1, "j", order.round, found))
     await stage.windows(1)
     links = stage.report_of()["links"]
-    assert "is a bottleneck" in links["suspicion"] and "no link was measured often enough" in links["unknown"]
+    assert "is a bottleneck" in links["suspicion"] and links["code"] == "too_few_rounds"
+    assert "2 directions were measured in fewer than 3 rounds" in links["unknown"]
     assert not [each for each in stage.report_of()["findings"] if "link" in each["kind"]]
 
 
@@ -142,7 +152,7 @@ async def test_a_job_that_communicates_as_it_should_is_probed_once() -> None:
     stage = probed_stage()
     await stage.windows(30)
     assert [body["reason"] for kind, body in stage.written if kind == "LinksAsked"] == [""]
-    assert stage.report_of()["links"] == {"suspicion": "", "unknown": ""}
+    assert stage.report_of()["links"] == {"suspicion": "", "unknown": "", "code": ""}
 
 
 async def test_probes_can_be_turned_off() -> None:
@@ -151,6 +161,7 @@ async def test_probes_can_be_turned_off() -> None:
     assert stage.orders == []
     stage.diagnosis.take_probes(LinksProbed("a", 1, "j", 1, ()))
     assert stage.report_of()["links"]["unknown"] == "not probed yet"
+    assert stage.report_of()["links"]["code"] == "not_probed"
 
 
 async def test_the_traffic_of_a_storage_is_what_was_moved_since_the_window_before() -> None:
