@@ -72,8 +72,8 @@ class LiveDiagnosis:
     efficiency: Efficiency  # in this window
     suspicion: str = ""  # why the links of the job are suspected, and should be probed; "": they are not
     links_unknown: str = ""  # why probes of suspected links name nobody; "": they do, or there are none
-    pace: WindowPace = NO_PACE
     links_code: str = ""  # the same in a word (`controlplane.analysis.links.unknown`)
+    pace: WindowPace = NO_PACE
     numbers: NumberSummary | None = None  # losses and gradients; None: the script has none measured
 
     @property
