@@ -27,7 +27,7 @@ class Model(lightning.LightningModule):  # type: ignore[misc]
         super().__init__()
         self.layer: Any = torch.nn.Linear(2, 1)
         if compiled:
-            self.layer = torch.compile(self.layer)
+            self.layer = torch.compile(self.layer, backend="eager")
         self.automatic_optimization = not manual
 
     def training_step(self, batch: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ def test_sharded_parameters(tmp_path: Path) -> None:
         (Model(), DataLoader(Endless()), "the train loader has no length"),
         (Model(), OddLoader(ONES), "a OddLoader for training is not supported"),
         (Model(), [DataLoader(ONES)] * 2, "several train loaders are not supported"),
-        (torch.compile(Model()), DataLoader(ONES), "torch.compile is not supported"),
+        (torch.compile(Model(), backend="eager"), DataLoader(ONES), "torch.compile is not supported"),
         (Model(compiled=True), DataLoader(ONES), "torch.compile is not supported"),
     ],
     ids=["manual", "no length", "other loader", "several", "compiled", "a compiled part"],
