@@ -99,7 +99,9 @@ def test_a_flipped_bit_is_hardware_and_costs_only_steps() -> None:
         assert judged(run).startswith("hardware: the same steps, run again twice, gave the same bits"), (
             run.output
         )
-        (verdict,) = run.journal("Judged")
+        verdicts = run.journal("Judged")
+        assert len(verdicts) == 1, verdicts
+        verdict = verdicts[0]
         assert verdict["verdict"]["ranks"] == [1] and verdict["plan"]["strategy"] == "rollback"
         assert "; hardware: " in verdict["verdict"]["evidence"][0]
         assert {(run.folder / f"result.{rank}").read_text() for rank in range(3)} == undisturbed
