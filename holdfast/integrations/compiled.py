@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-COMPILED = (
-    "it was not compared with an undisturbed run after a failure; a loop of your own with Session keeps it"
-)
+COMPILED = "too few runs with a failure were compared with undisturbed ones; a loop with Session keeps it"
 """For `Session` see holdfast/state/compiled.py."""
 
 

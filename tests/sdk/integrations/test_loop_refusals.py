@@ -97,7 +97,7 @@ def test_compiled_models_are_refused(framework: str) -> None:
     refusals.check_model(plain)
     for model in (torch.compile(wrapped), in_place):
         with pytest.raises(
-            SessionError, match=r"under Holdfast: torch.compile is not supported: it was not compared"
+            SessionError, match=r"under Holdfast: torch.compile is not supported: too few runs"
         ):
             refusals.check_model(model)
 
