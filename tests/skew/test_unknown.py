@@ -279,6 +279,8 @@ async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) 
                 await PeerCalls(called).drop(peer_pb2.DropRequest(member="job.1"), timeout=10)
                 probe = peer_pb2.EchoRequest(job=JOB, payload=b"bytes")
                 assert not (await PeerCalls(called).echo(probe, timeout=10)).busy
+                look = peer_pb2.EchoRequest(job=JOB, look=True)
+                assert (await PeerCalls(called).echo(look, timeout=10)).HasField("look")
             await until(lambda: not partner.peers.copies(), "the drop")
     known = set(peer_pb2.DESCRIPTOR.message_types_by_name)
     assert known - set(seen) <= {"Working"}, "said only where making room takes a second"

@@ -52,7 +52,7 @@ RTT_WAITED_S_MAX = 1e-3
 PRESSURE_MAX = 0.5
 """And some process of its node waited for a CPU for at most this share of the time, where that is counted:
 what the kernel itself does for the network is counted for no agent."""
-OCCUPIED_MAX = 0.6
+OCCUPIED_MAX = 0.5
 """A link is not called slow when an agent computed or waited for a CPU for this share of the block's time:
 then the agent was slow. The agents of a link that carries half of what they can are occupied for a third."""
 RTT_MAX_S = 10.0
