@@ -1,7 +1,7 @@
 """torch.compile with inductor: batch norm, dropout, and a smaller batch at the end of every epoch.
 
-Each size of batch has a graph of its own, as in an elastic function by default. It loses nothing on a kill,
-or one step, if only some of the survivors had completed it. inductor needs a C++ compiler on the machine.
+Loses nothing on a kill, or one step, if only some of the survivors had completed it. Each size of batch has a
+graph of its own, as in an elastic function by default. inductor needs a C++ compiler on the machine.
 
     holdfast run --nnodes 2 --nproc-per-node 1 --spares 1 examples/workloads/compiled.py
     torchrun --nproc-per-node 2 examples/workloads/compiled.py --reference
