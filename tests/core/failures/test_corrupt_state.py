@@ -132,8 +132,9 @@ def test_a_suspect_checkpoint_is_marked_on_the_storage_until_an_agent_has_done_i
     )
     node = stage.hosts["c"]
     for reason in ("the storage is away", ""):
-        stage.feed(Published("c", node.incarnation, "j", "100-1", reason))
+        stage.feed(Published("c", node.incarnation, "j", "100-1", reason, understood=bool(reason)))
         assert ("100-1" in job.checkpoints.marked) == (not reason)
+        stage.do("live 10")
     assert job.checkpoints.marking is None
     assert not any(line.startswith("Publish") for line in stage.do("wait 60"))
 
