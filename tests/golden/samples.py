@@ -16,7 +16,7 @@ from typing import Any
 from tests.golden.commit import Sample, taken_apart
 
 HERE = Path(__file__).parent
-NEWEST = "a9d70cf"
+NEWEST = "7fe9b30"
 DIGESTS = {
     "fbad7ff": "4c6eafc67cf9cd95bfbdf52654d97d5f8628824e55e088fd1a2e01331857d5a6",
     "a708fa3": "e1d1829cdf8a3c132b7e4c3a09ab521e071ff4780e82864c1d7b8fee0dd9761a",
@@ -24,6 +24,7 @@ DIGESTS = {
     "ac1f33b": "1d1431213cb99bdccf9657544364ffb775906cd2360c6ac7b12df24fbf2fd699",
     "cbc63a5": "e5cdfe0af434fda051c5cdc839dce9ae28378930feff983dca1e87380f1c798a",
     "a9d70cf": "73f555c010b54623cd0be390bde07ac2e95bdf1df9cba2786ed690e2e0c3e0c7",
+    "7fe9b30": "c889515482c523f9f56ccb0d096fd239ab8d48489df9c6e7f4f2a5a63c2caa0d",
 }
 """SHA-256 over the names and bytes of each folder's files."""
 
