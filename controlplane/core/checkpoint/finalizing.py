@@ -181,6 +181,8 @@ def _confirmed(state: ClusterState, job: Job, name: str) -> None:
     reason = f"step {record.step}, {record.kind}"
     durability.committed(state, job)
     report(state, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))
+    if record.suspect:
+        state.emit(fx.CheckpointChanged(job.name, name, "suspect", record.suspect, record))
     advance(state, job, saving)
 
 

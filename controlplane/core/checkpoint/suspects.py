@@ -72,8 +72,7 @@ def _mark_in_etcd(state: ClusterState, job: Job) -> None:
     """Queue the marks that are missing. Those in flight get theirs when they are written next."""
     known = job.checkpoints
     for record in [] if known.judging else list(known.records.values()):
-        saving = known.savings.get(record.id)
-        if record.bad or record.suspect or (saving is not None and saving.stage is not Stage.COPY):
+        if record.bad or record.suspect or _in_flight(job, record):
             continue
         found = suspect_states.judge(job, record)
         if found is not record:
@@ -91,6 +90,12 @@ def _held(state: ClusterState, job: Job, written: CheckpointRecord) -> None:
         state.emit(fx.CheckpointChanged(job.name, now.id, "suspect", written.suspect, record))
 
 
+def _in_flight(job: Job, record: CheckpointRecord) -> bool:
+    """Whether its manifest is on its way: an answer to a Publish would be taken for one about the mark."""
+    saving = job.checkpoints.savings.get(record.id)
+    return saving is not None and saving.stage is not Stage.COPY
+
+
 def _next(job: Job) -> CheckpointRecord | None:
     for record in job.checkpoints.records.values():
         if record.id not in job.checkpoints.marked and _suspect(job, record):
@@ -103,8 +108,8 @@ def _suspect(job: Job, record: CheckpointRecord) -> bool:
     Published or not: the leader may not know yet that its manifest is visible."""
     if record.bad == commit.RETIRED or not (record.bad or record.suspect):
         return False
-    if record.suspect:
-        return True
+    if not record.bad:
+        return not _in_flight(job, record)
     faults = job.numbers.faults
     return any(numeric_anomalies.concerns(fault, record.step, record.generation) for fault in faults)
 

@@ -139,8 +139,12 @@ def test_a_checkpoint_in_the_window_is_marked_in_etcd_before_it_is_shown_or_mark
 def test_checkpoints_go_on_in_the_window_and_are_marked_until_it_is_over() -> None:
     stage = trained()
     stage.do(f"replicas 40 30 {DIFFERS}", "stored")
-    committed(stage, 100)
-    assert suspected(stage)["100-1"]
+    told = [line for line in committed(stage, 100) if line.startswith("CheckpointChanged")]
+    assert [line.split()[2] for line in told] == ["started:", "committed:", "suspect:"], told
+    assert suspected(stage)["100-1"] and job(stage).checkpoints.records["100-1"].published
+    assert "100-1" not in job(stage).checkpoints.marked, (
+        "the answer about the manifest is none about the mark"
+    )
     stage.do("replicas 200 200", "stored")
     committed(stage, 200)
     assert suspected(stage)["200-1"] == "" and suspected(stage)["100-1"]
