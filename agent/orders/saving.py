@@ -143,7 +143,7 @@ class SaveOrders:
         record, context, spec = order.record, self._context, order.spec
         for url in dict.fromkeys(filter(None, (spec.storage, spec.mirror))):
             suspect.mark(context.storages.open(url), record.job, record.id, record.bad)
-        return events.Published(order.node, context.incarnation, record.job, record.id)
+        return events.Published(order.node, context.incarnation, record.job, record.id, understood=True)
 
     def _publish_mirror(self, order: effects.Publish) -> None:
         record, spec = order.record, order.spec

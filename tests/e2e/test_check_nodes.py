@@ -1,4 +1,12 @@
-"""With `--check-nodes act` real agents measure their nodes before ranks are put on them, and the job runs."""
+"""With `--check-nodes act` real agents measure their nodes before ranks are put on them, and the job runs.
+
+That a node whose CPU is limited is found slower than its peers and takes no ranks is not tested here on real
+processes: its judges (`controlplane/analysis/node_checks.py`) rightly refuse to judge nodes that share one
+machine. They need three peers; the checks of nodes that join together run at the same time, and a reading
+during which other processes had more than 5 % of the CPU accuses nobody and is no peer. Four checks at once
+on two busy CPUs measured 96 to 98 %. Even one after another, the load average of the machine has to be at
+most 0.5 for each CPU, or the confidence is 0.5 and the node is used; the agents and the checks before it are
+load enough on two CPUs. It takes four machines, or a quiet one with many CPUs."""
 
 from __future__ import annotations
 

@@ -130,7 +130,8 @@ def publish(agent: Agent, order: fx.Publish) -> None:
     if name not in storage.manifests and not order.record.bad:
         assert name in storage.pending, f"{name} is published but was never sealed"
         storage.publish(name)
-    agent.tell(ev.Published(agent.name, agent.incarnation, order.spec.job, name))
+    made = bool(order.record.bad)  # a mark
+    agent.tell(ev.Published(agent.name, agent.incarnation, order.spec.job, name, understood=made))
 
 
 def mirror(agent: Agent, order: fx.Mirror) -> None:

@@ -47,7 +47,10 @@ def published(play: Play, plain: list[str], named: dict[str, str]) -> None:
     orders, play.publishing = play.publishing, []
     for order in orders:
         node = play.hosts[order.node]
-        play.feed(ev.Published(order.node, node.incarnation, order.spec.job, order.record.id))
+        made = bool(order.record.bad)  # a mark
+        play.feed(
+            ev.Published(order.node, node.incarnation, order.spec.job, order.record.id, understood=made)
+        )
 
 
 def mirrored(play: Play, plain: list[str], named: dict[str, str]) -> None:

@@ -128,6 +128,8 @@ def _marked(state: ClusterState, job: Job, event: ev.Published) -> bool:
     asked again: another one is, or its successor."""
     if job.checkpoints.marking is None or job.checkpoints.marking[0] != event.checkpoint:
         return False
+    if not event.reason and not event.understood:
+        return False  # late: the manifest is visible
     failures = job.checkpoints.keeping.marks
     job.checkpoints.marking = None
     state.touch(job)

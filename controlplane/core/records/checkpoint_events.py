@@ -69,8 +69,8 @@ class PersistFailed:
 class Published:
     """A checkpoint's manifest is visible on storage; reason not "": it could not be made so.
 
-    `understood`: with a reason, the agent knows the order and failed at it. Agents of versions that do not
-    know all that an order may ask for do not say so."""
+    `understood`: the agent knows marks, and has made the one that was ordered; or, with a reason, it has
+    failed at the manifest or the mark. Agents of versions that do not know marks do not say so."""
 
     node: str
     incarnation: int

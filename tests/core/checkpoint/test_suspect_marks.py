@@ -36,7 +36,7 @@ def answer(stage: Play, reason: str = "", *, understood: bool = True) -> list[st
     stage.lines = []
     node = stage.last[fx.Publish].node
     life = stage.hosts[node].incarnation
-    stage.feed(Published(node, life, "j", "100-1", reason, understood and bool(reason)))
+    stage.feed(Published(node, life, "j", "100-1", reason, understood))
     return stage.lines
 
 

@@ -132,7 +132,7 @@ def test_a_suspect_checkpoint_is_marked_on_the_storage_until_an_agent_has_done_i
     )
     node = stage.hosts["c"]
     assert "100-1" not in job.checkpoints.marked
-    stage.feed(Published("c", node.incarnation, "j", "100-1", ""))
+    stage.feed(Published("c", node.incarnation, "j", "100-1", understood=True))
     assert "100-1" in job.checkpoints.marked
     assert job.checkpoints.marking is None
     assert not any(line.startswith("Publish") for line in stage.do("wait 60"))
@@ -148,6 +148,11 @@ def test_one_that_became_visible_before_the_leader_knew_is_marked_too() -> None:
     record = stage.cluster.state.jobs["j"].checkpoints.records["100-1"]
     assert record.bad and not record.published
     assert "Publish c 100-1 as suspect" in lines
+    life, checkpoints = stage.hosts["c"].incarnation, stage.cluster.state.jobs["j"].checkpoints
+    stage.feed(Published("c", life, "j", "100-1"))
+    assert "100-1" not in checkpoints.marked, "that is the answer about the manifest"
+    stage.feed(Published("c", life, "j", "100-1", understood=True))
+    assert "100-1" in checkpoints.marked
 
 
 def test_what_retention_deletes_is_not_marked() -> None:

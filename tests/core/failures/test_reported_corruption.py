@@ -132,7 +132,7 @@ def test_a_checkpoint_in_the_window_is_marked_in_etcd_before_it_is_shown_or_mark
     (order,) = [line for line in lines if line.startswith("Publish")]
     assert order == "Publish c 200-1 as suspect"
     assert stage.last[fx.Publish].record.bad == words, "agents of the version before write this mark"
-    stage.feed(Published("c", stage.hosts["c"].incarnation, "j", "200-1"))
+    stage.feed(Published("c", stage.hosts["c"].incarnation, "j", "200-1", understood=True))
     assert "200-1" in job(stage).checkpoints.marked
 
 
