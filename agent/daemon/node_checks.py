@@ -13,11 +13,11 @@ import logging
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import Role
-from controlplane.core.records.node_checks import CheckedReading, NodeChecked
+from controlplane.core.records.node_checks import NodeChecked
 from holdfast.ipc.messages import launcher as msg
 from holdfast.node_check import answers
 from holdfast.node_check.reading import NodeReading
@@ -143,7 +143,7 @@ class NodeChecks:
             reason = self._why_not
         except OSError as error:
             reason = f"it cannot be measured: {error}"
-        readings = () if reason else tuple(CheckedReading(**asdict(each)) for each in found)
+        readings = () if reason else tuple(found)
         facts = self._members.facts
         answer = NodeChecked(facts.node, facts.incarnation, order.round, readings, load, reason=reason[:600])
         if readings:

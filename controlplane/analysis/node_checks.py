@@ -11,15 +11,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.records.node_checks import BROKEN, SLOW, BadPart, CheckedReading, NodeJudged
+from controlplane.core.records.node_checks import BROKEN, SLOW, BadPart, NodeJudged
 from controlplane.core.state.findings import Finding, Level, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controlplane.core.records.node_checks import JudgeNode
+    from holdfast.node_check.reading import NodeReading
 
-    _Named = dict[tuple[str, str], CheckedReading]
+    _Named = dict[tuple[str, str], NodeReading]
 
 SIGMAS = 1.0
 SLOWER = {"disk.": 1.0, "link.": 1.0}
@@ -56,7 +57,7 @@ class JudgedReading:
     - `mean`, `sigma`: of the peers, in the reading's unit; None without enough of them.
     - `peers`: how many of them have this reading."""
 
-    reading: CheckedReading
+    reading: NodeReading
     judgement: str
     why: str
     peers: int = 0
@@ -72,9 +73,7 @@ class JudgedReading:
         return (mean / value if self.reading.higher else value / mean) - 1.0
 
 
-def judge(
-    own: Sequence[CheckedReading], peers: Sequence[Sequence[CheckedReading]]
-) -> tuple[JudgedReading, ...]:
+def judge(own: Sequence[NodeReading], peers: Sequence[Sequence[NodeReading]]) -> tuple[JudgedReading, ...]:
     """Judge each reading of a node. `peers`: the readings of each other node."""
     named = [_named(each) for each in peers]
     return tuple(_one(reading, _values(reading, named)) for reading in own)
@@ -100,13 +99,13 @@ def answer(asked: JudgeNode) -> NodeJudged:
     return NodeJudged(asked.node, asked.round, bad, fine, sound)
 
 
-def _values(reading: CheckedReading, peers: Sequence[_Named]) -> list[float]:
+def _values(reading: NodeReading, peers: Sequence[_Named]) -> list[float]:
     """What the peers measured of the same thing; no more than one number of each."""
     found = (peer.get((reading.name, reading.unit)) for peer in peers)
     return [each.value for each in found if each is not None and each.value is not None]
 
 
-def _named(readings: Sequence[CheckedReading]) -> _Named:
+def _named(readings: Sequence[NodeReading]) -> _Named:
     """The readings of a peer that can be compared, the first of each name."""
     found: _Named = {}
     for each in readings:
@@ -115,7 +114,7 @@ def _named(readings: Sequence[CheckedReading]) -> _Named:
     return found
 
 
-def _comparable(reading: CheckedReading) -> bool:
+def _comparable(reading: NodeReading) -> bool:
     return not reading.broken and _sound(reading.value) and reading.crowded <= CROWDED_MAX
 
 
@@ -123,7 +122,7 @@ def _sound(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and 0.0 < value < VALUE_MAX
 
 
-def _one(reading: CheckedReading, others: Sequence[float]) -> JudgedReading:
+def _one(reading: NodeReading, others: Sequence[float]) -> JudgedReading:
     if reading.broken:
         return JudgedReading(reading, JUDGED_BROKEN, reading.broken, len(others))
     if not _sound(reading.value):
@@ -185,7 +184,7 @@ def _finding(node: str, judged: JudgedReading, load: float) -> Finding | None:
     )
 
 
-def _sureness(reading: CheckedReading, load: float, *, broken: bool) -> float:
+def _sureness(reading: NodeReading, load: float, *, broken: bool) -> float:
     if reading.name.startswith(LINK):
         return DOUBTFUL
     if broken:
@@ -193,7 +192,7 @@ def _sureness(reading: CheckedReading, load: float, *, broken: bool) -> float:
     return DOUBTFUL if load > LOAD_MAX else LIKELY
 
 
-def _advice(reading: CheckedReading, sureness: float) -> str:
+def _advice(reading: NodeReading, sureness: float) -> str:
     of_part = next((text for part, text in _ADVICE.items() if part in reading.name), "look at this part")
     if sureness == SURE:
         return f"cordon the node; {of_part}"

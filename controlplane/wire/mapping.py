@@ -20,9 +20,9 @@ from controlplane.core.records.diagnosis import (
 )
 from controlplane.core.records.evidence import ReplayPass
 from controlplane.core.records.logs import LogFile, LogMark
-from controlplane.core.records.node_checks import CheckedReading
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import Shape, WireError, shapes_of
+from holdfast.node_check.reading import NodeReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,7 +205,7 @@ for _record, _type, _never_empty in (
     (OperatorTime, pb.OperatorTime, "name"),
     (ProbeEnd, pb.ProbeEnd, ""),
     (LinkProbe, pb.LinkProbe, "node"),
-    (CheckedReading, pb.CheckedReading, "name"),
+    (NodeReading, pb.CheckedReading, "name"),
     (StorageTraffic, pb.StorageTraffic, ""),
     (NodeDisks, pb.NodeDisks, ""),
     (SlowSteps, pb.SlowSteps, ""),

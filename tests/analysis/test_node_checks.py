@@ -14,15 +14,15 @@ from controlplane.analysis.node_checks import (
     findings,
     judge,
 )
-from controlplane.core.records.node_checks import CheckedReading
+from holdfast.node_check.reading import NodeReading
 
 
-def reading(value: float | None, name: str = "cpu.gemm.float32", *, higher: bool = True) -> CheckedReading:
-    return CheckedReading(name, value, "flop/s" if higher else "s", higher=higher)
+def reading(value: float | None, name: str = "cpu.gemm.float32", *, higher: bool = True) -> NodeReading:
+    return NodeReading(name, value, "flop/s" if higher else "s", higher=higher)
 
 
-def one(own: CheckedReading, *values: float | None) -> JudgedReading:
-    peers = [[CheckedReading(own.name, value, own.unit)] for value in values]
+def one(own: NodeReading, *values: float | None) -> JudgedReading:
+    peers = [[NodeReading(own.name, value, own.unit)] for value in values]
     (found,) = judge([own], peers)
     return found
 
@@ -61,23 +61,23 @@ def test_a_duration_is_worse_when_it_is_longer() -> None:
 
 
 def test_a_reading_in_another_unit_is_no_peer() -> None:
-    others = [[CheckedReading("disk.write", 900.0, "MB/s")]] * 3
-    (found,) = judge([CheckedReading("disk.write", 5e8, "B/s")], others)
+    others = [[NodeReading("disk.write", 900.0, "MB/s")]] * 3
+    (found,) = judge([NodeReading("disk.write", 5e8, "B/s")], others)
     assert (found.judgement, found.peers) == ("not judged", 0)
 
 
 def test_what_is_broken_is_named_without_peers_and_is_no_peer_itself() -> None:
-    wrong = CheckedReading("cuda:1.gemm.float32", None, "flop/s", broken="3 of 16384 entries are wrong")
+    wrong = NodeReading("cuda:1.gemm.float32", None, "flop/s", broken="3 of 16384 entries are wrong")
     (found,) = findings("n1", judge([wrong], []))
     assert (found.kind, found.severity, found.confidence) == ("node_part_broken", "critical", SURE)
     assert "n1" in found.subject and "cuda:1" in found.subject and "cordon" in found.recommendation
-    odd = CheckedReading(wrong.name, 1.0, "flop/s", broken="it computes wrong")
-    sound = CheckedReading(wrong.name, 100.0, "flop/s")
+    odd = NodeReading(wrong.name, 1.0, "flop/s", broken="it computes wrong")
+    sound = NodeReading(wrong.name, 100.0, "flop/s")
     assert judge([sound], [[odd], [sound], [sound]])[0].judgement == "not judged"
 
 
 def test_whose_end_of_a_connection_it_is_nobody_knows() -> None:
-    refused = CheckedReading("link.connect:n2:7070", None, "s", higher=False, broken="no connection")
+    refused = NodeReading("link.connect:n2:7070", None, "s", higher=False, broken="no connection")
     (found,) = findings("n1", judge([refused], []))
     assert (found.severity, found.confidence) == (
         "warning",
@@ -94,8 +94,8 @@ def test_on_a_busy_machine_slowness_is_doubtful() -> None:
 
 def test_a_node_whose_cpus_others_had_is_not_accused_and_is_no_peer() -> None:
     name = "cpu.gemm.float32"
-    crowded = CheckedReading(name, 50.0, "flop/s", crowded=0.4)
-    sound = CheckedReading(name, 100.0, "flop/s")
+    crowded = NodeReading(name, 50.0, "flop/s", crowded=0.4)
+    sound = NodeReading(name, 100.0, "flop/s")
     (found,) = judge([crowded], [[sound]] * 3)
     assert found.judgement == "not judged" and "40% of the CPU time" in found.why
     assert findings("n", [found]) == ()

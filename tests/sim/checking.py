@@ -11,7 +11,7 @@ from controlplane.analysis import node_checks
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Role
-from controlplane.core.records.node_checks import CheckedReading
+from holdfast.node_check.reading import NodeReading
 
 if TYPE_CHECKING:
     from controlplane.core.records.timing import CoreSettings
@@ -51,7 +51,7 @@ def _answer(agent: Agent, order: fx.CheckNode, *, broken: bool) -> None:
     ]
     reason = f"{there[0].name} lives here" if there else ""
     fault = "3 of 16384 entries are wrong" if broken else ""
-    reading = CheckedReading(NAME, None if broken else 100.0, UNIT, broken=fault)
+    reading = NodeReading(NAME, None if broken else 100.0, UNIT, broken=fault)
     if broken and not reason:
         _count(agent.world, BROKEN)
     readings = () if reason else (reading,)

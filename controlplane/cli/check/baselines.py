@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.errors import UsageError
-from controlplane.core.records.node_checks import CheckedReading
+from holdfast.node_check.reading import NodeReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ class MeasuredNode:
 
     node: str
     file: Path
-    readings: tuple[CheckedReading, ...]
+    readings: tuple[NodeReading, ...]
 
 
 def read(paths: Sequence[Path], own: str) -> list[MeasuredNode]:
@@ -64,7 +64,7 @@ def _file(path: Path) -> MeasuredNode:
     )
 
 
-def _reading(row: Any, where: str) -> CheckedReading:
+def _reading(row: Any, where: str) -> NodeReading:
     if not isinstance(row, dict):
         raise UsageError(f"{where} is {row!r:.80}: an object is needed")
     name, value, unit = row.get("name"), row.get("value"), row.get("unit")
@@ -75,4 +75,4 @@ def _reading(row: Any, where: str) -> CheckedReading:
     crowded = row.get("crowded", 0.0)
     if isinstance(crowded, bool) or not isinstance(crowded, int | float):
         raise UsageError(f"{where} ({name}): crowded is {crowded!r:.80}: a number is needed")
-    return CheckedReading(name, value, unit, broken=str(row.get("broken") or ""), crowded=crowded)
+    return NodeReading(name, value, unit, broken=str(row.get("broken") or ""), crowded=crowded)

@@ -9,39 +9,32 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
-from controlplane.core.records.node_checks import CheckedReading
 from holdfast.node_check import answers
+from holdfast.node_check.reading import NodeReading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from holdfast.node_check.reading import NodeReading
 
 CONNECTS = 9
 """A median of nine does not move for four that the scheduler held up."""
 CONNECT_S = 2.0
 
 
-def measure(folder: Path, seconds: float, peers: Sequence[str]) -> list[CheckedReading]:
+def measure(folder: Path, seconds: float, peers: Sequence[str]) -> list[NodeReading]:
     """All readings of this node. `seconds`: how long each is measured. `peers`: HOST:PORT to connect to."""
-    count, found = answers.devices(*_run(answers.DEVICES, 0.0, folder))
-    readings = _checked(found)
+    count, readings = answers.devices(*_run(answers.DEVICES, 0.0, folder))
     for part in answers.parts(count):
         readings += _part(part, seconds, folder)
     return readings + [_connection(peer) for peer in peers]
 
 
-def _part(part: str, seconds: float, folder: Path) -> list[CheckedReading]:
-    return _checked(answers.readings(part, *_run(part, seconds, folder)))
-
-
-def _checked(readings: Sequence[NodeReading]) -> list[CheckedReading]:
-    return [CheckedReading(**asdict(each)) for each in readings]
+def _part(part: str, seconds: float, folder: Path) -> list[NodeReading]:
+    return answers.readings(part, *_run(part, seconds, folder))
 
 
 def _run(part: str, seconds: float, folder: Path) -> tuple[list[str], str]:
@@ -67,7 +60,7 @@ def _left(process: subprocess.Popen[str]) -> str:
         return ""
 
 
-def _connection(peer: str) -> CheckedReading:
+def _connection(peer: str) -> NodeReading:
     """The median time to connect to HOST:PORT."""
     name = f"link.connect:{peer}"
     host, _, port = peer.rpartition(":")
@@ -79,5 +72,5 @@ def _connection(peer: str) -> CheckedReading:
                 times.append(time.perf_counter() - began)
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        return CheckedReading(name, None, "s", higher=False, broken=f"no connection: {why}")
-    return CheckedReading(name, median(times), "s", higher=False)
+        return NodeReading(name, None, "s", higher=False, broken=f"no connection: {why}")
+    return NodeReading(name, median(times), "s", higher=False)

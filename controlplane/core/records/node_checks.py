@@ -1,4 +1,4 @@
-"""Define the checks of nodes: the order, the readings that answer it, and how these are judged.
+"""Define the checks of nodes: the order, its answer, and how the readings in it are judged.
 
 The core keeps the newest readings of each node. It may not compare numbers (that is
 `controlplane.analysis.node_checks`), so it gives them away (JudgeNode) and is told what is wrong."""
@@ -7,23 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.node_check.reading import NodeReading
+
 BROKEN, SLOW = "node_part_broken", "node_part_slow"
 """The kinds of findings about a part of a node."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedReading:
-    """One reading of a node. `value`: None if it was not measured. `higher`: whether more is better.
-    `broken`: why the part does not work. `reason`: why there is no number. `crowded`: the share of the CPU
-    time wanted meanwhile that other processes had."""
-
-    name: str
-    value: float | None
-    unit: str
-    higher: bool = True
-    broken: str = ""
-    reason: str = ""
-    crowded: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +33,7 @@ class NodeChecked:
     node: str
     incarnation: int
     round: int  # as in the order
-    readings: tuple[CheckedReading, ...] = ()
+    readings: tuple[NodeReading, ...] = ()
     load: float = 0.0  # processes for each CPU before the check
     age_s: float = 0.0  # how long ago it was measured
     reason: str = ""
@@ -57,7 +44,7 @@ class PeerReadings:
     """The newest readings of another node."""
 
     node: str
-    readings: tuple[CheckedReading, ...]
+    readings: tuple[NodeReading, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ class JudgeNode:
 
     node: str
     round: int
-    readings: tuple[CheckedReading, ...]
+    readings: tuple[NodeReading, ...]
     load: float
     peers: tuple[PeerReadings, ...] = ()
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from controlplane.core.records.node_checks import BadPart, CheckedReading
+    from controlplane.core.records.node_checks import BadPart
+    from holdfast.node_check.reading import NodeReading
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class NodeCheck:
     asked: bool = False  # the order is out, and neither answered nor given up
     again_at: float = 0.0  # the order is repeated then
     judging: bool = False  # its readings are given away to be judged
-    readings: tuple[CheckedReading, ...] = ()  # its newest answer
+    readings: tuple[NodeReading, ...] = ()  # its newest answer
     load: float = 0.0
     bad: tuple[BadPart, ...] = ()  # what was found, and not disproved since. In etcd, for the next leader
     recheck_at: float = 0.0  # a node that takes no ranks because of what was found is checked again then

@@ -11,8 +11,9 @@ from controlplane.core import view
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import JobPhase
-from controlplane.core.records.node_checks import BadPart, CheckedReading, NodeJudged
+from controlplane.core.records.node_checks import BadPart, NodeJudged
 from controlplane.core.records.timing import CoreSettings
+from holdfast.node_check.reading import NodeReading
 from tests.core.elasticity.test_elastic import notes
 from tests.transcripts.language import Play
 
@@ -62,7 +63,7 @@ class Checked(Play):
     def checked(self, order: fx.CheckNode, reason: str = "") -> ev.NodeChecked:
         found = self.found.get(order.node, 100.0)
         value, broken = (None, found) if isinstance(found, str) else (found, "")
-        readings = (CheckedReading("cpu.gemm.float32", value, "flop/s", broken=broken),)
+        readings = (NodeReading("cpu.gemm.float32", value, "flop/s", broken=broken),)
         incarnation = self.hosts[order.node].incarnation
         return ev.NodeChecked(order.node, incarnation, order.round, () if reason else readings, reason=reason)
 

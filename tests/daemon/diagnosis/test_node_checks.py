@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.core.records.node_checks import (
-    CheckedReading,
-    CheckNode,
-    JudgeNode,
-    NodeChecked,
-    NodeJudged,
-    PeerReadings,
-)
+from controlplane.core.records.node_checks import CheckNode, JudgeNode, NodeChecked, NodeJudged, PeerReadings
 from controlplane.daemon.diagnosis.node_checks import OLDER, NodeChecking
 from controlplane.daemon.server.links import AgentLink, Links
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.wire import codec
+from holdfast.node_check.reading import NodeReading
 from tests.agent.support import until
 from tests.core.test_cluster import running
 
@@ -46,7 +40,7 @@ async def test_an_older_agent_is_no_reason_to_wait() -> None:
 
 async def test_readings_come_back_judged() -> None:
     checking, _, posted = stage(frozenset())
-    slow, fast = (CheckedReading("cpu.gemm.float32", value, "flop/s") for value in (50.0, 100.0))
+    slow, fast = (NodeReading("cpu.gemm.float32", value, "flop/s") for value in (50.0, 100.0))
     peers = tuple(PeerReadings(name, (fast,)) for name in "bcd")
     checking.judge(JudgeNode("a", 7, (slow,), 0.0, peers))
     await until(lambda: posted, "the judgement")
