@@ -1,7 +1,9 @@
 """torch.compile with inductor: batch norm, dropout, and a smaller batch at the end of every epoch.
 
-Loses nothing on a kill, or one step, if only some of the survivors had completed it. Each size of batch has a
-graph of its own, as in an elastic function by default. inductor needs a C++ compiler on the machine.
+Loses nothing on a kill, or one step, if only some of the survivors had completed it; at most the steps since
+the last snapshot if the other of the two ranks dies before training goes on, since then only the snapshot has
+the weights. Each size of batch has a graph of its own, as in an elastic function by default. inductor needs a
+C++ compiler on the machine.
 
     holdfast run --nnodes 2 --nproc-per-node 1 --spares 1 examples/workloads/compiled.py
     torchrun --nproc-per-node 2 examples/workloads/compiled.py --reference
