@@ -22,14 +22,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from holdfast.session import Session
 
-_TOTAL = 1 << 40
-"""The script decides when the training is over, not a number of steps."""
 _SEED = (1 << 31) - 1
 
 
@@ -186,7 +185,7 @@ class OwnLoop:
         self._memory.made = max(self._memory.made, sealed)
 
     def _begin(self) -> None:
-        self.session.begin_step(_TOTAL, seed=self.progress.seed)
+        self.session.begin_step(OPEN_FROM, seed=self.progress.seed)
         self._open, self._moved = True, False
         (each, total), progress = self._batches, self.progress
         done = progress.epoch * each + progress.batch if total < math.inf else 0

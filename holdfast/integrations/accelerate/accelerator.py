@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import accelerate
 from accelerate.data_loader import DataLoaderShard
 
-from holdfast.errors import SessionError
-from holdfast.integrations import accelerate_state, versions
+from holdfast.integrations import accelerate_state, led_loader, versions
 from holdfast.integrations.accelerate import refusals
-from holdfast.integrations.accelerate.loader import LedLoader
+from holdfast.integrations.accelerate.loader import LedShard
 from holdfast.integrations.entry import LoopEntry
-from holdfast.integrations.own_loop import batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,12 +79,8 @@ class Accelerator(accelerate.Accelerator):
 
         In a new generation it begins in the epoch, and the loader at the batch, of the newest boundary.
         Without an agent: `range(total)`. Raises SessionError for a loader that cannot be read so."""
-        if self._loop is None:
-            return range(total)
-        if not isinstance(loader, LedLoader):
-            raise SessionError(f"{_WHAT}: epochs(..., loader): give the loader that prepare() has returned")
-        loader.lead(self._loop)
-        return self._loop.epochs(total, batches_of(loader))
+        refusal = f"{_WHAT}: epochs(..., loader): give the loader that prepare() has returned"
+        return led_loader.epochs(self._loop, total, loader, LedShard, refusal)
 
     # ------------------------------------------------------------------ what is tracked
 
@@ -150,7 +144,7 @@ class Accelerator(accelerate.Accelerator):
         if self._loop is None or type(prepared) is not DataLoaderShard:
             return prepared
         self._dataloaders.pop()
-        led = LedLoader.instead_of(prepared)
+        led = LedShard.instead_of(prepared)
         self._dataloaders.append(led)
         return led
 

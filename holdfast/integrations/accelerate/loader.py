@@ -7,37 +7,20 @@ from typing import TYPE_CHECKING, Any
 from accelerate.data_loader import DataLoaderShard, SeedableRandomSampler
 
 from holdfast.integrations.accelerate import refusals
+from holdfast.integrations.led_loader import LedLoader
 from holdfast.integrations.placed import PlacedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.integrations.own_loop import OwnLoop
 
-
-class LedLoader(DataLoaderShard):
-    """accelerate's loader, which an OwnLoop may lead; until then it is exactly accelerate's."""
+class LedShard(LedLoader, DataLoaderShard):
+    """accelerate's loader, which an OwnLoop may lead."""
 
     base_dataloader: Any
-    _loop: OwnLoop | None = None
-    _placed: PlacedLoader | None = None
 
-    @classmethod
-    def instead_of(cls, loader: Any) -> LedLoader:
-        """A loader that takes the place of accelerate's."""
-        own = cls.__new__(cls)
-        own.__dict__.update(loader.__dict__)
-        return own
-
-    def lead(self, loop: OwnLoop) -> None:
-        """From now on it is the training's. Raises SessionError for one without positions."""
+    def _check(self) -> None:
         refusals.check_training(self)
-        self._loop = loop
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._loop is None:
-            return super().__iter__()  # type: ignore[no-any-return]
-        return self._loop.batches(self._open_at)
 
     def _open_at(self, epoch: int, position: int) -> Iterator[Any]:
         if self._placed is None:

@@ -9,38 +9,21 @@ from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.fabric.wrappers import _FabricDataLoader
 
 from holdfast.integrations.fabric import refusals
+from holdfast.integrations.led_loader import LedLoader
 from holdfast.integrations.placed import PlacedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.integrations.own_loop import OwnLoop
 
-
-class LedFabricLoader(_FabricDataLoader):
-    """Fabric's loader, which an OwnLoop may lead; until then it is exactly Fabric's."""
+class LedFabricLoader(LedLoader, _FabricDataLoader):
+    """Fabric's loader, which an OwnLoop may lead."""
 
     _dataloader: Any
     _device: Any
-    _loop: OwnLoop | None = None
-    _placed: PlacedLoader | None = None
 
-    @classmethod
-    def instead_of(cls, loader: Any) -> LedFabricLoader:
-        """A loader that takes the place of Fabric's."""
-        own = cls.__new__(cls)
-        own.__dict__.update(loader.__dict__)
-        return own
-
-    def lead(self, loop: OwnLoop) -> None:
-        """From now on it is the training's. Raises SessionError for one without positions."""
+    def _check(self) -> None:
         refusals.check_training(self._dataloader)
-        self._loop = loop
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._loop is None:
-            return iter(super().__iter__())
-        return self._loop.batches(self._open_at)
 
     def _open_at(self, epoch: int, position: int) -> Iterator[Any]:
         loop = self._loop

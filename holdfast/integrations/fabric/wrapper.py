@@ -9,12 +9,11 @@ import lightning.fabric
 
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
-from holdfast.integrations import versions
+from holdfast.integrations import led_loader, versions
 from holdfast.integrations.entry import LoopEntry
 from holdfast.integrations.fabric import refusals
 from holdfast.integrations.fabric.loader import LedFabricLoader
 from holdfast.integrations.fabric.strategy import LoopStrategy
-from holdfast.integrations.own_loop import batches_of
 from holdfast.session import Session
 
 if TYPE_CHECKING:
@@ -92,12 +91,8 @@ class Fabric(lightning.fabric.Fabric):
 
         In a new generation it begins in the epoch, and the loader at the batch, of the newest boundary.
         Without an agent: `range(total)`. Raises SessionError for a loader that cannot be read so."""
-        if self._loop is None:
-            return range(total)
-        if not isinstance(loader, LedFabricLoader):
-            raise SessionError(f"{_WHAT}: epochs(..., loader): give the loader of setup_dataloaders()")
-        loader.lead(self._loop)
-        return self._loop.epochs(total, batches_of(loader))
+        refusal = f"{_WHAT}: epochs(..., loader): give the loader of setup_dataloaders()"
+        return led_loader.epochs(self._loop, total, loader, LedFabricLoader, refusal)
 
     def track(self, **objects: Any) -> None:
         """Keep these objects through failures, too: schedulers, counters with `state_dict` and

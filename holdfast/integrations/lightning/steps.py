@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.telemetry.training_end import OPEN_FROM
+
 if TYPE_CHECKING:
     from holdfast.integrations.lightning.logged import Logged
     from holdfast.integrations.lightning.progress import FitProgress
     from holdfast.session import Session
-
-_TOTAL = 1 << 40
-"""Lightning decides when the training is over, not a number of steps."""
 
 
 class FitSteps:
@@ -29,7 +28,7 @@ class FitSteps:
     def begin(self) -> None:
         """Begin a step, unless one has begun."""
         if not self.open:
-            self._session.begin_step(_TOTAL)
+            self._session.begin_step(OPEN_FROM)
             self._session.runtime.training_end.units(_limits(self._trainer))
             self.open = True
 

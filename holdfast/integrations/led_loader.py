@@ -1,0 +1,62 @@
+"""Have an OwnLoop lead a framework's loader of the training; until then it is exactly the framework's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.errors import SessionError
+from holdfast.integrations.own_loop import batches_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from holdfast.integrations.own_loop import OwnLoop
+    from holdfast.integrations.placed import PlacedLoader
+
+
+class LedLoader(ABC):
+    """Stands before the framework's class among the bases of a loader.
+
+    The loader itself says what it cannot be for (`_check`), and opens itself at a position (`_open_at`)."""
+
+    _loop: OwnLoop | None = None
+    _placed: PlacedLoader | None = None
+
+    @classmethod
+    def instead_of(cls, loader: Any) -> Self:
+        """A loader that takes the place of the framework's."""
+        own = cls.__new__(cls)
+        own.__dict__.update(loader.__dict__)
+        return own
+
+    def lead(self, loop: OwnLoop) -> None:
+        """From now on it is the training's. Raises SessionError for one without positions."""
+        self._check()
+        self._loop = loop
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._loop is None:
+            return iter(super().__iter__())  # type: ignore[misc]
+        return self._loop.batches(self._open_at)
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise SessionError for a loader without positions."""
+
+    @abstractmethod
+    def _open_at(self, epoch: int, position: int) -> Iterator[Any]:
+        """The batches of this epoch after `position` of them."""
+
+
+def epochs(
+    loop: OwnLoop | None, total: int, loader: Any, kind: type[LedLoader], refusal: str
+) -> Iterable[int]:
+    """The epochs that are left, up to `total - 1`, of a training that reads `loader`; without a loop
+    `range(total)`. Raises SessionError for a loader that is no `kind`, with these words."""
+    if loop is None:
+        return range(total)
+    if not isinstance(loader, kind):
+        raise SessionError(refusal)
+    loader.lead(loop)
+    return loop.epochs(total, batches_of(loader))
