@@ -117,6 +117,11 @@ class RankState:
         return self.rank if self.replayed_as < 0 else self.replayed_as
 
     @property
+    def seed_group(self) -> int:
+        """The ranks that draw the same random numbers: those of one tensor parallel group."""
+        return self.place // self.layout.tp
+
+    @property
     def replaying(self) -> bool:
         """Whether steps run that do not count: they are replayed to learn why replicas differ."""
         return self.replayed_as >= 0

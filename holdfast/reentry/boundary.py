@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from holdfast.anatomy.phases import SNAPSHOT
 from holdfast.ipc import recovery_log
 from holdfast.ipc.messages.rank import Started
+from holdfast.ipc.messages.replicas import RUNNING
 from holdfast.reentry import snapshotting
-from holdfast.replay.running import RUNNING
 from holdfast.state import compiled
 
 if TYPE_CHECKING:

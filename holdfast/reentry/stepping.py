@@ -54,7 +54,7 @@ def begin(runtime: Runtime, seed: int | None) -> None:
     guard.begin(step, keep_random=seed is None, whole=state.entry.fresh)
     runtime.gradients.begin()
     if seed is not None:
-        seed_step(seed, state.step, state.rank // state.layout.tp)
+        seed_step(seed, state.step, state.seed_group)
     if state.page is not None:
         state.page.step = step
         state.page.step_started_ns = time.monotonic_ns()

@@ -21,6 +21,7 @@ from holdfast.errors import StateError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.ipc.arena import Arena, SlotState
 from holdfast.ipc.formation import Resume
+from holdfast.ipc.messages.replicas import DONE
 from holdfast.replay import passes
 from holdfast.replay.declared import DeclaredStep
 from holdfast.snapshots import snapshot
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from holdfast.ipc.messages.replicas import Pass
     from holdfast.rank_state import RankState
 
-RUNNING, DONE = "running", "done"
-"""Codes: the replay runs, it has ended. The others say why there is none."""
 STEPS_MAX = 1000
 """Steps from the snapshot to the comparison. They run two to five times while the job waits."""
 _NONE = -1
@@ -161,7 +160,7 @@ class StepReplay:
             state.completed = step
             state.progress.mark("evaluate")
             self._streams.begin(step)
-            seed_step(state.entry.seed, state.step, state.place // state.layout.tp)
+            seed_step(state.entry.seed, state.step, state.seed_group)
             function()
             self._streams.end()
         state.completed, state.replayed_as = end, _NONE

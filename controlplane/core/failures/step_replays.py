@@ -22,14 +22,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.evidence import Origin, ReplayAnswer
+from holdfast.ipc.messages.replicas import DONE, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from controlplane.core.records.evidence import ReplayPass
 
-RUNNING, DONE, UNTRIED = "running", "done", "not_tried"
-"""Values of `ReplicasReported.replay`: the replay runs, it has ended. Any other: why there is none."""
+UNTRIED = "not_tried"
+"""A value of `ReplicasReported.replay` like those of an SDK: why there is none."""
 ELSEWHERE = "again_elsewhere"
 """The reason when the same rank differed before in another place."""
 REFUSALS = {

@@ -26,6 +26,7 @@ from controlplane.core.records.evidence import Evidence, Origin
 from controlplane.core.records.model import Cause, Failure, Fault
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.concerns import ReplicaDispute
+from holdfast.ipc.messages.replicas import RUNNING
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -41,7 +42,7 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
         state.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
         return
     before = job.numbers.dispute
-    ends = before is not None and before.awaits and event.replay != step_replays.RUNNING
+    ends = before is not None and before.awaits and event.replay != RUNNING
     if event.ranks and before is not None and _when(before.report) == _when(event) and not ends:
         return  # another rank's report of the same
     if event.generation != job.generation.number or job.phase not in numeric_faults.RUNS:
@@ -74,7 +75,7 @@ def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
         event.odd_ranks,
         elsewhere=before is not None and _moved(before, event, seats),
     )
-    awaits = acts and event.replay == step_replays.RUNNING and answer.origin is not Origin.SOFTWARE
+    awaits = acts and event.replay == RUNNING and answer.origin is not Origin.SOFTWARE
     first = all(fault.generation != event.generation for fault in job.numbers.faults)
     job.numbers.dispute = ReplicaDispute(event, seats, answer, awaits)
     if not known:

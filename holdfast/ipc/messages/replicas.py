@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 RANKS_MAX, TEXTS_MAX = 4096, 16
 """Ranks that a message names at most, and texts of each kind."""
+RUNNING, DONE = "running", "done"
+"""Codes of `replay`: it runs, it has ended. The others say why there is none."""
 PASSES_MAX, ODD_MAX = 8, 16
 """Runs of a replay, and ranks that held something else after one of them."""
 _TEXT_MAX, _CODE_MAX = 200, 40

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controlplane.core.failures import step_replays
-from controlplane.core.failures.step_replays import DONE, ROWS, judge
+from controlplane.core.failures.step_replays import ROWS, judge
 from controlplane.core.records.evidence import Origin, ReplayPass
+from holdfast.ipc.messages.replicas import DONE
 
 RANKS = [(count, rank) for count in (3, 4, 5) for rank in range(count)]
 
