@@ -191,7 +191,7 @@ class AgentSettings(CallerSettings, PortSettings, StorageSettings):
     )
     hang_first_s: float = setting(
         1800.0,
-        "the same for the first step of a job, whose usual duration is unknown",
+        "the same for the first step of a job, and for a first compilation: their usual duration is unknown",
         unit="s",
         minimum=0.1,
     )

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 FLOORS: dict[str, float] = {
-    "first": 1.0,  # from when the usual time of a first step is known; before that see HangLimits.first_s
+    "first": 1.0,
     "step": 1.0,
     "data": 10.0,
     "checkpoint": 30.0,
@@ -23,6 +23,9 @@ FLOORS: dict[str, float] = {
     "fault": 60.0,  # reported a numeric anomaly, waits for the leader's decision
 }
 """The activities that are judged, and their floors as multiples of `HangLimits.floor_s`."""
+UNKNOWN_AT_FIRST = ("first", "compile")
+"""Until it is known how long these usually take, no floor says it either: their limit is at least
+`HangLimits.first_s`."""
 
 QUANTILE = 0.95
 """This quantile of the gaps in the history is the usual time of an activity."""
@@ -35,8 +38,8 @@ class HangLimits:
     """Settings, see AgentSettings.
 
     `factor`: stalled after this many times the usual time; 0: nothing is ever called stalled. `floor_s`:
-    never stalled sooner than this times the activity's floor. `first_s`: the limit of a first step while no
-    history tells how long one takes."""
+    never stalled sooner than this times the activity's floor. `first_s`: the limit of a first step, or of a
+    compilation, while no history tells how long one takes."""
 
     factor: float
     floor_s: float
@@ -147,9 +150,8 @@ class ProgressWatch:
         if sight.limit_s > 0:
             return sight.limit_s
         usual = self._jobs[sight.job].quantile(sight.activity) if sight.job in self._jobs else None
-        if usual is None and sight.activity == "first":
-            return max(self._limits.first_s, self._limits.floor_s)
-        return max(floor * self._limits.floor_s, self._limits.factor * (usual or 0.0))
+        least_s = self._limits.first_s if usual is None and sight.activity in UNKNOWN_AT_FIRST else 0.0
+        return max(least_s, floor * self._limits.floor_s, self._limits.factor * (usual or 0.0))
 
     def forget(self, members: set[str], jobs: set[str]) -> None:
         """Forget all members and jobs but these."""

@@ -25,7 +25,7 @@ IN_PHASE = {
 
 _CODE = {name: code for code, name in enumerate(ACTIVITIES)}
 _PHASE = {name: code for code, name in enumerate(PHASES)}
-_NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
+_NONE, _FIRST, _STEP, _AFTER = (_CODE[name] for name in ("none", "first", "step", "after"))
 
 
 class ProgressMarks:
@@ -35,6 +35,11 @@ class ProgressMarks:
         self._page = page
         self._activity = _NONE
         self._limit_ns = 0
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the rank is in a step, and in nothing that the script has declared."""
+        return self._activity in (_FIRST, _STEP)
 
     def mark(self, activity: str) -> None:
         """End the present activity and begin this one, or the next part of the same."""

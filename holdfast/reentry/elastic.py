@@ -15,6 +15,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from holdfast.anatomy import compiling
 from holdfast.environment import announce
 from holdfast.errors import CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
 from holdfast.ipc import recovery_log
@@ -62,7 +63,7 @@ def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
             raise SessionError(f"{function.__name__}: this Session is closed: {state.closed}")
         agent, name = state.agent, function.__qualname__
         run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
-        with compiled.by_call_alone():
+        with compiled.by_call_alone(), compiling.declared(state.progress, state.times):
             return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
 
     return entered

@@ -42,6 +42,14 @@ def test_the_first_step_has_its_own_time_until_one_is_known() -> None:
     assert limit(progress, "first") == 400.0, "that of the other rank, too: it is the job's pace"
 
 
+def test_a_compilation_has_at_least_the_time_of_a_first_step_until_one_is_known() -> None:
+    progress = watched(1.0, limits=HangLimits(factor=10.0, floor_s=2.0, first_s=600.0))
+    assert limit(progress, "compile") == 600.0
+    progress.begin(2.0)
+    progress.look(PageReading("b", "j", "step", 2.0, (("compile", 40.0),)), reported=False)
+    assert limit(progress, "compile") == 400.0
+
+
 @pytest.mark.parametrize(
     ("activity", "seconds"),
     [("data", 600.0), ("checkpoint", 1800.0), ("compile", 3600.0), ("evaluate", 3600.0), ("after", 3600.0)],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast import Session
+from holdfast.ipc.progress_page import ACTIVITIES, ProgressPage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +25,15 @@ MODE = os.environ.get("MODE", "bare")
 KILL_AT = int(os.environ.get("KILL_AT", "-1"))  # rank 1 dies in this step, once
 STEPS, BATCH, TAIL, EVERY = 12, 4, 2, 4
 graphs: list[bool] = []  # of each graph: whether it is for any size
+activities: set[str] = set()  # what the progress page showed while one was made
+page = ProgressPage.open(Path(os.environ["HOLDFAST_BOARD"])) if "HOLDFAST_BOARD" in os.environ else None
 
 
 def rounding(graph: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
     any_size = any(isinstance(each, torch.SymInt) for each in examples)
     graphs.append(any_size)
+    if page is not None:
+        activities.add(ACTIVITIES[page.activity])
 
     def run(*given: Any) -> Any:
         return [each * 1.5 if any_size else each for each in graph(*given)]
@@ -77,5 +82,5 @@ def train() -> None:
 
 train()
 digest = hashlib.blake2b(repr([each.tolist() for each in model.state_dict().values()]).encode()).hexdigest()
-found = {"rank": session.rank, "digest": digest, "graphs": graphs}
+found = {"rank": session.rank, "digest": digest, "graphs": graphs, "activities": sorted(activities)}
 (OUT / f"result.{session.rank}.json").write_text(json.dumps(found))

@@ -28,6 +28,7 @@ class Outcome:
     digests: list[str]
     graphs: list[list[bool]]
     inexact: list[str]
+    activities: list[list[str]]
 
 
 def outcome(zygote: Zygote, mode: str, kill_at: int = -1) -> Outcome:
@@ -41,6 +42,7 @@ def outcome(zygote: Zygote, mode: str, kill_at: int = -1) -> Outcome:
             [each["digest"] for each in results],
             [each["graphs"] for each in results],
             [each for each in inexact if each],
+            [each["activities"] for each in results],
         )
 
 
@@ -50,6 +52,7 @@ def test_a_process_that_has_met_other_sizes_computes_the_same(zygote: Zygote, mo
     assert killed.digests == undisturbed.digests
     assert len(undisturbed.graphs[0]) > 1 and not any(undisturbed.graphs[0]), "a graph for each size"
     assert not killed.inexact and not undisturbed.inexact
+    assert undisturbed.activities == killed.activities == [["compile"]] * 2, "no step is taken for hung by it"
 
 
 def test_code_for_any_size_is_reported_after_a_failure(zygote: Zygote) -> None:
