@@ -29,9 +29,17 @@ SLEEPER = "import time\ntime.sleep(3600)\n"
 
 
 class Cluster:
-    """One etcd, two coordinators, and what is started beside them. All of it ends with the context."""
+    """One etcd, two coordinators, and what is started beside them. All of it ends with the context.
 
-    def __init__(self, base: Path, stack: contextlib.ExitStack) -> None:
+    `seed` is called with etcd's address before the coordinators start; `flags` are more of theirs."""
+
+    def __init__(
+        self,
+        base: Path,
+        stack: contextlib.ExitStack,
+        seed: Callable[[str], object] = lambda _: None,
+        flags: tuple[str, ...] = (),
+    ) -> None:
         self.base, self._stack, self.script = base, stack, base / "sleeper.py"
         self.logs = base / "logs"
         self.logs.mkdir()
@@ -46,8 +54,10 @@ class Cluster:
             *("--initial-cluster", f"m0={urls[1]}"), env=clean_environment(),
         )  # fmt: skip
         self.etcd = f"127.0.0.1:{client}"
+        seed(self.etcd)
         self.leaders = [
-            self._coordinator(port, journal) for port, journal in zip(self.ports, self.journals, strict=True)
+            self._coordinator(port, journal, flags)
+            for port, journal in zip(self.ports, self.journals, strict=True)
         ]
 
     @property
@@ -63,14 +73,18 @@ class Cluster:
         self._stack.callback(_end, process)
         return process
 
-    def _coordinator(self, port: int, journal: Path) -> subprocess.Popen[bytes]:
+    def _coordinator(self, port: int, journal: Path, flags: tuple[str, ...]) -> subprocess.Popen[bytes]:
         process = self.holdfast(
             "coordinator", f"--listen=127.0.0.1:{port}", f"--etcd={self.etcd}", "--etcd-private",
             f"--lease-ttl-s={TTL_S}", f"--node-timeout-s={NODE_TIMEOUT_S}", "--retry-s=0.5",
-            f"--journal={journal}",
+            f"--journal={journal}", f"--address-file={self.address_file(port)}", *flags,
         )  # fmt: skip
         until(lambda: _listens(port), 60)
         return process
+
+    def address_file(self, port: int) -> Path:
+        """Where the coordinator with this port writes all its addresses, as JSON."""
+        return self.base / f"{port}.addresses"
 
     def holdfast(self, *argv: str) -> subprocess.Popen[bytes]:
         """Start one of Holdfast's commands in the background."""
@@ -84,13 +98,16 @@ class Cluster:
 
     def noted(self, kind: str, subject: str, after: float) -> list[float]:
         """When a leader noted this about a node, after `after`; both in s of CLOCK_MONOTONIC."""
-        rows = [json.loads(line) for path in self.journals if path.exists() for line in log.lines(path)]
-        found = [row for row in rows if row["type"] == "Note" and row["monotonic_s"] > after]
         return [
             float(row["monotonic_s"])
-            for row in found
-            if (row["body"]["kind"], row["body"]["subject"]) == (kind, subject)
+            for row in self.journalled("Note")
+            if row["monotonic_s"] > after and (row["body"]["kind"], row["body"]["subject"]) == (kind, subject)
         ]
+
+    def journalled(self, kind: str) -> list[dict[str, Any]]:
+        """All rows of this type in the newest journal of each coordinator."""
+        rows = [json.loads(line) for path in self.journals if path.exists() for line in log.lines(path)]
+        return [row for row in rows if row["type"] == kind]
 
 
 def until(look: Callable[[], Any], timeout_s: float) -> Any:
@@ -104,12 +121,12 @@ def until(look: Callable[[], Any], timeout_s: float) -> Any:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Cluster]:
-    """A cluster in a folder of its own; both are gone afterwards."""
+def running(seed: Callable[[str], object] = lambda _: None, flags: tuple[str, ...] = ()) -> Iterator[Cluster]:
+    """A cluster in a folder of its own; both are gone afterwards. Arguments: as Cluster has them."""
     base = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, base, ignore_errors=True)
-        cluster = Cluster(base, stack)
+        cluster = Cluster(base, stack, seed, flags)
         cluster.script.write_text(SLEEPER)
         yield cluster
 

@@ -46,7 +46,7 @@ class Server:
     ) -> None:
         """Bind. Raises PortTaken."""
         guard = AccessGuard(asks, front.denied)
-        self._server = grpc.aio.server(options=_OPTIONS, interceptors=(guard,))
+        self._server = grpc.aio.server(options=OPTIONS, interceptors=(guard,))
         handler = grpc.stream_stream_rpc_method_handler(
             front.link,
             request_deserializer=None,
@@ -86,7 +86,7 @@ def _taken(address: str) -> str:
     )
 
 
-_OPTIONS = [
+OPTIONS = [
     ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
     ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to here an error names its size
     ("grpc.keepalive_time_ms", 10_000),

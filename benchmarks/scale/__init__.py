@@ -1,0 +1,1 @@
+"""Measure one coordinator with ten thousand real streams of agents (`python -m benchmarks.scale`)."""

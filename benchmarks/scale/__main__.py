@@ -1,0 +1,228 @@
+"""Measure one leader with thousands of agents' real streams, real etcd and a standby beside it.
+
+`python -m benchmarks.scale --nodes 10000 --json`; docs of each value: benchmarks/README.md. The fleet trains
+already: etcd has what a leader before has left there. The agents speak the wire and are nothing else; their
+processes' CPU is reported apart. A grpc.aio server that drops the same messages is the limit, in the same
+run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.coordinators import running, until
+from benchmarks.load import LoadMeter
+from benchmarks.page import scraped
+from benchmarks.scale import process
+from benchmarks.scale.generators import Generators
+from benchmarks.scale.seeding import seed
+from benchmarks.scale.shape import NODES_PER_JOB, RANKS, Fleet, job_of, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.coordinators import Cluster
+
+CLUSTER = "scale"
+BEAT_S = 5.0
+"""As often as a coordinator with its default settings has agents beat."""
+NODE_TIMEOUT_S = 30.0
+ATTACHED_TIMEOUT_S = 600.0
+SETTLE_S = 15.0
+"""After all have attached, until the load is that of a steady state."""
+JUDGED_TIMEOUT_S = 60.0
+FLAGS = (f"--cluster={CLUSTER}", f"--node-timeout-s={NODE_TIMEOUT_S}")
+
+
+def storm(fleet: Fleet, agents: Generators) -> float:
+    """Have all agents connect at once. Returns how long it takes until all are attached, in s."""
+    agents.stats()  # their processes have started
+    begun = time.monotonic()
+    agents.tell("connect")
+    attached(fleet, agents)
+    return time.monotonic() - begun
+
+
+def attached(fleet: Fleet, agents: Generators) -> None:
+    """Wait until all agents are. Raises SystemExit, with what has kept them, when they are not in time."""
+    deadline = time.monotonic() + ATTACHED_TIMEOUT_S
+    while (now := agents.stats()).attached < fleet.nodes:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{now.attached} of {fleet.nodes} agents are attached: {dict(now.ends)}")
+        time.sleep(0.2)
+
+
+def steady(pid: int, agents: Generators, seconds: float) -> dict[str, float]:
+    """What a server costs while agents only beat: cores, and microseconds of CPU per beat."""
+    time.sleep(SETTLE_S)
+    before, cpu_s, begun = agents.stats(), process.cpu_s(pid), time.monotonic()
+    time.sleep(seconds)
+    after, spent_s, took_s = agents.stats(), process.cpu_s(pid) - cpu_s, time.monotonic() - begun
+    beats = after.beats - before.beats
+    return {
+        "cores": round(spent_s / took_s, 4),
+        "beat_us": round(1e6 * spent_s / max(beats, 1), 1),
+        "beats_per_s": round(beats / took_s, 1),
+        "agents_cores": round((after.cpu_s - before.cpu_s) / took_s, 3),
+    }
+
+
+@contextlib.contextmanager
+def bare_server() -> Iterator[tuple[int, str]]:
+    """The limit: its pid, and its address."""
+    argv = [sys.executable, "-m", "benchmarks.scale.bare"]
+    server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        yield server.pid, server.stdout.readline().strip()
+    finally:
+        server.kill()
+        server.wait()
+        server.stdin.close()
+        server.stdout.close()
+
+
+def limit(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
+    """The same agents and messages against the bare server."""
+    with (
+        bare_server() as (pid, address),
+        Generators(fleet, generators, (address,), CLUSTER, BEAT_S) as agents,
+    ):
+        storm_s = storm(fleet, agents)
+        found = steady(pid, agents, seconds)
+        return found | {"storm_s": round(storm_s, 2), "memory_bytes": process.memory_bytes(pid)}
+
+
+def leader_of(cluster: Cluster) -> int:
+    """The place of the leader among the coordinators: the one that has used more CPU."""
+    spent = [process.cpu_s(each.pid) if each.poll() is None else -1.0 for each in cluster.leaders]
+    return spent.index(max(spent))
+
+
+def led(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
+    """A leader with the fleet: connections, steady state, a change of leader, dead ranks, lost nodes."""
+
+    def left(endpoint: str) -> None:
+        asyncio.run(seed(endpoint, CLUSTER, fleet))
+
+    with running(left, FLAGS) as cluster:
+        addresses = tuple(cluster.addresses.split(","))
+        with Generators(fleet, generators, addresses, CLUSTER, None) as agents:
+            found: dict[str, Any] = {"storm_s": round(storm(fleet, agents), 2)}
+            found["steady"] = steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)
+            found |= _looked_at(cluster)
+            found["takeover_s"] = round(_change_of_leader(fleet, cluster, agents), 2)
+            found["steady_after"] = steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)
+            found |= _dead_ranks(fleet, cluster, agents) | _lost_nodes(fleet, cluster, agents)
+            found |= {"orders": dict(agents.stats().orders), "ends": dict(agents.stats().ends)}
+            found["terms"] = sum(row["body"]["kind"] == "elected" for row in cluster.journalled("Note"))
+        return found
+
+
+def _looked_at(cluster: Cluster) -> dict[str, Any]:
+    place = leader_of(cluster)
+    addresses = json.loads(cluster.address_file(cluster.ports[place]).read_text())
+    port = int(addresses["metrics"].rpartition(":")[2])
+    return {"memory_bytes": process.memory_bytes(cluster.leaders[place].pid)} | scraped(port)
+
+
+def _change_of_leader(fleet: Fleet, cluster: Cluster, agents: Generators) -> float:
+    """Kill the leader. Returns how long it takes until the other coordinator has all agents, in s."""
+    begun = time.monotonic()
+    dead = cluster.leaders[leader_of(cluster)]
+    dead.kill()
+    dead.wait()
+    until(lambda: agents.stats().attached < fleet.nodes, ATTACHED_TIMEOUT_S)
+    attached(fleet, agents)
+    return time.monotonic() - begun
+
+
+def _dead_ranks(fleet: Fleet, cluster: Cluster, agents: Generators) -> dict[str, Any]:
+    """A rank dies in each of the first nine tenths of the jobs: how long until it is judged, in s."""
+    struck = [job * NODES_PER_JOB for job in range(max(1, fleet.jobs * 9 // 10))]
+    answers = agents.tell("kill", *map(str, struck))
+    at = {name: when for answer in answers for name, when in answer["at"].items()}
+    of_job = {job_of(node): at[name_of(node)] for node in struck}
+    deadline = time.monotonic() + JUDGED_TIMEOUT_S
+    while len(waits := _judged(cluster, of_job)) < len(of_job) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    spent = sorted(waits.values())
+    return {
+        "ranks_killed": len(of_job),
+        "ranks_judged": len(spent),
+        "judged_median_s": round(spent[len(spent) // 2], 3) if spent else None,
+        "judged_p99_s": round(spent[min(len(spent) - 1, len(spent) * 99 // 100)], 3) if spent else None,
+    }
+
+
+def _judged(cluster: Cluster, of_job: dict[str, float]) -> dict[str, float]:
+    """By job: the time from the moment at which its rank was reported dead until a verdict, in s."""
+    found: dict[str, float] = {}
+    for row in cluster.journalled("Judged"):
+        job = row["body"]["verdict"]["job"]
+        if job in of_job and row["monotonic_s"] >= of_job[job]:
+            found.setdefault(job, row["monotonic_s"] - of_job[job])
+    return found
+
+
+def _lost_nodes(fleet: Fleet, cluster: Cluster, agents: Generators) -> dict[str, Any]:
+    """One in a hundred nodes vanishes, all in the same moment: how long until all count as lost, in s.
+
+    `wrong_verdicts`: nodes that count as lost and are not, from the beginning of the run on."""
+    gone = {name_of(node): node for node in range(fleet.nodes - max(1, fleet.nodes // 100), fleet.nodes)}
+    begun = time.monotonic()
+    agents.tell("lose", *map(str, gone.values()))
+    deadline = begun + NODE_TIMEOUT_S + JUDGED_TIMEOUT_S
+    while len(lost := _lost(cluster)) < len(gone) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    late = [when - begun for name, when in lost.items() if name in gone]
+    return {
+        "nodes_lost": len(gone),
+        "nodes_noticed": len(late),
+        "noticed_worst_s": round(max(late), 2) if late else None,
+        "node_timeout_s": NODE_TIMEOUT_S,
+        "wrong_verdicts": len(lost.keys() - gone.keys()),
+    }
+
+
+def _lost(cluster: Cluster) -> dict[str, float]:
+    notes = cluster.journalled("Note")
+    return {row["body"]["subject"]: row["monotonic_s"] for row in notes if row["body"]["kind"] == "node_lost"}
+
+
+def measure(nodes: int, generators: int, seconds: float) -> dict[str, Any]:
+    """Measure everything, by the names in README.md."""
+    fleet, load = Fleet(nodes), LoadMeter()
+    bare = limit(fleet, generators, seconds)
+    load.sample()
+    found = led(fleet, generators, seconds)
+    load.sample()
+    ratio = found["steady"]["beat_us"] / bare["beat_us"]
+    shape = {"nodes": nodes, "ranks": nodes * RANKS, "jobs": fleet.jobs}
+    return shape | {"bare": bare, **found, "beat_ratio": round(ratio, 2), "load": load.result()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    parser.add_argument("--nodes", type=int, default=1000, help=f"of {RANKS} ranks each (default: 1000)")
+    parser.add_argument("--generators", type=int, default=2, help="processes of agents (default: 2)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each steady state (default: 30)")
+    values = parser.parse_args()
+    found = measure(values.nodes, values.generators, values.seconds)
+    if values.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:>16}  {value}")
+
+
+if __name__ == "__main__":
+    main()

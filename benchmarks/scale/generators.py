@@ -1,0 +1,87 @@
+"""Start the processes that are the fleet's agents, and talk to all of them at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from benchmarks.scale.shape import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What all agents together have done so far."""
+
+    attached: int
+    beats: int
+    beat_bytes: int
+    orders: Counter[str]
+    ends: Counter[str]
+    cpu_s: float
+
+
+class Generators:
+    """So many processes; each has every so-many-th agent. Use as a context: at its end they are gone."""
+
+    def __init__(
+        self, fleet: Fleet, processes: int, addresses: tuple[str, ...], cluster: str, beat_s: float | None
+    ) -> None:
+        common = {"addresses": addresses, "cluster": cluster, "beat_every_s": beat_s}
+        self._processes = [
+            _started(common | {"numbers": list(range(which, fleet.nodes, processes))})
+            for which in range(processes)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                stream.close()
+
+    def tell(self, *words: str) -> list[dict[str, Any]]:
+        """Have every process do this, all at the same time. Returns their answers."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(" ".join(words) + "\n")
+            process.stdin.flush()
+        return [_answer(process) for process in self._processes]
+
+    def stats(self) -> Sent:
+        """What they have done so far."""
+        rows = self.tell("stats")
+        return Sent(
+            attached=sum(row["attached"] for row in rows),
+            beats=sum(row["beats"] for row in rows),
+            beat_bytes=max(row["beat_bytes"] for row in rows),
+            orders=sum((Counter(row["orders"]) for row in rows), Counter()),
+            ends=sum((Counter(row["ends"]) for row in rows), Counter()),
+            cpu_s=sum(row["cpu_s"] for row in rows),
+        )
+
+
+def _started(config: dict[str, Any]) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "benchmarks.scale.generator", json.dumps(config)]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a process of agents ended with code {process.wait()}")
+    found: dict[str, Any] = json.loads(line)
+    return found

@@ -1,0 +1,162 @@
+"""Be one agent on the wire, and nothing else: it says hello, beats with a new step, and counts its orders."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import cast
+
+from benchmarks.scale import shape
+from benchmarks.scale.http2 import NoRoom, Stream
+from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
+
+LINK = "/holdfast.control.v1.Control/Link"
+INCARNATION = 1
+STEP_S = 1.0
+AGAIN_S = 0.5
+"""How long an agent waits before it connects again."""
+
+
+def step_now() -> int:
+    """The step of all ranks: one more every STEP_S, so the same in all processes of this machine."""
+    return 100 + int(time.monotonic() / STEP_S)
+
+
+@dataclass(slots=True)
+class Talk:
+    """What all agents of one process share, and what has happened to them all.
+
+    `beat_every_s`: None: as the coordinator's welcome says."""
+
+    addresses: tuple[str, ...]
+    cluster: str
+    beat_every_s: float | None
+    beats: int = 0
+    beat_bytes: int = 0
+    orders: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+
+
+class LightAgent(asyncio.Protocol):
+    """One agent with at most one connection. `attached`: the coordinator has welcomed it on this one."""
+
+    def __init__(self, number: int, talk: Talk) -> None:
+        self.name = shape.name_of(number)
+        self._number, self._talk, self._seq = number, talk, 0
+        self._stream: Stream | None = None
+        self._transport: asyncio.Transport | None = None
+        self._due: asyncio.TimerHandle | None = None
+        self._where = 0  # which of the addresses is tried next
+        self._message = codec.to_coordinator(shape.beat(number, INCARNATION, 0, step_now()))
+        self.attached, self.silent, self.killed = False, False, False
+
+    async def connect(self) -> None:
+        """Open a connection to the address that is next. A refused one counts as an end."""
+        loop, talk = asyncio.get_running_loop(), self._talk
+        address = talk.addresses[self._where % len(talk.addresses)]
+        host, _, port = address.rpartition(":")
+        self._stream = Stream(LINK, address)
+        try:
+            await loop.create_connection(lambda: self, host, int(port))
+        except OSError as error:
+            self._again(type(error).__name__)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Introduce the node."""
+        assert self._stream is not None
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        hello = codec.hello(
+            shape.joined(self._number, INCARNATION, step_now()), self._talk.cluster, term_seen=0
+        )
+        self._transport.write(self._stream.opening() + self._stream.message(hello.SerializeToString()))
+        if self._talk.beat_every_s is not None:
+            self._begin(self._talk.beat_every_s)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer what HTTP/2 asks, and read the coordinator's messages."""
+        assert self._stream is not None and self._transport is not None
+        messages, reply = self._stream.receive(data)
+        if reply:
+            self._transport.write(reply)
+        for message in messages:
+            self._take(pb.CoordinatorMessage.FromString(message))
+        if self._stream.over:
+            self._transport.close()
+
+    def _take(self, message: pb.CoordinatorMessage) -> None:
+        kind = message.WhichOneof("body") or "none"
+        if kind == "welcome" and self._talk.beat_every_s is None:
+            self._begin(message.welcome.beat_interval_s)
+        elif kind == "refused":
+            self._talk.ends[message.refused.reason] += 1
+            self._where += 1
+        elif kind != "welcome":
+            self._talk.orders[kind] += 1
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Connect again, unless the node is lost."""
+        self._again(type(error).__name__ if error else (self._stream and self._stream.over) or "closed")
+
+    def _again(self, why: str) -> None:
+        self.attached, self._transport = False, None
+        if self._due is not None:
+            self._due.cancel()
+        if self.silent:
+            return
+        if why != "ended":  # the reason of a refusal is counted already
+            self._talk.ends[why] += 1
+            self._where += 1
+        asyncio.get_running_loop().call_later(
+            AGAIN_S, lambda: self.silent or asyncio.ensure_future(self.connect())
+        )
+
+    def _begin(self, every_s: float) -> None:
+        """Beat from now on. The first beat comes at a moment of this agent's own within the interval."""
+        self.attached = True
+        first_s = every_s * (self._number * 0.618034 % 1)
+        self._due = asyncio.get_running_loop().call_later(first_s, self._beat, every_s)
+
+    def _beat(self, every_s: float) -> None:
+        self.say()
+        self._due = asyncio.get_running_loop().call_later(every_s, self._beat, every_s)
+
+    def say(self) -> None:
+        """Send one beat, in which all ranks have come to the present step."""
+        if self._transport is None or self._stream is None or self._transport.is_closing():
+            return
+        self._seq += 1
+        if self.killed:
+            beat = shape.beat(self._number, INCARNATION, self._seq, step_now(), killed=True)
+            self._message = codec.to_coordinator(beat)
+        else:
+            self._move(step_now())
+        data = self._message.SerializeToString()
+        try:
+            self._transport.write(self._stream.message(data))
+        except NoRoom:
+            self._talk.ends["no room"] += 1
+            return
+        self._talk.beats += 1
+        self._talk.beat_bytes = len(data)
+
+    def _move(self, step: int) -> None:
+        """The message of the last beat, with what has changed since: making all of it anew costs more."""
+        self._message.beat.seq = self._seq
+        for member in self._message.beat.members:
+            member.step, member.snapshot_step, member.snapshot_before = step, step - 1, step - 2
+
+    def kill_rank(self) -> float:
+        """Report that a rank is dead, at once. Returns when (s, CLOCK_MONOTONIC)."""
+        self.killed = True
+        now = time.monotonic()
+        self.say()
+        return now
+
+    def lose(self) -> None:
+        """The node vanishes: no word more, and its connection is cut."""
+        self.silent = True
+        if self._transport is not None:
+            self._transport.abort()

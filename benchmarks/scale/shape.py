@@ -1,0 +1,111 @@
+"""Say what the fleet is: its nodes, their jobs and ranks, and what a former leader has left in etcd."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.records.events import NodeBeat, NodeJoined
+from controlplane.core.records.model import (
+    Cause,
+    Failure,
+    Generation,
+    JobPhase,
+    JobSpec,
+    JobState,
+    MemberPhase,
+    MemberStatus,
+    Placement,
+    Resume,
+    Tier,
+)
+from controlplane.core.records.stores import StoreJob, StoreNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RANKS = 8
+NODES_PER_JOB = 100
+ADDRESS, PORT = "127.0.0.1", 29500
+_SIGKILL = 9
+
+
+def name_of(node: int) -> str:
+    """The name of a node, by its number."""
+    return f"n{node:05}"
+
+
+def job_of(node: int) -> str:
+    """The job that has all of a node."""
+    return f"train{node // NODES_PER_JOB:03}"
+
+
+def members_of(node: int, step: int) -> tuple[MemberStatus, ...]:
+    """The ranks of a node in this step. Each has made a snapshot after every step so far."""
+    job, first = job_of(node), node % NODES_PER_JOB * RANKS
+    return tuple(
+        MemberStatus(
+            *(f"{job}.{rank}", job, MemberPhase.RUNNING),
+            elastic=True, generation=1, rank=rank, step=step, pid=1000 + rank,
+            snapshot_step=step - 1, snapshot_generation=1, snapshot_before=step - 2,
+        )
+        for rank in range(first, first + RANKS)
+    )  # fmt: skip
+
+
+def joined(node: int, incarnation: int, step: int) -> NodeJoined:
+    """What the node's agent says first."""
+    return NodeJoined(name_of(node), incarnation, "launcher", ADDRESS, RANKS, PORT, members_of(node, step))
+
+
+def beat(node: int, incarnation: int, seq: int, step: int, *, killed: bool = False) -> NodeBeat:
+    """A heartbeat. `killed`: the node's first rank has got SIGKILL."""
+    members = members_of(node, step)
+    if killed:
+        members = (_dead(members[0]), *members[1:])
+    return NodeBeat(name_of(node), incarnation, seq, PORT, members)
+
+
+def _dead(status: MemberStatus) -> MemberStatus:
+    failure = Failure(Cause.SIGNALED, "killed by signal 9", signal=_SIGKILL, step=status.step)
+    return MemberStatus(
+        *(status.member, status.job, MemberPhase.EXITED),
+        elastic=True, generation=1, rank=status.rank, step=status.step, failure=failure,
+        snapshot_step=status.snapshot_step, snapshot_generation=1, snapshot_before=status.snapshot_before,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """So many nodes, in jobs of NODES_PER_JOB that train on all of theirs."""
+
+    nodes: int
+
+    def __post_init__(self) -> None:
+        if self.nodes <= 0 or self.nodes % NODES_PER_JOB:
+            raise ValueError(f"--nodes must be a multiple of {NODES_PER_JOB}, not {self.nodes}")
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are."""
+        return self.nodes // NODES_PER_JOB
+
+    def records(self) -> Iterator[StoreJob | StoreNode]:
+        """What the leader before has stored: every node is up, every job trains in its first generation."""
+        for node in range(self.nodes):
+            yield StoreNode(name_of(node), "up", "", ADDRESS, name_of(node))
+        for number in range(self.jobs):
+            yield self._job(number)
+
+    def _job(self, number: int) -> StoreJob:
+        first = number * NODES_PER_JOB
+        job = job_of(first)
+        seats = tuple(
+            Placement(rank, f"{job}.{rank}", name_of(first + rank // RANKS), rank % RANKS)
+            for rank in range(NODES_PER_JOB * RANKS)
+        )
+        store, master = f"{ADDRESS}:{PORT}", f"{ADDRESS}:{PORT + 1}"
+        resume = Resume(Tier.FRESH, 0)
+        generation = Generation(job, 1, 1, seats, store, master, resume, "the first launch")
+        spec = JobSpec(job, ("train.py",), "/", (), NODES_PER_JOB, NODES_PER_JOB, RANKS)
+        return StoreJob(job, JobState(job, JobPhase.RUNNING, ""), spec, generation)
