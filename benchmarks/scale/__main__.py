@@ -37,7 +37,7 @@ ATTACHED_TIMEOUT_S = 600.0
 SETTLE_S = 15.0
 """After all have attached, until the load is that of a steady state."""
 JUDGED_TIMEOUT_S = 60.0
-FLAGS = (f"--cluster={CLUSTER}", f"--node-timeout-s={NODE_TIMEOUT_S}")
+FLAGS = (f"--cluster={CLUSTER}", f"--node-timeout-s={NODE_TIMEOUT_S}", "--journal-bytes=0")
 
 
 def storm(fleet: Fleet, agents: Generators) -> float:
@@ -179,21 +179,26 @@ def _lost_nodes(fleet: Fleet, cluster: Cluster, agents: Generators) -> dict[str,
     begun = time.monotonic()
     agents.tell("lose", *map(str, gone.values()))
     deadline = begun + NODE_TIMEOUT_S + JUDGED_TIMEOUT_S
-    while len(lost := _lost(cluster)) < len(gone) and time.monotonic() < deadline:
+    lost: list[tuple[str, float]] = []
+    late: list[float] = []
+    while len(late) < len(gone) and time.monotonic() < deadline:
         time.sleep(0.5)
-    late = [when - begun for name, when in lost.items() if name in gone]
+        lost = _lost(cluster)
+        late = [when - begun for name, when in lost if name in gone and when > begun]
+    wrong = {name for name, when in lost if name not in gone or when <= begun}
     return {
         "nodes_lost": len(gone),
         "nodes_noticed": len(late),
         "noticed_worst_s": round(max(late), 2) if late else None,
         "node_timeout_s": NODE_TIMEOUT_S,
-        "wrong_verdicts": len(lost.keys() - gone.keys()),
+        "wrong_verdicts": len(wrong),
     }
 
 
-def _lost(cluster: Cluster) -> dict[str, float]:
-    notes = cluster.journalled("Note")
-    return {row["body"]["subject"]: row["monotonic_s"] for row in notes if row["body"]["kind"] == "node_lost"}
+def _lost(cluster: Cluster) -> list[tuple[str, float]]:
+    """Each node that has counted as lost, and when (s, CLOCK_MONOTONIC)."""
+    notes = [row for row in cluster.journalled("Note") if row["body"]["kind"] == "node_lost"]
+    return [(row["body"]["subject"], row["monotonic_s"]) for row in notes]
 
 
 def measure(nodes: int, generators: int, seconds: float) -> dict[str, Any]:
