@@ -156,7 +156,7 @@ def test_few_lines_are_told_of_many() -> None:
 
 @pytest.mark.parametrize("name", ["grpc.max_concurrent_streams", "grpc.server_handshake_timeout_ms"])
 def test_both_servers_have_the_limits(name: str) -> None:
-    assert name in dict(ports._OPTIONS)
+    assert name in dict(ports.OPTIONS)
 
 
 def test_connections_to_metrics_are_bounded() -> None:
