@@ -21,7 +21,8 @@ from typing import Any
 import uvloop
 
 from benchmarks.load import LoadMeter
-from benchmarks.page import RANKS, elected, running
+from benchmarks.page import elected, running
+from benchmarks.scale.shape import RANKS
 from controlplane.access.client_credentials import ClientCredentials, plain
 from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.daemon.loop.stepping import Loop

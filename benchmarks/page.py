@@ -20,20 +20,13 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.load import LoadMeter
+from benchmarks.report import show
+from benchmarks.scale import shape
+from benchmarks.scale.shape import RANKS
 from controlplane.access.authentication import Authenticator
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.events import CordonRequested, Elected, NodeBeat, NodeJoined
-from controlplane.core.records.model import (
-    Generation,
-    JobPhase,
-    JobSpec,
-    JobState,
-    MemberPhase,
-    MemberStatus,
-    Placement,
-    Resume,
-    Tier,
-)
+from controlplane.core.records.model import MemberPhase, MemberStatus
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.telemetry.metrics_server import MetricsServer
 from tests.page.browser import DESK, Browser, Tab, chromium, tab
@@ -42,7 +35,6 @@ from tests.security.serving import leading, serving
 if TYPE_CHECKING:
     from controlplane.daemon.leadership.leader_term import LeaderTerm
 
-RANKS = 8
 BEAT_S = 10.0
 UPDATES, SCRAPES = 20, 20
 WATCHED_S = 10.0
@@ -67,16 +59,8 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime 
 
 def elected(nodes: int) -> Elected:
     """What a new leader reads from etcd about a job that trains on this many nodes."""
-    seats = tuple(
-        Placement(rank, f"train.{rank}", f"n{rank // RANKS:05}", rank % RANKS)
-        for rank in range(nodes * RANKS)
-    )
-    generation = Generation(
-        "train", 1, 1, seats, "127.0.0.1:29400", "127.0.0.1:29401", Resume(Tier.FRESH, 0), "the first launch"
-    )
-    spec = JobSpec("train", ("t.py",), "/", (), nodes, nodes, RANKS)
-    state = JobState("train", JobPhase.RUNNING, "")
-    names = tuple(f"n{number:05}" for number in range(nodes))
+    spec, state, generation = shape.training("train", 0, nodes)
+    names = tuple(map(shape.name_of, range(nodes)))
     return Elected(
         2, nodes=names, specs=(spec,), states=(state,), generations=(generation,), wall_s=time.time()
     )
@@ -264,12 +248,7 @@ def main() -> None:
     if values.serve:
         uvloop.run(serve(values.serve))
         return
-    found = measure(values.nodes)
-    if values.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        print(f"{name:>16}  {value}")
+    show(measure(values.nodes), as_json=values.json)
 
 
 if __name__ == "__main__":

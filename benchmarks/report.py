@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,3 +61,12 @@ def verdict(aim: Aim, result: dict[str, Any]) -> str:
     met = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
     unit = "x" if aim.against else ""
     return f"{'met' if met else 'MISSED':13} {aim.text}: {ratio:.4g}{unit}"
+
+
+def show(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print the values of a benchmark that has no table: one JSON object, or a line for each."""
+    if as_json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:>16}  {value}")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.coordinators import running, until
 from benchmarks.load import LoadMeter
 from benchmarks.page import scraped
+from benchmarks.report import show
 from benchmarks.scale import process
 from benchmarks.scale.generators import Generators
 from benchmarks.scale.seeding import seed
@@ -221,12 +222,7 @@ def main() -> None:
     parser.add_argument("--generators", type=int, default=2, help="processes of agents (default: 2)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each steady state (default: 30)")
     values = parser.parse_args()
-    found = measure(values.nodes, values.generators, values.seconds)
-    if values.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        print(f"{name:>16}  {value}")
+    show(measure(values.nodes, values.generators, values.seconds), as_json=values.json)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,6 @@ class Generator:
         return {
             "attached": sum(agent.attached for agent in self.agents.values()),
             "beats": self.talk.beats,
-            "beat_bytes": self.talk.beat_bytes,
             "orders": dict(self.talk.orders),
             "ends": dict(self.talk.ends),
             "cpu_s": time.process_time(),

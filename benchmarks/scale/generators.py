@@ -21,7 +21,6 @@ class Sent:
 
     attached: int
     beats: int
-    beat_bytes: int
     orders: Counter[str]
     ends: Counter[str]
     cpu_s: float
@@ -66,7 +65,6 @@ class Generators:
         return Sent(
             attached=sum(row["attached"] for row in rows),
             beats=sum(row["beats"] for row in rows),
-            beat_bytes=max(row["beat_bytes"] for row in rows),
             orders=sum((Counter(row["orders"]) for row in rows), Counter()),
             ends=sum((Counter(row["ends"]) for row in rows), Counter()),
             cpu_s=sum(row["cpu_s"] for row in rows),

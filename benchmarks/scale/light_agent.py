@@ -35,7 +35,6 @@ class Talk:
     cluster: str
     beat_every_s: float | None
     beats: int = 0
-    beat_bytes: int = 0
     orders: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
 
@@ -140,7 +139,6 @@ class LightAgent(asyncio.Protocol):
             self._talk.ends["no room"] += 1
             return
         self._talk.beats += 1
-        self._talk.beat_bytes = len(data)
 
     def _move(self, step: int) -> None:
         """The message of the last beat, with what has changed since: making all of it anew costs more."""

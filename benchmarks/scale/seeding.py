@@ -17,8 +17,8 @@ PUTS_MAX = 100
 """Rows of one transaction: etcd takes 128 operations by default."""
 
 
-async def seed(endpoint: str, cluster: str, fleet: Fleet) -> int:
-    """Write the rows, before any coordinator runs. Returns their bytes."""
+async def seed(endpoint: str, cluster: str, fleet: Fleet) -> None:
+    """Write the rows, before any coordinator runs."""
     records, rows = RecordMapping(Keyspace(cluster)), []
     for record in fleet.records():
         rows += [Put(key, value) for key, value in records.puts(record).items() if value is not None]
@@ -27,4 +27,3 @@ async def seed(endpoint: str, cluster: str, fleet: Fleet) -> int:
             some = rows[at : at + PUTS_MAX]
             result = await etcd.txn([absent(row.key) for row in some], some)
             assert result.succeeded, "this etcd is new: nothing is in it"
-    return sum(len(row.value) for row in rows)

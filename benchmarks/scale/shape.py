@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,18 @@ def job_of(node: int) -> str:
     return f"train{node // NODES_PER_JOB:03}"
 
 
+def training(job: str, first: int, nodes: int) -> tuple[JobSpec, JobState, Generation]:
+    """What etcd has of a job in its first generation, on all ranks of so many nodes from `first` on."""
+    seats = tuple(
+        Placement(rank, f"{job}.{rank}", name_of(first + rank // RANKS), rank % RANKS)
+        for rank in range(nodes * RANKS)
+    )
+    store, master, resume = f"{ADDRESS}:29400", f"{ADDRESS}:29401", Resume(Tier.FRESH, 0)
+    generation = Generation(job, 1, 1, seats, store, master, resume, "the first launch")
+    spec = JobSpec(job, ("t.py",), "/", (), nodes, nodes, RANKS)
+    return spec, JobState(job, JobPhase.RUNNING, ""), generation
+
+
 def members_of(node: int, step: int) -> tuple[MemberStatus, ...]:
     """The ranks of a node in this step. Each has made a snapshot after every step so far."""
     job, first = job_of(node), node % NODES_PER_JOB * RANKS
@@ -68,11 +81,7 @@ def beat(node: int, incarnation: int, seq: int, step: int, *, killed: bool = Fal
 
 def _dead(status: MemberStatus) -> MemberStatus:
     failure = Failure(Cause.SIGNALED, "killed by signal 9", signal=_SIGKILL, step=status.step)
-    return MemberStatus(
-        *(status.member, status.job, MemberPhase.EXITED),
-        elastic=True, generation=1, rank=status.rank, step=status.step, failure=failure,
-        snapshot_step=status.snapshot_step, snapshot_generation=1, snapshot_before=status.snapshot_before,
-    )  # fmt: skip
+    return dataclasses.replace(status, phase=MemberPhase.EXITED, pid=0, failure=failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +108,5 @@ class Fleet:
 
     def _job(self, number: int) -> StoreJob:
         first = number * NODES_PER_JOB
-        job = job_of(first)
-        seats = tuple(
-            Placement(rank, f"{job}.{rank}", name_of(first + rank // RANKS), rank % RANKS)
-            for rank in range(NODES_PER_JOB * RANKS)
-        )
-        store, master = f"{ADDRESS}:{PORT}", f"{ADDRESS}:{PORT + 1}"
-        resume = Resume(Tier.FRESH, 0)
-        generation = Generation(job, 1, 1, seats, store, master, resume, "the first launch")
-        spec = JobSpec(job, ("train.py",), "/", (), NODES_PER_JOB, NODES_PER_JOB, RANKS)
-        return StoreJob(job, JobState(job, JobPhase.RUNNING, ""), spec, generation)
+        spec, state, generation = training(job_of(first), first, NODES_PER_JOB)
+        return StoreJob(spec.job, state, spec, generation)
