@@ -33,6 +33,7 @@ class Environment:
     - `role`: "rank", "spare" or WORKER.
     - `ledger`: folder of the sample ledger; "": none is kept.
     - `snapshot_every`: steps between snapshots; 0: none.
+    - `snapshot_auto`: fewer steps than that between them where they cost little.
     - `snapshot_lazily`: copy what only optimizers change beside the next step, not at the boundary.
     - `check_replicas_every`: steps between two comparisons of whole replicas; 0: slices are compared instead.
     - `corrupt_acts`: whether the job goes back when a replica differs; else that is only reported.
@@ -47,6 +48,7 @@ class Environment:
     role: str
     ledger: str
     snapshot_every: int
+    snapshot_auto: bool
     snapshot_lazily: bool
     check_replicas_every: int
     corrupt_acts: bool
@@ -73,6 +75,7 @@ class Environment:
             role=variables.get("HOLDFAST_ROLE", "rank"),
             ledger=variables.get("HOLDFAST_LEDGER", ""),
             snapshot_every=_integer(variables, "HOLDFAST_SNAPSHOT_EVERY", 0),
+            snapshot_auto=_switch(variables, "HOLDFAST_SNAPSHOT_AUTO", default="off"),
             snapshot_lazily=_lazily(variables),
             check_replicas_every=_integer(variables, "HOLDFAST_CHECK_REPLICAS_EVERY", 0),
             corrupt_acts=variables.get("HOLDFAST_ON_CORRUPT_STATE", "") == "act",
@@ -123,12 +126,12 @@ def _lazily(variables: Mapping[str, str]) -> bool:
     return text == "lazy"
 
 
-def _switch(variables: Mapping[str, str], name: str) -> bool:
-    """A switch that is on unless it is turned off."""
-    text = variables.get(name, "")
-    if text not in ("", "on", "off"):
+def _switch(variables: Mapping[str, str], name: str, default: str = "on") -> bool:
+    """Whether a switch is on."""
+    text = variables.get(name, "") or default
+    if text not in ("on", "off"):
         raise SessionError(f"{name}={text!r:.80} must be on or off")
-    return text != "off"
+    return text == "on"
 
 
 def announce(formation: Formation, variables: MutableMapping[str, str] | None = None) -> None:

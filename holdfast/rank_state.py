@@ -14,6 +14,7 @@ from holdfast import coordinates
 from holdfast.anatomy.recorder import StepRecorder
 from holdfast.errors import Interrupted, SessionError
 from holdfast.groups import groups
+from holdfast.snapshots.spacing import Spacing
 
 if TYPE_CHECKING:
     import weakref
@@ -77,6 +78,7 @@ class RankState:
     groups: Groups  # the process groups of the current generation
     page: ProgressPage | None  # where this rank shows its progress; None: nobody watches
     progress: ProgressMarks  # writes that page
+    spacing: Spacing = field(default_factory=lambda: Spacing(0))  # how often snapshots are taken
     times: StepRecorder = field(default_factory=StepRecorder)  # how its steps are spent
     agent: AgentClient | None = None  # None: training alone
     store_address: str = ""  # "host:port" of this rank's TCPStore; used while it is rank 0

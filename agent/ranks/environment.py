@@ -66,6 +66,7 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page:
         HOLDFAST_ADDRESS=facts.address,
         HOLDFAST_ROLE=launch.role.value,
         HOLDFAST_SNAPSHOT_EVERY=str(spec.snapshot_every),
+        HOLDFAST_SNAPSHOT_AUTO="on" if spec.snapshot_auto else "off",
         HOLDFAST_CHECK_REPLICAS_EVERY=str(spec.check_replicas_every),
         HOLDFAST_ON_CORRUPT_STATE=spec.on_corrupt_state or "report",
     )

@@ -14,7 +14,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window", "tensor_parallel", "pipeline_parallel", "context_parallel", "check_replicas_every", "on_corrupt_state")
+    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window", "tensor_parallel", "pipeline_parallel", "context_parallel", "check_replicas_every", "on_corrupt_state", "snapshot_auto")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class JobSpec(_message.Message):
     CONTEXT_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     CHECK_REPLICAS_EVERY_FIELD_NUMBER: _ClassVar[int]
     ON_CORRUPT_STATE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_AUTO_FIELD_NUMBER: _ClassVar[int]
     job: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
@@ -79,7 +80,8 @@ class JobSpec(_message.Message):
     context_parallel: int
     check_replicas_every: int
     on_corrupt_state: str
-    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ..., tensor_parallel: _Optional[int] = ..., pipeline_parallel: _Optional[int] = ..., context_parallel: _Optional[int] = ..., check_replicas_every: _Optional[int] = ..., on_corrupt_state: _Optional[str] = ...) -> None: ...
+    snapshot_auto: bool
+    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ..., tensor_parallel: _Optional[int] = ..., pipeline_parallel: _Optional[int] = ..., context_parallel: _Optional[int] = ..., check_replicas_every: _Optional[int] = ..., on_corrupt_state: _Optional[str] = ..., snapshot_auto: bool = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("cause", "message", "exit_code", "signal", "step", "exception", "traceback", "age_s")

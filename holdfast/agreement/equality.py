@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -29,6 +30,7 @@ from holdfast.state import shard_ids
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.agreement.snapshot_turns import SnapshotTurns
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.messages.replicas import ReplicasCompared
     from holdfast.rank_state import RankState
@@ -42,10 +44,15 @@ log = logging.getLogger("holdfast.sdk")
 
 
 class Equality:
-    """Compares one rank's state with its peers'. `ask_for_room` asks the agent for room for snapshots."""
+    """Compares one rank's state with its peers'.
 
-    def __init__(self, state: RankState, ask_for_room: Callable[[AgentClient], None]) -> None:
-        self._state, self._ask_for_room = state, ask_for_room
+    `ask_for_room` asks the agent for room for snapshots. `turns`: what the ranks agree on together with each
+    comparison."""
+
+    def __init__(
+        self, state: RankState, ask_for_room: Callable[[AgentClient], None], turns: SnapshotTurns
+    ) -> None:
+        self._state, self._ask_for_room, self._turns = state, ask_for_room, turns
         self._proof = Proof(state.tracked)
         self._check = ReplicaCheck(state, self._proof)
         self._columns = 0  # numbers per row: those of the rank that tracks most
@@ -69,6 +76,7 @@ class Equality:
             giving.give(state, chosen, most)
         states, buffers = differing.keys(self._compare(None if holds else -1))
         self._check.begin(step)
+        self._turns.begin()
         if states:
             when = "as the script built it" if fresh else f"in the state of step {step}"
             self._refuse(states, when, holds=holds)
@@ -79,7 +87,8 @@ class Equality:
             state.inexact.append(f"buffers of rank {state.rank}")
 
     def at_boundary(self) -> ReplicasCompared | None:
-        """Compare what is due; all ranks have completed this step. Raises SessionError.
+        """Compare what is due, and agree on a snapshot; all ranks have completed this step. Raises
+        SessionError.
 
         Returns what this rank has to report of it; None: nothing."""
         state = self._state
@@ -87,12 +96,16 @@ class Equality:
         due = self._check.due if self._check.on else state.completed % every == 0
         alone = state.world_size == 1 and self._check.on  # nothing to compare with: that is reported, too
         met = alone or (self._columns and dist.is_initialized())
-        if state.agent is None or not (self._first or due) or not met:
+        if state.agent is None or not met:
+            return None
+        if not (self._first or due):
+            if state.spacing.due(state.completed):
+                self._gather_with_turns([])
             return None
         self._first = False
         if self._check.on:
             return self._compare_replicas()
-        states, buffers = differing.keys(self._compare(state.completed // every))
+        states, buffers = differing.keys(self._compare(state.completed // every, turns=True))
         if states:
             self._refuse(states, f"after step {state.completed - 1}")
         if buffers:
@@ -105,7 +118,7 @@ class Equality:
         plan = self._plan()
         silent = plan is None and bool(state.tracked.objects)
         own = [*check.row(plan, self._columns), int(self._differing), int(silent)]
-        gathered = self._gather(own)
+        gathered = self._gather_with_turns(own)
         self._log_silent([rank for rank, row in enumerate(gathered) if row[-1]])
         self._differing = any(row[-2] for row in gathered)
         rows = [row[:-2] for row in gathered]
@@ -129,12 +142,14 @@ class Equality:
         self._scatter()
         self._ask_for_room(agent)
 
-    def _compare(self, look: int | None) -> Rows:
-        """Every rank's numbers. `look` -1: this rank has nothing to compare."""
+    def _compare(self, look: int | None, *, turns: bool = False) -> Rows:
+        """Every rank's numbers. `look` -1: this rank has nothing to compare. `turns`: agree on a snapshot,
+        too."""
         plan = self._plan() if look != -1 else None
         own = self._proof.rows(plan, look) if plan is not None else []
         silent = look != -1 and plan is None and bool(self._state.tracked.objects)
-        rows = self._gather([*own, *[0] * (self._columns - len(own)), int(silent)])
+        numbers = [*own, *[0] * (self._columns - len(own)), int(silent)]
+        rows = self._gather_with_turns(numbers) if turns else self._gather(numbers)
         self._log_silent([rank for rank, row in enumerate(rows) if row[-1]])
         return [row[:-1] for row in rows]
 
@@ -158,6 +173,13 @@ class Equality:
         except StateError as error:  # snapshots fail too then, and their report names the object
             log.warning("the state cannot be compared with that of the other ranks: %s", error)
             return None
+
+    def _gather_with_turns(self, numbers: list[int]) -> Rows:
+        """Every rank's numbers; what the ranks say of snapshots comes with them, and is decided on."""
+        own, begun = [*numbers, *self._turns.numbers()], time.perf_counter()
+        rows = self._gather(own)
+        self._turns.learn([row[len(numbers) :] for row in rows], time.perf_counter() - begun)
+        return [row[: len(numbers)] for row in rows]
 
     def _gather(self, numbers: list[int]) -> Rows:
         state = self._state

@@ -51,8 +51,7 @@ class Generators:
     def at_boundary(self) -> None:
         """Learn the others' generators if a snapshot is due; all ranks have completed this step."""
         state = self._state
-        every = state.environment.snapshot_every
-        if not every or state.completed % every or not dist.is_initialized():
+        if not state.spacing.due(state.completed) or not dist.is_initialized():
             return
         device = carrier(state.backend, state.device)
         received = transfer.exchange(typed.encode(randomness.capture(state.rank)), device)

@@ -253,6 +253,12 @@ class Arena:
                 return SlotWriter(self, slot.index, step, generation, held=held)
             return slot
 
+    def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
+        """Why `begin` would take no slot now; None: it would take one."""
+        with locked(self._descriptor, self.path):
+            slot = self._overwritable(generation, released_step, void_step)
+            return slot if isinstance(slot, Skip) else None
+
     def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | Skip:
         if any(slot.state == SlotState.WRITING and slot.pins for slot in self.slots):
             return Skip(SkipKind.BEING_FILLED, "the agent is bringing a snapshot into this arena")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.anatomy.phases import SNAPSHOT
@@ -26,6 +27,13 @@ log = logging.getLogger("holdfast.sdk")
 
 def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     """Report a complete step, compare state with the other ranks, and take a snapshot if one is due."""
+    spacing = runtime.state.spacing
+    spacing.step_ends(now_ns / 1e9)
+    _conclude(runtime, agent, now_ns)
+    spacing.step_begins(time.monotonic())
+
+
+def _conclude(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     state = runtime.state
     first = state.entry.timing
     if first is not None:
@@ -41,20 +49,29 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     if state.guard.carries:
         _postpone(state)
         return
-    every = state.environment.snapshot_every
     if runtime.requests.due:
         state.progress.show("snapshot")
         with state.times.within(SNAPSHOT):
             runtime.requests.step_ended()
         state.progress.show("between")
-    elif _is_due(state, every):
+    elif _is_due(state):
         state.progress.show("snapshot")
         with state.times.within(SNAPSHOT):
-            skip = snapshotting.snapshot(state, agent, lazily=state.environment.snapshot_lazily)
-        if skip is not None:
-            snapshotting.report(state, agent, skip)
+            _take_snapshot(runtime, agent)
         state.progress.show("between")
     state.owed_snapshots = 0
+
+
+def _take_snapshot(runtime: Runtime, agent: AgentClient) -> None:
+    """Take a snapshot, unless the ranks have agreed that none does; report why there is none.
+
+    Not of the additional ones that `--snapshot-every auto` makes: the next chance is near."""
+    state = runtime.state
+    skip = runtime.turns.refused
+    if skip is None:
+        skip = snapshotting.snapshot(state, agent, lazily=state.environment.snapshot_lazily)
+    if skip is not None and state.spacing.due_in_any_case(state.completed):
+        snapshotting.report(state, agent, skip)
 
 
 def _report_replicas(runtime: Runtime, agent: AgentClient, compared: ReplicasCompared) -> None:
@@ -82,24 +99,23 @@ def _report_replicas(runtime: Runtime, agent: AgentClient, compared: ReplicasCom
         runtime.anomalies.wait_for_decision()
 
 
-def _is_due(state: RankState, every: int) -> bool:
+def _is_due(state: RankState) -> bool:
     """Whether a snapshot is due, by the step's number or because one was put off.
 
     The snapshot after a function's last step is not taken here, but together with the function's result."""
-    due = bool(every) and (state.owed_snapshots > 0 or state.completed % every == 0)
+    due = state.spacing.due(state.completed) or (state.spacing.every > 0 and state.owed_snapshots > 0)
     return due and bool(state.tracked.objects) and not _ends(state)
 
 
 def _postpone(state: RankState) -> None:
     """Put a due snapshot off, because gradients cross this boundary. The third time in a row is logged."""
-    every = state.environment.snapshot_every
-    if every and state.completed % every == 0:
+    if state.spacing.due_in_any_case(state.completed):
         state.owed_snapshots += 1
         if state.owed_snapshots == _OWED_LOGGED:
             log.warning(
                 "no snapshot for %d steps: each step leaves gradients for the next one. If that is not "
                 "intended, clear them with zero_grad() after the optimizer's step",
-                every * (_OWED_LOGGED - 1),
+                state.spacing.every_max * (_OWED_LOGGED - 1),
             )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.agreement.collectives import CollectiveProof
 from holdfast.agreement.equality import Equality
 from holdfast.agreement.generators import Generators
+from holdfast.agreement.snapshot_turns import SnapshotTurns
 from holdfast.anatomy.calls import ModuleCalls
 from holdfast.anatomy.facts import FactsWriter
 from holdfast.anatomy.memory import used
@@ -32,6 +33,7 @@ from holdfast.reentry.checkpoint_requests import CheckpointRequests
 from holdfast.reentry.misuse import MisuseChecks
 from holdfast.replay.running import StepReplay
 from holdfast.snapshots.snapshot import SnapshotWriter
+from holdfast.snapshots.spacing import Spacing
 from holdfast.state import functions
 from holdfast.state.tracked import TrackedState
 from holdfast.telemetry import own_reports
@@ -83,7 +85,8 @@ class Runtime:
         if self.generators is not None:
             state.snapshots.random = self.generators.found
         ask_for_room = functools.partial(snapshotting.ask_for_room, state)
-        self.equality = Equality(state, ask_for_room)
+        self.turns = SnapshotTurns(state)
+        self.equality = Equality(state, ask_for_room, self.turns)
         self.streams = SampleStreams(state, data_change)
         state.tracked.contract = self.streams.text
         self.replay = StepReplay(state, self.streams)
@@ -141,6 +144,7 @@ def _state(environment: Environment, seed: int | None, backend: str) -> RankStat
         groups=_groups_of(environment, backend, done),
         page=page,
         progress=ProgressMarks(page),
+        spacing=_spacing(environment),
         times=_recorder(environment, page, tracked),
         rank=max(environment.rank, 0),
         world_size=environment.world_size,
@@ -152,6 +156,11 @@ def _state(environment: Environment, seed: int | None, backend: str) -> RankStat
     state.snapshots.functions = done.text
     state.clean.generation = done.held_in
     return state
+
+
+def _spacing(environment: Environment) -> Spacing:
+    checked = environment.corrupt_acts and environment.check_replicas_every
+    return Spacing(environment.snapshot_every, automatic=environment.snapshot_auto, multiple_of=checked or 1)
 
 
 def _recorder(environment: Environment, page: ProgressPage | None, tracked: TrackedState) -> StepRecorder:

@@ -118,6 +118,7 @@ def snapshot(state: RankState, agent: AgentClient, *, lazily: bool = False) -> S
 
 def _announce(state: RankState, agent: AgentClient, made: Snapshot) -> None:
     state.newest_snapshot = (made.step, made.generation)
+    state.spacing.snapshot_took(made.stall_s)
     agent.send(made, keep=True)
 
 

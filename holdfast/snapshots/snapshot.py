@@ -15,7 +15,7 @@ import torch
 from holdfast.errors import RestoreError, SessionError, StateError
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotView, SlotWriter
-from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, ArenaError, align
 from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
 from holdfast.snapshots import gpu, lazy, plan
 from holdfast.state import copying, shard_ids
@@ -214,6 +214,15 @@ class SnapshotWriter:
         else:
             writer.ready()
         return writer.index
+
+    def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
+        """Why no slot of the arena could be written to now; None: one could, or there is no arena."""
+        if self._arena is None:
+            return None
+        try:
+            return self._arena.obstacle(generation, released_step, void_step)
+        except ArenaError:  # the snapshot itself will report it
+            return None
 
     @property
     def under_way(self) -> bool:

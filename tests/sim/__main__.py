@@ -45,6 +45,8 @@ def replay_command(options: Options) -> str:
     command = f"python -m tests.sim --seed {options.seed} --nodes {options.nodes}"
     if options.plant:
         command += f" --plant {options.plant} --schedules 1"
+    if options.often:
+        command += " --often"
     if options.moods:
         return command
     if options.elastic:
@@ -72,7 +74,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
     """The options for one seed: the swarm's; with flags, one to three nodes unless given (two to four,
     elastic)."""
     if not any(getattr(args, name) for name in SHAPE):
-        return swarm(seed, args.nodes, args.plant)
+        return replace(swarm(seed, args.nodes, args.plant), often=args.often)
     return Options(
         seed=seed,
         nodes=args.nodes or 1 + args.elastic + seed % 3,
@@ -80,6 +82,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
         gap_s=args.gap_s or Options.gap_s,
         steps=args.steps or Options.steps,
         tails=args.tails,
+        often=args.often,
         checks=args.checks,
         plant=args.plant,
         faults=tuple(args.faults.split(",")) if args.faults else tuple(FAULTS),
@@ -110,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
     made.add_argument("--tails", action="store_true", help="what steps do behind their optimizer counts")
+    made.add_argument("--often", action="store_true", help="ranks take snapshots whenever they can")
     made.add_argument("--checks", default="", choices=("", "report", "act"), help="of nodes, before seating")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
     made.add_argument("--json", action="store_true", help="of --schedules or --plant: one JSON object")

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tests.sim.ranks import Rank
     from tests.sim.world import World
 
+STEPS_MEASURED = 3
+"""After so many steps in a generation its ranks take snapshots more often, with `--snapshot-every auto`."""
+
 
 class Group:
     """One generation among the living processes: they meet, restore, and step together."""
@@ -23,6 +26,8 @@ class Group:
         self.members: dict[int, Rank] = {}
         self.formed = False
         self.line = ""  # the lineage of every state that is computed in it
+        self.often = False  # the ranks have agreed to take snapshots more often than the job asks for
+        self.full = False  # the ranks have agreed that none takes a snapshot after this step
 
     @property
     def whole(self) -> bool:
@@ -74,6 +79,7 @@ class Group:
         if any(rank.hung for rank in self.members.values()):
             self.world.clock.after(self.world.step_s, self._step)
             return
+        self._agree()
         self.world.safety.stepped(self)
         self.world.liveness.stepped(self)
         for rank in self.members.values():
@@ -96,10 +102,22 @@ class Group:
             rank.say("started", generation=number, step=step, form_s=0.1, restore_s=0.1, first_step_s=0.1)
         if world.ends(rank.held):
             rank.finish()
-        elif rank.held % rank.spec.snapshot_every == 0 or rank.held in world.ask_steps:
+        elif rank.held in world.ask_steps or (self._due(rank.held) and not self.full):
             rank.save()
         if rank.held in world.ask_steps:
             rank.ask(f"{rank.name}-at-{rank.held}-in-{number}")
+
+    def _agree(self) -> None:
+        """With `--snapshot-every auto`, agree on snapshots as `holdfast.agreement.snapshot_turns` does.
+
+        Else ranks go different ways more often, which must not harm either."""
+        if self.world.spec.snapshot_auto:
+            done = min(rank.held for rank in self.members.values()) - self.generation.resume.step
+            self.often = done > STEPS_MEASURED
+            self.full = not all(rank.has_slot for rank in self.members.values())
+
+    def _due(self, held: int) -> bool:
+        return self.often or held % self.world.spec.snapshot_every == 0
 
     def _break(self) -> None:
         """A peer is gone: some of its neighbours see their connection break, the others hang."""

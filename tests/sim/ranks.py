@@ -187,19 +187,28 @@ class Rank:
     def _snapshot(self) -> bool:
         """Copy the state into the slot that may be overwritten (see holdfast.ipc.arena)."""
         if (self.generation, self.held) not in self.slots and len(self.slots) == 2:
-            older, newer = sorted(self.slots)
-            if newer[1] <= self.released:
-                chosen = older
-            elif newer[0] < self.generation or newer[1] <= self.void:
-                chosen = newer
-            else:
-                return False
-            if (self.name, chosen) in self.agent.reads:
+            chosen = self._overwritable()
+            if chosen is None:
                 return False
             del self.slots[chosen]
         self.slots[self.generation, self.held] = self.line
         self.ready.add(self.held)
         return True
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether it could take a snapshot now."""
+        return len(self.slots) < 2 or self._overwritable() is not None
+
+    def _overwritable(self) -> Slot | None:
+        older, newer = sorted(self.slots)
+        if newer[1] <= self.released:
+            chosen = older
+        elif newer[0] < self.generation or newer[1] <= self.void:
+            chosen = newer
+        else:
+            return None
+        return None if (self.name, chosen) in self.agent.reads else chosen
 
     def fill(self, step: int, line: str, label: int) -> None:
         """Have an agent put a state into a slot of the arena."""

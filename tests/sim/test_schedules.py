@@ -133,6 +133,12 @@ def test_each_change_of_places_alone_and_often(fault: str) -> None:
     assert not complaints(options, [live(each) for each in options])
 
 
+@pytest.mark.parametrize("first", all_but(1, range(0, 120, 40)))
+def test_ranks_that_take_a_snapshot_after_every_step(first: int) -> None:
+    options = [dataclasses.replace(swarm(seed), often=True) for seed in range(first, first + 40)]
+    assert not complaints(options, [live(each) for each in options])
+
+
 def test_many_nodes() -> None:
     options = [Options(seed=7, nodes=8), Options(seed=8, nodes=24, gap_s=1.0)]
     assert not complaints(options, [live(each) for each in options])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SNAPSHOT_EVERY = 10
 _FULL_EVERY = 1000
+_STEPS = whole(1, "a count of steps")
+AUTO = "auto"
 
 
 def add_checkpoint_flags(parser: Parser) -> None:
@@ -29,16 +31,16 @@ def add_checkpoint_flags(parser: Parser) -> None:
 
 def _add_when(parser: Parser) -> None:
     when = parser.add_argument_group("when snapshots and checkpoints are made")
-    steps = whole(1, "a count of steps")
     when.add_argument(
         "--snapshot-every",
-        type=steps,
+        type=_steps_or_auto,
         default=None,
-        metavar="STEPS",
-        help=f"steps between two snapshots, copies into the agent's memory (default: {_SNAPSHOT_EVERY})",
+        metavar="STEPS|auto",
+        help="steps between two snapshots, copies into the agent's memory; auto: "
+        f"{_SNAPSHOT_EVERY}, and fewer where a dead rank costs steps and a snapshot little (default: auto)",
     )
     when.add_argument(
-        "--checkpoint-every", type=steps, default=None, metavar="STEPS",
+        "--checkpoint-every", type=_STEPS, default=None, metavar="STEPS",
         help="steps between two checkpoints on storage (default: 100)",
     )  # fmt: skip
     when.add_argument(
@@ -50,7 +52,7 @@ def _add_when(parser: Parser) -> None:
         help="choose the interval that loses least (Young/Daly), from the observed failures and costs",
     )  # fmt: skip
     when.add_argument(
-        "--full-every", type=steps, default=None, metavar="STEPS",
+        "--full-every", type=_STEPS, default=None, metavar="STEPS",
         help=f"steps between two full checkpoints; others write only changes (default: {_FULL_EVERY})",
     )  # fmt: skip
 
@@ -98,13 +100,15 @@ def checkpoint_fields(values: argparse.Namespace) -> dict[str, Any]:
     """The fields of a JobSpec that these flags describe. Raises UsageError when flags contradict each
     other."""
     _check(values)
-    snapshot, checkpoint, full = _cadence(values.snapshot_every, values.checkpoint_every, values.full_every)
+    given = None if values.snapshot_every == AUTO else values.snapshot_every
+    snapshot, checkpoint, full = _cadence(given, values.checkpoint_every, values.full_every)
     return {
         "storage": storage_url(values.storage),
         "mirror": storage_url(values.mirror),
         "commit_when": values.commit_when or "both",
         "codec": values.codec,
         "snapshot_every": snapshot,
+        "snapshot_auto": given is None,
         "checkpoint_every": checkpoint,
         "checkpoint_every_s": values.checkpoint_every_s,
         "checkpoint_auto": values.checkpoint_auto,
@@ -114,6 +118,11 @@ def checkpoint_fields(values: argparse.Namespace) -> dict[str, Any]:
         "replicas": values.replicas,
         "scrub_every_s": values.scrub_every_s,
     }
+
+
+def _steps_or_auto(text: str) -> int | str:
+    """Parse --snapshot-every."""
+    return AUTO if text == AUTO else _STEPS(text)
 
 
 def _check(values: argparse.Namespace) -> None:

@@ -76,6 +76,7 @@ class JobSpec:
     context_parallel: int = 1  # parts that each sequence is split into
     check_replicas_every: int = 0  # steps between comparisons of whole replicas; 0: never
     on_corrupt_state: str = ""  # when a replica differs: "act": go back before it; "": only report it
+    snapshot_auto: bool = False  # take snapshots more often than snapshot_every says where it costs little
 
     @property
     def replica_ranks(self) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LATER_FIELDS = {
     "check_replicas_every": 0,
     "on_corrupt_state": "",
+    "snapshot_auto": False,
     "corrupt": False,
     "bad_parts": [],
     "last_step": 0,

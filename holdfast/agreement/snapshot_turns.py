@@ -1,0 +1,101 @@
+"""Agree, at the end of a step, whether all ranks take a snapshot now, and how often from then on.
+
+A snapshot counts once every rank has it. If one rank has no free slot at the moment (the coordinator has not
+released the older one yet, or the agent reads it) and the others take theirs, they hold a step that can never
+become whole, and have no free slot themselves until the coordinator voids it. So each rank says beforehand
+what stands in its way for the moment, and either all take this snapshot or none does.
+
+What does not pass by itself (no shared memory, a state that cannot be read) does not keep the others back:
+where every rank holds the whole state, their snapshots are worth having without it.
+
+The numbers travel with those that prove the ranks' equality, or alone at boundaries where nothing is
+compared. All ranks see the same numbers, so all decide alike."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.ipc import recovery_log
+from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.state import shard_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.rank_state import RankState
+
+NUMBERS = 3
+"""Numbers per rank: a code of what stands in the way (0: nothing), the steps between two snapshots that it
+would choose, and how long the exchange before this one took (us; 0: there was none)."""
+_SHARED = {
+    SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",
+    SkipKind.BEING_READ: "the agent still reads its older snapshot",
+    SkipKind.BEING_FILLED: "the agent is bringing a snapshot into its arena",
+}
+"""What keeps all ranks from a snapshot: it passes by itself, and the next boundary may be better."""
+
+
+class SnapshotTurns:
+    """One rank's part in the agreement."""
+
+    def __init__(self, state: RankState) -> None:
+        self._state = state
+        self._refused: tuple[int, Skip] | None = None  # after how many complete steps, and why
+        self._exchange_us = 0
+
+    @property
+    def refused(self) -> Skip | None:
+        """Why no rank takes a snapshot at this boundary; None: each may try."""
+        if self._refused is not None and self._refused[0] == self._state.completed:
+            return self._refused[1]
+        return None
+
+    def begin(self) -> None:
+        """A generation begins: forget what was agreed upon."""
+        self._refused, self._exchange_us = None, 0
+        self._state.spacing.restart()
+
+    def numbers(self) -> list[int]:
+        """What this rank says at this boundary."""
+        state = self._state
+        alone = state.world_size == 1 or state.shard_id not in ("", shard_ids.WHOLE)
+        proposal = state.spacing.proposal(state.world_size, alone=alone)
+        return [self._obstacle(), proposal, self._exchange_us]
+
+    def learn(self, rows: Sequence[Sequence[int]], seconds: float) -> None:
+        """Decide by the numbers of all ranks, by rank, which took `seconds` to exchange."""
+        found = [(rank, row[0]) for rank, row in enumerate(rows) if row[0]]
+        if found:
+            rank, code = found[0]
+            skip = Skip(SkipKind(code), f"rank {rank}: {_SHARED[SkipKind(code)]}")
+            self._refused = (self._state.completed, skip)
+        # The rank that came last has waited for nobody.
+        if shortest_us := min(row[2] for row in rows):
+            self._state.spacing.exchange_took(shortest_us / 1e6)
+        self._exchange_us = max(1, int(seconds * 1e6))
+        self._choose(max(row[1] for row in rows))
+
+    def _obstacle(self) -> int:
+        state, agent = self._state, self._state.agent
+        if agent is None or agent.orders.arena is not agent.arena_taken:
+            return 0  # a new arena has free slots
+        orders = agent.orders
+        skip = state.snapshots.obstacle(state.generation, orders.released_step, orders.void_step)
+        return skip.kind.value if skip is not None and skip.kind in _SHARED else 0
+
+    def _choose(self, every: int) -> None:
+        state = self._state
+        spacing, agent = state.spacing, state.agent
+        if every == spacing.every:
+            return
+        spacing.every = every
+        if state.rank == 0 and agent is not None:
+            recovery_log.write(
+                agent,
+                logging.INFO,
+                "a snapshot every %d steps from step %d on (--snapshot-every auto): %s",
+                every,
+                state.completed,
+                spacing.reason,
+            )

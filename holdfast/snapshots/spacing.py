@@ -1,0 +1,109 @@
+"""Choose how many steps lie between two snapshots (`--snapshot-every auto`).
+
+Where ranks hold different parts of the state, a rank that dies costs the steps since the newest snapshot. So
+snapshots are taken as often as they cost little: `cost_s / (every * step_s)` is the share of the time that
+they take. Where every rank holds the whole state, a dead rank costs no step, and nothing is gained by more of
+them.
+
+The ranks must take snapshots of the same steps. So each only proposes a number, and all use the largest
+(`agreement.snapshot_turns`). Every number divides the largest allowed one: what was due with that stays due.
+No clock: times are arguments, in s."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+COST_SHARE_MAX = 0.03
+"""More of the time than this, and snapshots are taken less often."""
+COST_SHARE_FINER = 0.02
+"""Less than this, and they may be taken more often. Between the two nothing changes, so that noise does not
+move the number to and fro."""
+REPORTS_PER_S = 200
+"""So many snapshots per second may all ranks of a job report, as one leader hears them all."""
+_KEPT = 21
+_STEPS_MIN = 3
+
+
+class Spacing:
+    """How many steps lie between two snapshots of this rank, and what it has measured of them.
+
+    - `every_max`: the number that the job asks for; 0: no snapshots are taken.
+    - `automatic`: whether a smaller one may be used.
+    - `multiple_of`: every number is a multiple of this. Where a check of replicas must precede each snapshot:
+      the steps between two checks."""
+
+    def __init__(self, every_max: int, *, automatic: bool = False, multiple_of: int = 1) -> None:
+        self.every = self.every_max = every_max
+        self._allowed = allowed(every_max, multiple_of) if automatic and every_max else (every_max,)
+        self._steps_s: deque[float] = deque(maxlen=_KEPT)
+        self._costs_s: deque[float] = deque(maxlen=_KEPT)
+        self._exchanges_s: deque[float] = deque(maxlen=_KEPT)
+        self._begun_at: float | None = None  # when the step that runs began; None: not known
+
+    @property
+    def automatic(self) -> bool:
+        """Whether there is anything to choose."""
+        return len(self._allowed) > 1
+
+    def due(self, completed: int) -> bool:
+        """Whether a snapshot is due after so many complete steps."""
+        return self.every > 0 and completed % self.every == 0
+
+    def due_in_any_case(self, completed: int) -> bool:
+        """Whether one would be due with the largest number, too."""
+        return self.every_max > 0 and completed % self.every_max == 0
+
+    def restart(self) -> None:
+        """Begin again with the largest number: in a new generation nothing is agreed upon yet."""
+        self.every, self._begun_at = self.every_max, None
+
+    def step_begins(self, now: float) -> None:
+        """All that follows a step is done: the next one begins."""
+        self._begun_at = now
+
+    def step_ends(self, now: float) -> None:
+        """A step is complete; what follows it is no part of it."""
+        if self._begun_at is not None:
+            self._steps_s.append(now - self._begun_at)
+
+    def snapshot_took(self, seconds: float) -> None:
+        """Record how long a snapshot kept this rank from training."""
+        self._costs_s.append(seconds)
+
+    def exchange_took(self, seconds: float) -> None:
+        """Record how long the ranks took to agree on a snapshot, without the time that they waited for the
+        slowest of them: that they would do in the step otherwise."""
+        self._exchanges_s.append(seconds)
+
+    def proposal(self, world_size: int, *, alone: bool) -> int:
+        """The number of steps that this rank would choose in a group of so many ranks.
+
+        `alone`: it holds a part of the state that no other rank is known to hold."""
+        if not alone or not self.automatic or len(self._steps_s) < _STEPS_MIN or not self._costs_s:
+            return self.every_max
+        step_s, cost_s = self._measured()
+        for every in self._allowed:
+            share_max = COST_SHARE_FINER if every < self.every else COST_SHARE_MAX
+            if cost_s <= share_max * every * step_s and world_size <= REPORTS_PER_S * every * step_s:
+                return every
+        return self.every_max
+
+    @property
+    def reason(self) -> str:
+        """What this rank has measured, in words for the log."""
+        if len(self._steps_s) < _STEPS_MIN or not self._costs_s:
+            return "too few steps are measured yet"
+        step_s, cost_s = self._measured()
+        return f"a snapshot takes {cost_s * 1e3:.2f} ms here, a step {step_s * 1e3:.1f} ms"
+
+    def _measured(self) -> tuple[float, float]:
+        """How long a step and a snapshot take."""
+        exchange_s = statistics.median(self._exchanges_s) if self._exchanges_s else 0.0
+        return statistics.median(self._steps_s), statistics.median(self._costs_s) + exchange_s
+
+
+def allowed(every_max: int, multiple_of: int = 1) -> tuple[int, ...]:
+    """The divisors of `every_max` that are multiples of `multiple_of`, ascending; always `every_max`."""
+    found = (n for n in range(1, every_max) if every_max % n == 0 and n % multiple_of == 0)
+    return (*found, every_max)

@@ -1,0 +1,37 @@
+"""How often ranks take snapshots: all take the same ones, and in sharded jobs as many as cost little."""
+
+from __future__ import annotations
+
+from tests.e2e.checkpointing import kill
+from tests.e2e.cli_running import running, until
+from tests.e2e.test_checkpoints import result, script, step_of
+
+TELL_PID = """session = Session()
+if os.environ["RANK"] == "1":
+    (folder / "pid.1").write_text(str(os.getpid()))
+"""
+
+
+def test_a_snapshot_after_every_fast_step_is_taken_by_all_ranks_or_by_none() -> None:
+    """A rank without a free slot keeps the others back: what only some have would block them for long."""
+    with running("--nproc-per-node", "2", "--snapshot-every", "1", script=script(300, 0.0)) as run:
+        assert run.end() == 0, run.output
+        orders = run.journal("Release")
+        assert max(one["step"] for one in orders) >= 290, "they go on to the end"
+        voided = [one for one in orders if one["void_step"] > 10]  # at first not every rank has its room
+        assert not voided, "no rank took a snapshot that another left out"
+
+
+def test_by_default_a_dead_rank_of_a_sharded_job_costs_one_step_at_most() -> None:
+    flags = ("--nproc-per-node", "2", "--spares", "1", "--checkpoint-every", "4")  # so every 4 at most
+    text = script(16, 0.5).replace("session = Session()", TELL_PID)
+    with running(*flags, script=text, storage=True) as run:
+        until(lambda: step_of(run, 0) >= 11 and step_of(run, 1) >= 11, lambda: f"step 11; {run.output}")
+        released = {one["step"] for one in run.journal("Release")}
+        kill([int((run.folder / "pid.1").read_text())])
+        assert run.end() == 0, run.output
+        assert {9, 10} <= released, "a snapshot takes far less than 3 % of half a second"
+        told = [one["incident"] for one in run.journal("IncidentChanged")]
+        (incident,) = [one for one in told if one["outcome"] == "recovered"]
+        assert incident["lost_steps"] <= 1, incident
+        assert result(run, 0)["digest"] == result(run, 1)["digest"]

@@ -1,0 +1,135 @@
+"""All ranks take the snapshot of a boundary, or none does, by what each says of its own arena."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from holdfast.agreement.snapshot_turns import NUMBERS, SnapshotTurns
+from holdfast.environment import Environment
+from holdfast.ipc.agent_client import AgentClient
+from holdfast.ipc.arena import Arena
+from holdfast.ipc.messages.agent import ArenaMade
+from holdfast.ipc.skips import SkipKind
+from holdfast.reentry import snapshotting
+from holdfast.reentry.runtime import Runtime
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.rank_state import RankState
+
+
+class Member:
+    """A rank with an arena of its own, and an agent whose orders the test gives."""
+
+    def __init__(self, path: Path, rank: int, *, auto: bool = False) -> None:
+        alone = Environment.read({})
+        environment = dataclasses.replace(alone, snapshot_every=10, snapshot_auto=auto)
+        runtime = Runtime(environment, seed=0, backend="gloo", data_change="refuse", total_steps=None)
+        self.state: RankState = runtime.state
+        self.turns: SnapshotTurns = runtime.turns
+        self.state.rank, self.state.world_size, self.state.generation = rank, 2, 1
+        self.state.tracked.add("model", torch.nn.Linear(4, 4))
+        self.agent = AgentClient(str(path), _never, _never, _never)  # type: ignore[arg-type]
+        self.state.agent = self.agent
+        with Arena.create(path, self.state.snapshots.needs() + (1 << 16)) as arena:
+            self.agent.orders.arena = ArenaMade(str(path), arena.slot_bytes)
+
+    def snapshot(self, step: int) -> None:
+        self.state.completed = step
+        assert snapshotting.snapshot(self.state, self.agent) is None
+
+
+def _never(*_: object) -> object:
+    raise AssertionError("its thread is not started")
+
+
+def meet(step: int, *members: Member) -> None:
+    for member in members:
+        member.state.completed = step
+    rows = [member.turns.numbers() for member in members]
+    assert {len(row) for row in rows} == {NUMBERS}
+    for member in members:
+        member.turns.learn(rows, 0.001)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Member, Member]:
+    return Member(tmp_path / "0", 0), Member(tmp_path / "1", 1)
+
+
+def test_a_rank_that_has_not_heard_of_the_release_keeps_the_others_back(pair: tuple[Member, Member]) -> None:
+    first, second = pair
+    for member in pair:
+        member.snapshot(10)
+    meet(20, *pair)
+    assert first.turns.refused is None, "its other slot is free"
+    for member in pair:
+        member.snapshot(20)
+    first.agent.orders.released_step = 20
+    meet(30, *pair)
+    for member in pair:
+        assert member.turns.refused is not None
+        assert member.turns.refused.kind is SkipKind.UNRELEASED
+        assert "rank 1" in member.turns.refused.reason
+    second.agent.orders.released_step = 20
+    meet(40, *pair)
+    assert first.turns.refused is None is second.turns.refused
+
+
+def test_a_slot_that_the_agent_reads_keeps_the_others_back(
+    pair: tuple[Member, Member], tmp_path: Path
+) -> None:
+    for step in (10, 20):
+        for member in pair:
+            member.agent.orders.released_step = step
+            member.snapshot(step)
+    with Arena.open(tmp_path / "1") as arena:
+        older = arena.find(10)
+        assert older is not None
+        with arena.pinned(older):
+            meet(30, *pair)
+            refused = pair[0].turns.refused
+            assert refused is not None and refused.kind is SkipKind.BEING_READ
+        meet(30, *pair)
+
+
+def test_what_was_agreed_upon_holds_for_one_boundary(pair: tuple[Member, Member]) -> None:
+    first, _ = pair
+    for step in (10, 20):
+        first.snapshot(step)
+    meet(30, *pair)
+    assert first.turns.refused is not None
+    first.state.completed = 31  # a snapshot that was put off, where nothing is exchanged
+    assert first.turns.refused is None
+
+
+def test_a_rank_without_shared_memory_keeps_nobody_back(pair: tuple[Member, Member]) -> None:
+    first, second = pair
+    second.agent.orders.arena = None
+    first.snapshot(10)
+    meet(20, *pair)
+    assert first.turns.refused is None is second.turns.refused
+
+
+def test_all_use_the_largest_number_that_one_proposes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick, slow = Member(tmp_path / "0", 0, auto=True), Member(tmp_path / "1", 1, auto=True)
+    for member, cost_s in ((quick, 0.001), (slow, 0.03)):
+        member.state.shard_id = f"part-{member.state.rank}"
+        for number in range(5):
+            member.state.spacing.step_begins(float(number))
+            member.state.spacing.step_ends(number + 1.0)
+            member.state.spacing.snapshot_took(cost_s)
+    with caplog.at_level(logging.INFO, "holdfast.sdk"):
+        meet(10, quick, slow)
+    assert (quick.state.spacing.every, slow.state.spacing.every) == (2, 2)
+    assert "a snapshot every 2 steps from step 10 on (--snapshot-every auto)" in caplog.text
+    quick.turns.begin()
+    assert quick.state.spacing.every == 10, "a new generation has agreed on nothing yet"
