@@ -9,6 +9,7 @@ kill."""
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.workloads.blows import PHASES
 from tests.workloads.running import Row, strike
-from tests.workloads.table import WORKLOADS, Workload
+from tests.workloads.table import SNAPSHOT_EVERY, WORKLOADS, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,8 @@ def main() -> None:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="this workload; repeatable"
     )
+    parser.add_argument("--steps", type=int, default=0, help="of each workload; 0: as the table has it")
+    parser.add_argument("--snapshot-every", type=int, default=SNAPSHOT_EVERY, metavar="STEPS")
     parser.add_argument("--jobs", type=int, default=1, help="workloads at a time")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     args = parser.parse_args()
@@ -63,11 +66,15 @@ def main() -> None:
         print(f"{each['workload']}: skipped: it {each['why']}", flush=True)
 
     def run(workload: Workload) -> tuple[Row, list[str]]:
+        workload = dataclasses.replace(
+            workload, steps=args.steps or workload.steps, snapshot_every=args.snapshot_every
+        )
         row = strike(workload, max(args.kills, len(workload.phases)), args.seed)
         wrong = judged(workload, row)
         verdict = "refused, by name" if row.refused and not wrong else "; ".join(wrong) or "exact"
         print(
-            f"{row.workload}: {row.kills} kills, {row.steps_lost} steps lost, {row.seconds} s: {verdict}",
+            f"{row.workload}: {row.kills} kills, {row.steps_lost} steps lost, {row.seconds} s: {verdict}; "
+            f"recoveries by steps lost: {row.lost_by_recovery}",
             flush=True,
         )
         return row, wrong

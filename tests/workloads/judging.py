@@ -97,6 +97,20 @@ def done_again(ledger: Iterable[dict[str, Any]]) -> int:
     return sum(len(times) - 1 for times in generations.values())
 
 
+def lost_by_recovery(ledger: Iterable[dict[str, Any]]) -> list[int]:
+    """For each generation but the first, in order: how many steps it completed that every rank had completed
+    before."""
+    completed, attempted = _read(ledger)
+    everyone = max((len(ranks) for ranks in attempted.values()), default=0)
+    done: set[int] = set()
+    found = []
+    for generation in sorted({generation for _, generation in completed}):
+        steps = {step for step, its in completed if its == generation}
+        found.append(len(steps & done))
+        done |= {step for step in steps if len(completed[step, generation]) == everyone}
+    return found[1:]
+
+
 def _read(ledger: Iterable[dict[str, Any]]) -> tuple[dict[Any, set[int]], dict[Any, dict[int, set[Any]]]]:
     """By (step, generation): the ranks that completed it, and the samples that each rank was given."""
     completed: dict[Any, set[int]] = defaultdict(set)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import Run
 from tests.workloads import blows, judging, plain
-from tests.workloads.table import SNAPSHOT_EVERY, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.workloads.table import Workload
 
 DEADLINE_S = 240.0
 SAID_LINES = 12
@@ -33,6 +34,7 @@ class Row:
     phases: dict[str, int] = field(default_factory=dict)
     exact: bool = False
     steps_lost: int = 0
+    lost_by_recovery: dict[int, int] = field(default_factory=dict)  # steps lost -> how many recoveries
     refused: bool = False
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -81,6 +83,7 @@ def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
     row.wrong += judging.calls(_calls(out), _calls(folder / "out"))
     row.exact = not row.wrong
     row.steps_lost = judging.done_again(ledger)
+    row.lost_by_recovery = dict(sorted(Counter(judging.lost_by_recovery(ledger)).items()))
     if row.steps_lost > workload.loses * max(row.kills, 1):
         row.wrong.append(f"{row.steps_lost} steps were done again: {workload.loses} a kill at most")
     return row
@@ -105,7 +108,8 @@ def _run(
     run = Run(
         folder,
         *("--nnodes", "2", "--nproc-per-node", str(workload.nproc), "--spares", "1"),
-        *("--snapshot-every", str(SNAPSHOT_EVERY), "--ledger", str(folder / "ledger"), *workload.flags),
+        *("--snapshot-every", str(workload.snapshot_every), "--ledger", str(folder / "ledger")),
+        *workload.flags,
         *("-m", "tests.workloads.struck", str(plan / "plan.json"), str(workload.path)),
         *(*workload.arguments, *more, "--out", str(folder / "out")),
         env={"HOLDFAST_SNAPSHOT_COPY": "lazy"} if workload.lazy else {},

@@ -39,6 +39,7 @@ class Workload:
     refused: tuple[str, ...] = ()
     gpu: bool = False
     lazy: bool = False
+    snapshot_every: int = SNAPSHOT_EVERY
     variant: bool = False
 
     @property

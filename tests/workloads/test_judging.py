@@ -89,6 +89,15 @@ def test_a_step_that_some_ranks_completed_alone_passes_when_all_complete_it_late
     assert judging.done_again(again) == 0
 
 
+def test_what_each_recovery_costs_is_counted_in_steps_that_all_had_completed() -> None:
+    ahead = lines((2, 1, 0, [4]))  # one rank had completed it: it is no step that all had
+    again = lines((1, 2, 0, [2]), (1, 2, 1, [3]), (2, 2, 0, [4]), (2, 2, 1, [5]))
+    once_more = lines((3, 3, 0, [6]), (3, 3, 1, [7]))
+    assert judging.lost_by_recovery(WHOLE) == []
+    assert judging.lost_by_recovery([*WHOLE, *ahead, *again]) == [1]
+    assert judging.lost_by_recovery([*WHOLE, *ahead, *again, *once_more]) == [1, 0]
+
+
 def test_a_step_that_a_rank_completed_alone_in_the_end_is_found() -> None:
     assert "without ranks {1}" in judging.samples(PLAIN, [*WHOLE, *lines((1, 2, 0, [2]))])[0]
 
