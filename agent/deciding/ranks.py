@@ -183,6 +183,7 @@ class Ranks:
                 made.generation,
                 made.step,
                 made.stall_s,
+                made.spacing[:_WORDS_MAX],
             )
         )
 

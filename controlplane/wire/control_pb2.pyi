@@ -494,18 +494,20 @@ class Started(_message.Message):
     def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., form_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., first_step_s: _Optional[float] = ..., inexact: _Optional[str] = ...) -> None: ...
 
 class SnapshotReady(_message.Message):
-    __slots__ = ("member", "job", "generation", "step", "stall_s")
+    __slots__ = ("member", "job", "generation", "step", "stall_s", "spacing")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     STALL_S_FIELD_NUMBER: _ClassVar[int]
+    SPACING_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     generation: int
     step: int
     stall_s: float
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., stall_s: _Optional[float] = ...) -> None: ...
+    spacing: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., stall_s: _Optional[float] = ..., spacing: _Optional[str] = ...) -> None: ...
 
 class SnapshotVouched(_message.Message):
     __slots__ = ("member", "job", "generation", "step", "digest")

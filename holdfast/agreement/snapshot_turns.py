@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.ipc import recovery_log
 from holdfast.ipc.skips import Skip, SkipKind
 from holdfast.state import shard_ids
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 NUMBERS = 3
 """Numbers per rank: a code of what stands in the way (0: nothing), the steps between two snapshots that it
 would choose, and how long the exchange before this one took (us; 0: there was none)."""
+log = logging.getLogger("holdfast.sdk")
 _SHARED = {
     SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",
     SkipKind.BEING_READ: "the agent still reads its older snapshot",
@@ -86,16 +86,7 @@ class SnapshotTurns:
 
     def _choose(self, every: int) -> None:
         state = self._state
-        spacing, agent = state.spacing, state.agent
-        if every == spacing.every:
-            return
-        spacing.every = every
-        if state.rank == 0 and agent is not None:
-            recovery_log.write(
-                agent,
-                logging.INFO,
-                "a snapshot every %d steps from step %d on (--snapshot-every auto): %s",
-                every,
-                state.completed,
-                spacing.reason,
-            )
+        news = state.spacing.choose(every, state.completed)
+        if news and state.rank == 0:
+            log.info("%s", news)
+            state.spacing.tell(news)

@@ -4,6 +4,7 @@ A snapshot that cannot be made is skipped with a reason, which is reported; it n
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -119,7 +120,7 @@ def snapshot(state: RankState, agent: AgentClient, *, lazily: bool = False) -> S
 def _announce(state: RankState, agent: AgentClient, made: Snapshot) -> None:
     state.newest_snapshot = (made.step, made.generation)
     state.spacing.snapshot_took(made.stall_s)
-    agent.send(made, keep=True)
+    agent.send(dataclasses.replace(made, spacing=state.spacing.take_news()), keep=True)
 
 
 def settle(state: RankState) -> None:

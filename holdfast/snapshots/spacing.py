@@ -40,6 +40,7 @@ class Spacing:
         self._costs_s: deque[float] = deque(maxlen=_KEPT)
         self._exchanges_s: deque[float] = deque(maxlen=_KEPT)
         self._begun_at: float | None = None  # when the step that runs began; None: not known
+        self._news = ""  # a change that the next report of a snapshot tells
 
     @property
     def automatic(self) -> bool:
@@ -89,9 +90,26 @@ class Spacing:
                 return every
         return self.every_max
 
-    @property
-    def reason(self) -> str:
-        """What this rank has measured, in words for the log."""
+    def choose(self, every: int, completed: int) -> str:
+        """Use this number, which all ranks have agreed on after so many steps. Returns what has changed, in
+        words; "": nothing."""
+        if every == self.every:
+            return ""
+        self.every = every
+        often = "every step" if every == 1 else f"every {every} steps"
+        return f"a snapshot after {often} from step {completed} on (--snapshot-every auto): {self._reason()}"
+
+    def tell(self, news: str) -> None:
+        """Have the next report of a snapshot tell this."""
+        self._news = news
+
+    def take_news(self) -> str:
+        """What that report is to tell; "": nothing. Once."""
+        news, self._news = self._news, ""
+        return news
+
+    def _reason(self) -> str:
+        """What this rank has measured, in words."""
         if len(self._steps_s) < _STEPS_MIN or not self._costs_s:
             return "too few steps are measured yet"
         step_s, cost_s = self._measured()

@@ -31,6 +31,8 @@ def test_by_default_a_dead_rank_of_a_sharded_job_costs_one_step_at_most() -> Non
         kill([int((run.folder / "pid.1").read_text())])
         assert run.end() == 0, run.output
         assert {9, 10} <= released, "a snapshot takes far less than 3 % of half a second"
+        notes = [one["reason"] for one in run.journal("Note") if one["kind"] == "snapshot_spacing"]
+        assert "a snapshot after every step from step" in notes[0], notes
         told = [one["incident"] for one in run.journal("IncidentChanged")]
         (incident,) = [one for one in told if one["outcome"] == "recovered"]
         assert incident["lost_steps"] <= 1, incident

@@ -34,6 +34,10 @@ FROM_RANK: list[tuple[Record, str]] = [
     ),
     (rank.Broken(3, "a peer left"), '{"op":"broken","generation":3,"message":"a peer left"}'),
     (rank.Snapshot(3, 5, 1, 0.5), '{"op":"snapshot","generation":3,"step":5,"slot":1,"stall_s":0.5}'),
+    (
+        rank.Snapshot(3, 5, 1, 0.5, "after every step"),
+        '{"op":"snapshot","generation":3,"step":5,"slot":1,"stall_s":0.5,"spacing":"after every step"}',
+    ),
     (rank.Checkpoint("3.5.1", 5, 3), '{"op":"checkpoint","request":"3.5.1","step":5,"generation":3}'),
     (
         rank.SnapshotSkipped(3, 5, "no room"),

@@ -61,6 +61,8 @@ def snapshot(state: ClusterState, event: ev.SnapshotReady) -> None:
             NoteKind.STALE_SNAPSHOT, event.member, f"generation {event.generation} is not the current one"
         )
         return
+    if event.spacing:
+        state.note(NoteKind.SNAPSHOT_SPACING, job.name, event.spacing)
     job.checkpoints.costs.stall_s = max(event.stall_s, job.checkpoints.costs.stall_s * STALL_KEPT)
     _have(job, member.rank, event.step)
     if (event.generation, event.step) > max(member.kept, default=(0, NO_STEP)):

@@ -18,6 +18,7 @@ class SnapshotReady:
     generation: int
     step: int
     stall_s: float = 0.0  # how long the copy kept the rank from training
+    spacing: str = ""  # how often snapshots are taken from now on, and why, in words; "": as before
 
 
 @dataclass(frozen=True, slots=True)

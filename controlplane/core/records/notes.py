@@ -21,6 +21,7 @@ class NoteKind(StrEnum):
     CHECKPOINT_WAITS = "checkpoint_waits"
     CHECKPOINTS_OVERDUE = "checkpoints_overdue"
     CHECKPOINTS_OVERDUE_NO_MORE = "checkpoints_overdue_no_more"
+    SNAPSHOT_SPACING = "snapshot_spacing"
     COLLECT_FAILED = "collect_failed"
     COPY_ALTERED = "copy_altered"
     COPY_GIVEN_UP = "copy_given_up"

@@ -213,13 +213,21 @@ class Broken(Record):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Record):
-    """A slot of the arena is READY. `stall_s`: how long the copy kept the rank from training."""
+    """A slot of the arena is READY. `stall_s`: how long the copy kept the rank from training.
+
+    `spacing`: how often snapshots are taken from now on, and why, in words. Left out of the frame if ""."""
 
     op = "snapshot"
     generation: Integer
     step: Integer
     slot: AnyInteger
     stall_s: Number
+    spacing: TextOrEmpty = ""
+
+    def encode(self) -> Message:
+        """The message as the JSON object of a frame."""
+        frame = Record.encode(self)
+        return frame if self.spacing else {name: frame[name] for name in frame if name != "spacing"}
 
 
 @dataclass(frozen=True, slots=True)

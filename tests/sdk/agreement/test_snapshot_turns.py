@@ -130,6 +130,10 @@ def test_all_use_the_largest_number_that_one_proposes(
     with caplog.at_level(logging.INFO, "holdfast.sdk"):
         meet(10, quick, slow)
     assert (quick.state.spacing.every, slow.state.spacing.every) == (2, 2)
-    assert "a snapshot every 2 steps from step 10 on (--snapshot-every auto)" in caplog.text
+    news = "a snapshot after every 2 steps from step 10 on (--snapshot-every auto): a snapshot takes 1.00 ms"
+    assert news in caplog.text
+    told = quick.state.spacing.take_news()
+    assert told.startswith(news), "the next report of a snapshot tells it, once"
+    assert not quick.state.spacing.take_news() and not slow.state.spacing.take_news()
     quick.turns.begin()
     assert quick.state.spacing.every == 10, "a new generation has agreed on nothing yet"
