@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from agent.ranks.environment import NodeFacts, environment
 from controlplane.core.records.model import NO_RANK, Placement, Role
 from tests.agent.support import generation, launch, spec
@@ -20,6 +24,23 @@ def test_ranks_of_two_nodes_know_their_place() -> None:
     assert values == ["3", "1", "4", "2", "1", "2", "10.0.0.1", "777"]
     assert env["TORCHELASTIC_RESTART_COUNT"] == "2"
     assert (env["KEEP"], env["HOLDFAST_LEDGER"], env["HOLDFAST_ADDRESS"]) == ("1", "/ledger", "10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "switch"),
+    [
+        ({"nnodes_max": 1}, "on"),
+        ({"nnodes_max": 2}, "off"),  # the default is one copy on another node
+        ({"nnodes_max": 2, "replicas": 0}, "on"),
+        ({"nnodes_max": 1, "snapshot_auto": False}, "off"),
+    ],
+)
+def test_snapshots_are_taken_more_often_where_no_other_node_keeps_copies(
+    fields: dict[str, Any], switch: str
+) -> None:
+    job = spec("x.py", **{"snapshot_auto": True, **fields})
+    order = launch("job.9", job, NO_RANK, role=Role.SPARE, generation=None)
+    assert environment({}, order, FACTS, "/b")["HOLDFAST_SNAPSHOT_AUTO"] == switch
 
 
 def test_a_spare_has_no_rank() -> None:
