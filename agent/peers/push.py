@@ -23,7 +23,7 @@ from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import ThreadPoolExecutor
 
     from agent.peers.blocks import SnapshotInfo
@@ -51,6 +51,8 @@ class _Line:
     address: str
     due: dict[str, str] = field(default_factory=dict)  # members to copy: member -> job
     drops: dict[str, int] = field(default_factory=dict)  # copies to drop: member -> tries left
+    under_way: str = ""  # the member that is being copied; "": none
+    failing: bool = False  # the newest try has failed
     task: asyncio.Task[None] | None = None
 
 
@@ -58,7 +60,9 @@ class Pushes:
     """Keeps replica holders supplied.
 
     `offer(member, job, released)` opens the newest snapshot up to that step, pinned, or returns None; `vouch`
-    is called with each snapshot before it leaves; `count` increases the metrics."""
+    is called with each snapshot before it leaves; `owe(member, owed)` when a member's newest released
+    snapshot is owed to a holder, and when it is not any more: it has arrived, or a try has failed. `count`
+    increases the metrics."""
 
     def __init__(
         self,
@@ -69,12 +73,14 @@ class Pushes:
         count: Callable[[str, int], None],
         *,
         vouch: Callable[[SnapshotInfo], None],
+        owe: Callable[[str, bool], None],
         linger_s: float = LINGER_S,
         access: ClientCredentials | None = None,
     ) -> None:
         self._access = access
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
-        self._vouch = vouch
+        self._vouch, self._owe = vouch, owe
+        self._owing: dict[str, None] = {}  # members with a copy that is owed
         self._pace, self._linger_s = CopyPace(bytes_per_s), linger_s
         self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job -> {(member, address)}
@@ -96,6 +102,7 @@ class Pushes:
             # The order is repeated because the leader misses the copy: ask the holder
             self._stored.pop(pair, None)
             self._due(job, *pair)
+        self._tell(member for member, _ in (*before, *wanted))
         if wanted:
             self._settle(job)
         elif left:
@@ -105,8 +112,10 @@ class Pushes:
     def release(self, job: str, step: int) -> None:
         """Snapshots up to `step` are READY on all ranks: send the replica holders the newest of them."""
         self._released[job] = step
-        for member, address in self._wanted.get(job, {}):
+        wanted = self._wanted.get(job, {})
+        for member, address in wanted:
             self._due(job, member, address)
+        self._tell(member for member, _ in wanted)
 
     def complete(self, job: str) -> None:
         """The job is over: stop copying, and have the holders drop its copies."""
@@ -115,6 +124,7 @@ class Pushes:
         self._released.pop(job, None)
         for member, address in pairs:
             self._drop(member, address)
+        self._tell(member for member, _ in pairs)
 
     async def stop(self) -> None:
         """Cancel all streams, and wait for them."""
@@ -130,6 +140,18 @@ class Pushes:
     def waiting(self) -> int:
         """How many copies have not arrived yet."""
         return sum(len(line.due) for line in self._lines.values())
+
+    def _tell(self, members: Iterable[str]) -> None:
+        """Call `owe` for each of these members that is owed a copy (again, too: its arena may be a new one), and
+        for each that is not any more."""
+        for member in members:
+            lines = self._lines.values()
+            if any(not line.failing and (member in line.due or member == line.under_way) for line in lines):
+                self._owing[member] = None
+                self._owe(member, True)
+            elif member in self._owing:
+                del self._owing[member]
+                self._owe(member, False)
 
     def _due(self, job: str, member: str, address: str) -> None:
         line = self._line(address)
@@ -189,12 +211,18 @@ class Pushes:
         if not member:
             return
         del line.due[member]
+        line.under_way = member
         try:
             await self._push(job, member, line.address)
+            line.failing = False
         except BaseException:
+            line.failing = True
             if (member, line.address) in self._wanted.get(job, {}):
                 line.due.setdefault(member, job)
             raise
+        finally:
+            line.under_way = ""
+            self._tell([*line.due, member])
         self._settle(job)
 
     async def _ask_to_drop(self, line: _Line, member: str) -> None:

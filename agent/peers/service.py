@@ -21,6 +21,7 @@ from agent.peers.vouching import Vouches
 from controlplane.access.authentication import authenticator_of
 from controlplane.access.client_credentials import ClientCredentials
 from controlplane.settings import check_exposed
+from holdfast.ipc.arena import Arena
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from controlplane.core.records import effects, events
     from controlplane.core.records.model import MemberStatus, PeerCopy
     from controlplane.settings import AgentSettings
-    from holdfast.ipc.arena import Arena
 
 log = logging.getLogger("holdfast.agent.peers")
 
@@ -76,6 +76,7 @@ class Peers:
             settings.peer_bytes_per_s,
             self._count,
             vouch=self._vouches.vouch,
+            owe=self._owe,
             access=access,
         )
         self._fetches = Fetches(
@@ -175,6 +176,13 @@ class Peers:
                 offer.close()
                 raise
         return offer
+
+    def _owe(self, member: str, owed: bool) -> None:
+        """Show a rank in its arena whether other nodes still lack its newest snapshot."""
+        path = self._paths.arena(member)
+        if path.exists():
+            with Arena.open(path, touched=False) as arena:
+                arena.owe_copies(owed)
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number

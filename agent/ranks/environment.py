@@ -78,8 +78,7 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page:
 def _may_be_often(spec: JobSpec) -> bool:
     """Whether ranks may take snapshots more often than `snapshot_every` says.
 
-    Not where other nodes keep copies. A rank has two slots: by the time a copy has arrived, its peers would have
-    overwritten their own snapshots of that step, and a lost node would leave no step that is whole."""
+    Not where other nodes keep copies: each snapshot would have to cross the network."""
     return spec.snapshot_auto and (spec.replicas == 0 or spec.nnodes_max == 1)
 
 

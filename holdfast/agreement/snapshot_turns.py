@@ -5,6 +5,10 @@ released the older one yet, or the agent reads it) and the others take theirs, t
 become whole, and have no free slot themselves until the coordinator voids it. So each rank says beforehand
 what stands in its way for the moment, and either all take this snapshot or none does.
 
+One thing stands in the way for the sake of the others: a rank whose newest snapshot is still on its way to
+the nodes that keep copies. If its node is lost, what is there is the step before, and the others must not
+have overwritten theirs.
+
 What does not pass by itself (no shared memory, a state that cannot be read) does not keep the others back:
 where every rank holds the whole state, their snapshots are worth having without it.
 
@@ -31,6 +35,7 @@ log = logging.getLogger("holdfast.sdk")
 _SHARED = {
     SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",
     SkipKind.BEING_READ: "the agent still reads its older snapshot",
+    SkipKind.UNCOPIED: "its newest snapshot has not arrived at the nodes that keep copies yet",
     SkipKind.BEING_FILLED: "the agent is bringing a snapshot into its arena",
 }
 """What keeps all ranks from a snapshot: it passes by itself, and the next boundary may be better."""

@@ -29,7 +29,8 @@ SLOTS = 2
 _MAGIC = int.from_bytes(b"HOLDFAST", "little")
 _VERSION = 1
 _WORDS = PAGE_BYTES // 8
-_FILE_WORDS = 8  # magic, version, slot_bytes, slots, four unused
+_FILE_WORDS = 8  # magic, version, slot_bytes, slots, whether copies are owed, three unused
+_OWES = 4
 _SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one unused
 _STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
 
@@ -173,9 +174,8 @@ class Arena:
     def open(cls, path: str | os.PathLike[str], *, owner: bool = False, touched: bool = True) -> Arena:
         """Open an arena that an agent created. Raises ArenaError if the file is not an arena.
 
-        `owner`: the caller is an agent that succeeds a dead one, whose pins are removed. `touched`: map all
-        pages now, for a process that will write to it repeatedly; else each page is mapped when it is
-        used."""
+        `owner`: the caller is an agent that succeeds a dead one, whose pins and debts are removed. `touched`:
+        map all pages now, for a process that will write to it repeatedly; else each when it is used."""
         target = Path(path)
         try:
             descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -253,11 +253,19 @@ class Arena:
                 return SlotWriter(self, slot.index, step, generation, held=held)
             return slot
 
+    def owe_copies(self, owed: bool) -> None:
+        """Note whether the newest released snapshot is on its way to other nodes, and not there yet."""
+        self._words[_OWES] = owed
+
     def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
-        """Why `begin` would take no slot now; None: it would take one."""
+        """Why none should be taken now: what `begin` goes by, and copies that are owed. None: one may."""
         with locked(self._descriptor, self.path):
-            slot = self._overwritable(generation, released_step, void_step)
-            return slot if isinstance(slot, Skip) else None
+            if isinstance(slot := self._overwritable(generation, released_step, void_step), Skip):
+                return slot
+            older = slot.state == SlotState.READY and slot.index == min(self.slots, key=_age).index
+            if older and self._words[_OWES]:
+                return Skip(SkipKind.UNCOPIED, "other nodes have no copy of the newest snapshot yet")
+            return None
 
     def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | Skip:
         if any(slot.state == SlotState.WRITING and slot.pins for slot in self.slots):
@@ -360,6 +368,7 @@ class Arena:
         with locked(self._descriptor, self.path):
             for index in range(SLOTS):
                 self._set(index, pins=0)
+            self._words[_OWES] = False
 
 
 _STATES = frozenset(SlotState)

@@ -16,6 +16,7 @@ class SkipKind(Enum):
     BEING_FILLED = auto()  # the agent brings a snapshot into the arena
     REFUSED = auto()  # the agent, the arena or the state itself does not allow one
     ANOMALY = auto()  # the numbers are wrong: nothing of this state is kept
+    UNCOPIED = auto()  # other nodes are to have copies of the newer slot, and have none yet
 
 
 _PASSING = frozenset({SkipKind.NO_ARENA, SkipKind.OUTGROWN, SkipKind.UNRELEASED, SkipKind.BEING_READ})

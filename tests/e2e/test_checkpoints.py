@@ -113,3 +113,22 @@ def test_a_node_lost_while_the_coordinator_is_away_comes_back_from_its_partners(
         assert "hashes to is known from those who keep it" in resume["reason"], resume
         assert not run.journal("Load"), "the storage was not read"
         assert result(run, 0)["digest"] == result(run, 1)["digest"]
+
+
+def test_a_node_lost_while_copies_are_slow_comes_back_from_its_partners() -> None:
+    """A copy takes longer than the steps between two snapshots. No rank overwrites its own snapshot of a step
+    before the next one is with the partners of all: else a lost node would leave no step whole."""
+    large = (
+        script(400, 0.05).replace("Linear(8, 16)", "Linear(8, 40_000)").replace("Linear(16", "Linear(40_000")
+    )
+    flags = ("--nnodes", "2", "--snapshot-every", "2", "--checkpoint-every", "1000")
+    slow = (*flags, "--peer-bytes-per-s", str(4 << 20))
+    with running(*slow, script=large, storage=True) as run:
+        until(lambda: min(step_of(run, 0), step_of(run, 1)) >= 60, lambda: f"step 60; {run.output}")
+        lose(run, "n1")
+        assert run.end() == 0, run.output
+        stored = [one["generation"] for one in run.journal("StoreJob") if one["generation"]]
+        resume = stored[-1]["resume"]
+        assert resume["tier"] == "peer", resume
+        assert not run.journal("Load"), "the storage was not read"
+        assert result(run, 0)["digest"] == result(run, 1)["digest"]

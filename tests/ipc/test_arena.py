@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.ipc.arena import Arena, SlotState, SlotWriter
 from holdfast.ipc.shm import ArenaError
-from holdfast.ipc.skips import Skip
+from holdfast.ipc.skips import Skip, SkipKind
 from tests.checkpoint.states import SMALL, arena_for, content, snapshot, values_of, write
 
 if TYPE_CHECKING:
@@ -85,6 +85,25 @@ def test_a_pinned_slot_is_not_overwritten(arena: Arena) -> None:
             assert "10 is still being read" in skipped.reason
             assert values_of(older) == content(SMALL, 10)
         fill(arena, 30, released=20)
+
+
+def test_the_older_slot_is_kept_while_copies_of_the_newer_are_owed(arena: Arena) -> None:
+    """A node that is lost now leaves copies of the older one, which is of use only as long as this one is."""
+    fill(arena, 10, released=-1)
+    assert arena.obstacle(1, released_step=10) is None, "the other slot is free"
+    fill(arena, 20, released=10)
+    with Arena.open(arena.path) as agent:
+        agent.owe_copies(True)
+        obstacle = arena.obstacle(1, released_step=20)
+        assert obstacle is not None and obstacle.kind is SkipKind.UNCOPIED
+        unreleased = arena.obstacle(1, released_step=10)
+        assert unreleased is not None and unreleased.kind is SkipKind.UNRELEASED
+        assert arena.obstacle(1, released_step=10, void_step=20) is None, "the newer one is void: it goes"
+        agent.owe_copies(False)
+        assert arena.obstacle(1, released_step=20) is None
+        agent.owe_copies(True)
+    with Arena.open(arena.path, owner=True):  # a new agent: what the dead one owed, it will owe again
+        assert arena.obstacle(1, released_step=20) is None
 
 
 def test_pins_count(arena: Arena) -> None:

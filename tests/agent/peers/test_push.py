@@ -15,6 +15,7 @@ from controlplane.core.records.model import Partner, PeerCopy
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.layout import SlotLayoutError
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
+from holdfast.ipc.skips import SkipKind
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
 from tests.agent.support import until
 
@@ -34,7 +35,8 @@ async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
 
     with nice_pool(1, "test") as pool:
         count, vouch = (lambda _kind, _number: None), (lambda _held: None)
-        pushes = Pushes(offer, pool, 5.0, 0, count, vouch=vouch, linger_s=linger_s)
+        owe = lambda _member, _owed: None  # noqa: E731
+        pushes = Pushes(offer, pool, 5.0, 0, count, vouch=vouch, owe=owe, linger_s=linger_s)
         yield pushes
         await pushes.stop()
 
@@ -47,6 +49,37 @@ async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
         assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1, owner.vouched(MEMBER, 10))
         assert partner.copy(MEMBER, 10) == read(owner.paths.arena(MEMBER), 10)
         assert owner.peers.copies() == ()
+
+
+def owes(side: Side, released_step: int) -> bool:
+    with Arena.open(side.paths.arena(MEMBER)) as arena:
+        obstacle = arena.obstacle(1, released_step=released_step)
+    return obstacle is not None and obstacle.kind is SkipKind.UNCOPIED
+
+
+async def test_a_rank_sees_that_its_newest_snapshot_is_not_there_yet(base: Path) -> None:
+    """Until then its peers must keep the step before: if its node is lost, its copies are of that step."""
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.snapshot(MEMBER, values(1), 10)
+        await partner.keeps(MEMBER, 10)
+        owner.snapshot(MEMBER, values(2), 20)
+        assert owes(owner, 20)
+        await partner.keeps(MEMBER, 20)
+        await until(lambda: not owes(owner, 20))
+
+
+async def test_a_partner_that_is_not_reached_keeps_no_rank_from_its_snapshots(base: Path) -> None:
+    async with Side(base, "a") as owner:
+        async with Side(base, "b") as partner:
+            owner.replicate((MEMBER, partner.peers.address))
+            owner.snapshot(MEMBER, values(1), 10)
+            await partner.keeps(MEMBER, 10)
+        owner.snapshot(MEMBER, values(2), 20)
+        assert owes(owner, 20)
+        await until(lambda: not owes(owner, 20))
+        owner.snapshot(MEMBER, values(3), 30)
+        assert not owes(owner, 30), "the newest try has failed: nobody waits for the next one"
 
 
 async def test_a_spoilt_header_leaves_the_slot_free(base: Path) -> None:
