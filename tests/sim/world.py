@@ -110,8 +110,7 @@ class World:
             keep_last=rng.choice((0, 1, 2)), keep_every=rng.choice((0, 12)), scrub_every_s=rng.choice((0, 4)),
             checkpoint_every_s=rng.choice((0, 0, 1.0)), checkpoint_auto=rng.random() < 0.1,
             mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
-            nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.often,
-            replicas=0 if options.often else 1,
+            nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.often, replicas=1 - options.often,
         ))  # fmt: skip
         self.wrong: set[int] = set()  # steps in which an anomaly was reported
         self.stops = False  # a person has stopped the job
