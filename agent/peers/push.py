@@ -142,7 +142,7 @@ class Pushes:
         return sum(len(line.due) for line in self._lines.values())
 
     def _tell(self, members: Iterable[str]) -> None:
-        """Call `owe` for each of these members that is owed a copy, also again: its arena may be a new one. And
+        """Call `owe` for each of these members that is owed a copy, also again (its arena may be a new one), and
         for each that is not any more."""
         for member in members:
             lines = self._lines.values()

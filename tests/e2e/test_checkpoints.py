@@ -119,7 +119,7 @@ def test_a_node_lost_while_copies_are_slow_comes_back_from_its_partners() -> Non
     """A copy takes longer than the steps between two snapshots. No rank overwrites its own snapshot of a step
     before the next one is with the partners of all: else a lost node would leave no step whole."""
     large = (
-        script(400, 0.05).replace("Linear(8, 16)", "Linear(8, 40_000)").replace("Linear(16", "Linear(40_000")
+        script(130, 0.05).replace("Linear(8, 16)", "Linear(8, 40_000)").replace("Linear(16", "Linear(40_000")
     )
     flags = ("--nnodes", "2", "--snapshot-every", "2", "--checkpoint-every", "1000")
     slow = (*flags, "--peer-bytes-per-s", str(4 << 20))
