@@ -142,8 +142,8 @@ class Pushes:
         return sum(len(line.due) for line in self._lines.values())
 
     def _tell(self, members: Iterable[str]) -> None:
-        """Call `owe` for each of these members that is owed a copy, also again (its arena may be a new one), and
-        for each that is not any more."""
+        """Call `owe` for each of these members that is owed a copy, also again: its arena may be new. And for
+        each that is not any more."""
         for member in members:
             lines = self._lines.values()
             if any(not line.failing and (member in line.due or member == line.under_way) for line in lines):
