@@ -11,7 +11,6 @@ import asyncio
 import atexit
 import functools
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.daemon.etcd.server import PrivateEtcd
 from controlplane.reporting.lines import job_of
-from tests.e2e.cli_running import DEADLINE_S, OBEDIENT
+from tests.e2e.cli_running import DEADLINE_S, OBEDIENT, JournalFile
 from tests.e2e.test_cli_by_hand import PROGRAM, daemon, holdfast
 from tests.leashed import leashed
 
@@ -80,6 +79,7 @@ class Job:
         self.cluster = standing()
         self.job = f"job{next(_NUMBERS)}"
         self.process: subprocess.Popen[str] | None = None
+        self._journal = JournalFile(self.cluster.journal, self.cluster.journal.stat().st_size)
 
     def start(self) -> Job:
         given = [word for name, value in self.env.items() for word in ("--env", f"{name}={value}")]
@@ -113,15 +113,9 @@ class Job:
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"it does not end; it said:\n{self.output}") from error
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The journal's lines about this job so far."""
-        lines = self.cluster.journal.read_text().splitlines(keepends=True)
-        entries = [json.loads(line) for line in lines if line.endswith("\n") and self.job in line]
-        return [entry for entry in entries if job_of(entry["body"]) == self.job]
-
     def journal(self, kind: str) -> list[dict[str, Any]]:
-        """The bodies of those of one type."""
-        return [entry["body"] for entry in self.lines() if entry["type"] == kind]
+        """The bodies of the journal's lines of one type about this job so far."""
+        return [body for body in self._journal.bodies(kind) if job_of(body) == self.job]
 
     def stop(self) -> None:
         """End it, if it has not ended."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.daemon.etcd.server import PrivateEtcd
-from tests.e2e.cli_running import Run, running, until
+from tests.e2e.cli_running import ASKED_S, Run, running, until
 from tests.e2e.standing import Job, submitted
 from tests.e2e.test_cli_by_hand import PROGRAM, daemon
 from tests.exhaustive import all_but
@@ -147,7 +147,11 @@ def test_what_runs_behind_train_outlives_leader_and_agent() -> None:
             assert old, f"{name} is not there"
             os.kill(old, signal.SIGKILL)
             until(partial(comes_back, run, name, old), f"{name} is back")
-        until(lambda: "leaving" in holdfast(run, "get", "jobs").stdout, "the new leader's word")
+        until(
+            lambda: "leaving" in holdfast(run, "get", "jobs").stdout,
+            "the new leader's word",
+            pause_s=ASKED_S,
+        )
         (run.folder / "go").touch()
         assert run.end() == 0, run.output
         assert [tries(run, rank) for rank in (0, 1)] == [1, 1]
