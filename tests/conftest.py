@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    keep_bytecode()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ToldAtOnce(config))
 
@@ -34,6 +37,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ours = item.path.is_relative_to(TESTS) and item.get_closest_marker("process") is None
         if ours and pure.is_pure(item.path, TESTS):
             item.add_marker("pure")
+
+
+def keep_bytecode() -> None:
+    """Let Python keep what it has compiled, here and in all processes that tests start.
+
+    Images of containers often forbid it. Then each of some thousand daemons and commands would compile all of
+    Holdfast again, which is half of what its start costs, and each worker all tests."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-not-found]
 
-from controlplane.core import view
 from controlplane.core.records import effects, events, model
 from controlplane.core.records.diagnosis import (
     GradientReport,
@@ -25,6 +24,7 @@ from controlplane.core.records.diagnosis import (
     StepTimes,
 )
 from controlplane.core.records.logs import ReadLog
+from controlplane.core.rows import HealthRow, JobRow, NodeRow, RankRow
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.greetings import Greeting as Greeting  # noqa: PLC0414 - for daemons to import from here
@@ -136,10 +136,10 @@ _ORDERS: dict[str, Mapping] = {
     "read_log": Mapping(ReadLog, pb.ReadLog, 1, "job request"),
 }
 _ROWS: dict[type, Mapping] = {
-    view.JobRow: Mapping(view.JobRow, pb.JobRow),
-    view.NodeRow: Mapping(view.NodeRow, pb.NodeRow),
-    view.RankRow: Mapping(view.RankRow, pb.RankRow),
-    view.HealthRow: Mapping(view.HealthRow, pb.HealthRow),
+    JobRow: Mapping(JobRow, pb.JobRow),
+    NodeRow: Mapping(NodeRow, pb.NodeRow),
+    RankRow: Mapping(RankRow, pb.RankRow),
+    HealthRow: Mapping(HealthRow, pb.HealthRow),
     model.CheckpointRecord: RECORDS[model.CheckpointRecord],
 }
 _BODY_OF_EVENT = {mapping.record: body for body, mapping in _EVENTS.items()}
@@ -348,10 +348,10 @@ def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -
     health = rows.pop("health", None)
     lists = {name: _messages(name, values, unsendable) for name, values in rows.items()}
     if unsendable:
-        health = health or view.HealthRow("healthy", (), ())
+        health = health or HealthRow("healthy", (), ())
         worst = "degraded" if health.level == "healthy" else health.level
         reasons = (*health.reasons, *(reason for reason, _ in unsendable))
-        health = view.HealthRow(worst, reasons, (*health.jobs, *(job for _, job in unsendable)))
+        health = HealthRow(worst, reasons, (*health.jobs, *(job for _, job in unsendable)))
     health_row = row_message(health) if health is not None else None
     return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=health_row, **lists)
 

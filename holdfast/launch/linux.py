@@ -1,4 +1,6 @@
-"""Wrap what Linux offers for owning processes: death signals, subreapers, sessions. Standard library only."""
+"""Wrap what Linux and C offer for owning processes: death signals, subreapers, an interpreter's dict.
+
+Standard library only."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,6 +124,16 @@ def signal_group(leader: int, number: int) -> bool:
             continue
         return True
     return False
+
+
+def interpreter_dict() -> dict[Any, Any]:
+    """The dict of this interpreter in which modules written in C keep what they share."""
+    current = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyInterpreterState_Get", ctypes.pythonapi))
+    shared = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+        ("PyInterpreterState_GetDict", ctypes.pythonapi)
+    )
+    found = ctypes.cast(shared(current()), ctypes.py_object).value  # a borrowed reference: made our own here
+    return dict(found)
 
 
 def threads() -> int:

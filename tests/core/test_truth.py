@@ -11,7 +11,7 @@ from tests.core.elasticity.test_pausing import at_rest, resumed
 from tests.core.test_cluster import running
 
 if TYPE_CHECKING:
-    from controlplane.core.view import JobRow
+    from controlplane.core.rows import JobRow
     from tests.transcripts.language import Play
 
 

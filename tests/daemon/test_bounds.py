@@ -14,6 +14,7 @@ from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_A
 from controlplane.core.records import model
 from controlplane.core.records.effects import StoreCheckpoint
 from controlplane.core.records.events import JobSubmitted, StoreFailed
+from controlplane.core.rows import HealthRow
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.leadership.rows import RecordMapping
@@ -112,7 +113,7 @@ def test_a_row_that_no_message_can_hold_hides_no_other() -> None:
     good = view.jobs(stage.cluster, 0.0)[0]
     bad = dataclasses.replace(good, job="other", generation=1 << 63)
     rows = {"jobs": (good, bad), "nodes": view.nodes(stage.cluster, 0.0)}
-    reply = codec.status_message("c", 1, "h:1", rows | {"health": view.HealthRow("healthy", (), ())})
+    reply = codec.status_message("c", 1, "h:1", rows | {"health": HealthRow("healthy", (), ())})
     assert [row.job for row in reply.jobs] == ["j"] and len(reply.nodes) == 2
     assert reply.health.level == "degraded"
     (told,) = reply.health.reasons

@@ -35,7 +35,16 @@ while not (folder / "done").exists():
 """
 
 
-def until(what: Callable[[], Any], about: str | Callable[[], str], timeout_s: float = DEADLINE_S) -> Any:
+ASKED_S = 1.0
+"""The pause between two answers of a command: each is a process, and costs half a second of CPU time."""
+
+
+def until(
+    what: Callable[[], Any],
+    about: str | Callable[[], str],
+    timeout_s: float = DEADLINE_S,
+    pause_s: float = 0.02,
+) -> Any:
     """Wait for a true answer, and return it. Fails the test when none comes in time; `about` is called only
     then, so that its message shows the latest state."""
     deadline = time.monotonic() + timeout_s
@@ -43,8 +52,34 @@ def until(what: Callable[[], Any], about: str | Callable[[], str], timeout_s: fl
         found = what()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause_s)
     raise AssertionError(f"not within {timeout_s:.0f} s: {about if isinstance(about, str) else about()}")
+
+
+class JournalFile:
+    """The lines of a journal, from `begin` (bytes) on. Each is read once, however often it is asked for."""
+
+    def __init__(self, path: Path, begin: int = 0) -> None:
+        self._path, self._at = path, begin
+        self._lines: list[dict[str, Any]] = []
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines so far that are whole."""
+        if not self._path.exists():
+            return []
+        if self._path.stat().st_size < self._at:  # it was removed, and has begun again
+            self._at, self._lines = 0, []
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self._at += len(whole) + 1
+            self._lines += map(json.loads, whole.split(b"\n"))
+        return self._lines
+
+    def bodies(self, kind: str) -> list[dict[str, Any]]:
+        """The bodies of the lines of one type."""
+        return [line["body"] for line in self.lines() if line["type"] == kind]
 
 
 class Run:
@@ -58,6 +93,7 @@ class Run:
         self.job = job or f"t{folder.name[3:]}".replace("_", "x")
         self.layout = layout_at(self.job, self.state)
         self.process: subprocess.Popen[str] | None = None
+        self._journal = JournalFile(self.layout.state / "journal.jsonl")
 
     def start(self) -> Run:
         flags = ["--state-dir", str(self.state), "--rdzv-id", self.job, "--lease-ttl-s", "2"]
@@ -95,10 +131,7 @@ class Run:
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the journal's lines of one type so far."""
-        path = self.layout.state / "journal.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        entries = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [entry["body"] for entry in entries if entry["type"] == kind]
+        return self._journal.bodies(kind)
 
     def traces(self) -> list[str]:
         """The sockets and shared memory that it has left on this machine."""

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.daemon.etcd.server import PrivateEtcd
-from tests.e2e.cli_running import Run, running, until
+from tests.e2e.cli_running import ASKED_S, Run, running, until
+from tests.e2e.standing import Job, submitted
 from tests.e2e.test_cli_by_hand import PROGRAM, daemon
 from tests.exhaustive import all_but
 
@@ -69,12 +70,12 @@ sys.exit(3 if session.rank == 1 else 0)
 TWO = ("--nnodes", "2", "--nproc-per-node", "1")
 
 
-def lines(run: Run, word: str) -> list[list[str]]:
+def lines(run: Run | Job, word: str) -> list[list[str]]:
     path: Path = run.folder / word
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def tries(run: Run, rank: int) -> int:
+def tries(run: Run | Job, rank: int) -> int:
     """How often the code behind the function has run on this rank."""
     return sum(line[0] == str(rank) for line in lines(run, "behind"))
 
@@ -89,7 +90,7 @@ def comes_back(run: Run, name: str, old: int) -> bool:
     return run.pid_of(name) not in (0, old)
 
 
-def phase(run: Run) -> str:
+def phase(run: Run | Job) -> str:
     states = run.journal("JobChanged")
     return str(states[-1]["state"]["phase"]) if states else ""
 
@@ -108,14 +109,14 @@ def test_what_follows_train_runs_to_its_end() -> None:
 
 
 def test_an_exception_behind_train_fails_the_job_with_its_traceback() -> None:
-    with running(*TWO, "--max-restarts", "1", script=TRAINS + RAISES) as run:
+    with submitted(*TWO, "--max-restarts", "1", script=TRAINS + RAISES) as run:
         assert run.end() == 1, run.output
         assert "ValueError: the evaluation is wrong" in run.output and "script.py" in run.output
         assert tries(run, 1) == 2, "it is tried again as often as --max-restarts says"
 
 
 def test_an_exit_code_behind_train_fails_the_job() -> None:
-    with running(*TWO, "--max-restarts", "1", script=TRAINS + EXITS) as run:
+    with submitted(*TWO, "--max-restarts", "1", script=TRAINS + EXITS) as run:
         assert run.end() == 1, run.output
         assert "ended with code 3" in run.output
         assert tries(run, 1) == 2
@@ -124,7 +125,7 @@ def test_an_exit_code_behind_train_fails_the_job() -> None:
 @pytest.mark.parametrize("storage", all_but(1, [True, False]))
 def test_a_rank_killed_behind_train_has_its_script_run_again(storage: bool) -> None:
     """The state is the final one: nothing is trained again, and train() has its value."""
-    with running(*TWO, script=TRAINS + SAVES, storage=storage) as run:
+    with submitted(*TWO, script=TRAINS + SAVES, storage=storage) as run:
         until(lambda: len(lines(run, "behind")) == 2 and phase(run) == "leaving", lambda: run.output)
         pid = next(int(line[1]) for line in lines(run, "behind") if line[0] == "0")
         os.kill(pid, signal.SIGKILL)
@@ -146,7 +147,11 @@ def test_what_runs_behind_train_outlives_leader_and_agent() -> None:
             assert old, f"{name} is not there"
             os.kill(old, signal.SIGKILL)
             until(partial(comes_back, run, name, old), f"{name} is back")
-        until(lambda: "leaving" in holdfast(run, "get", "jobs").stdout, "the new leader's word")
+        until(
+            lambda: "leaving" in holdfast(run, "get", "jobs").stdout,
+            "the new leader's word",
+            pause_s=ASKED_S,
+        )
         (run.folder / "go").touch()
         assert run.end() == 0, run.output
         assert [tries(run, rank) for rank in (0, 1)] == [1, 1]
@@ -161,7 +166,7 @@ def test_a_job_that_is_stopped_behind_train_ends() -> None:
         assert run.traces() == []
 
 
-def submitted(folder: Path, where: tuple[str, str], script: str) -> subprocess.CompletedProcess[str]:
+def submitted_to(folder: Path, where: tuple[str, str], script: str) -> subprocess.CompletedProcess[str]:
     words = ("submit", *where, "--wait", "--max-restarts", "0", "--rdzv-id", script)
     command = [*PROGRAM, *words, str(folder / f"{script}.py"), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -182,8 +187,8 @@ async def test_submit_waits_for_what_is_behind_train_and_tells_how_it_ended() ->
                 where = ("--coordinator", address)
                 places = ("--run-dir", str(folder / "run"), "--shm-dir", str(folder), "--slots", "1")
                 stack.enter_context(daemon(folder, "a", "agent", *where, "--node", "n7", *places))
-                saved = submitted(folder, where, "saves")
+                saved = submitted_to(folder, where, "saves")
                 assert saved.returncode == 0 and "job saves finished" in saved.stdout, saved.stderr
                 assert (folder / "model-0.pt").exists()
-                raised = submitted(folder, where, "raises")
+                raised = submitted_to(folder, where, "raises")
                 assert raised.returncode == 1 and "the evaluation is wrong" in raised.stdout + raised.stderr

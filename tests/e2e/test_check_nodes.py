@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.cli_running import OBEDIENT, running, until
+from tests.e2e.cli_running import ASKED_S, OBEDIENT, running, until
 
 if TYPE_CHECKING:
     from tests.e2e.cli_running import Run
@@ -88,7 +88,7 @@ def test_a_node_that_fails_its_check_takes_no_ranks_until_it_is_released(
         os.kill(until(lambda: measuring(run, "n1"), lambda: story(run)), signal.SIGKILL)
         until(lambda: sorted(notes(run, "node_checked")) == ["n0", "n1"], lambda: story(run))
         waits = f"not to be used: n1 (its check found: cpu: {FAILED}"
-        until(lambda: waits in holdfast(run, "status"), lambda: story(run))
+        until(lambda: waits in holdfast(run, "status"), lambda: story(run), pause_s=ASKED_S)
         assert not list(run.folder.glob("*.pid"))
         for words in (("describe", "node", "n1"), ("events",)):
             shown = holdfast(run, *words)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.daemon.etcd.server import PrivateEtcd
-from tests.e2e.cli_running import until
+from tests.e2e.cli_running import ASKED_S, until
 from tests.leashed import leashed
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def test_daemons_by_hand(folder: Path) -> None:
             stack.enter_context(
                 daemon(folder, "agent", "agent", *where, "--node", "n7", "--slots", "1", *places)
             )
-            until(lambda: "n7" in holdfast("get", "nodes", *where).stdout, "the node joins")
+            until(lambda: "n7" in holdfast("get", "nodes", *where).stdout, "the node joins", pause_s=ASKED_S)
             ask(where, script)
             assert "hello from 0 blue" in (folder / "agent.log").read_text()
             submit_under_a_taken_name(where, folder)

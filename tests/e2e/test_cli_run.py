@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from controlplane.cli.local.processes import is_running
-from tests.e2e.cli_running import Run, running, until
+from tests.e2e.cli_running import ASKED_S, Run, running, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,9 @@ def test_runs_answers_and_leaves_no_trace() -> None:
     with running("--nnodes", "2", "--nproc-per-node", "1") as run:
         pids = [run.rank_pid(0), run.rank_pid(1)]
         address = run.layout.read_card()["coordinator"]
-        ranks = until(lambda: holdfast("get", "ranks", "--coordinator", address).stdout, "an answer")
+        ranks = until(
+            lambda: holdfast("get", "ranks", "--coordinator", address).stdout, "an answer", pause_s=ASKED_S
+        )
         assert run.job in ranks and str(pids[0]) in ranks
         assert f"job {run.job} is running already" in refused_by(run)
         assert "no job named" in holdfast("get", "jobs", "--job", "x", "--coordinator", address).stderr

@@ -10,6 +10,7 @@ import sys
 
 from holdfast.data import sampling
 from tests.e2e.cli_running import Run, running, until
+from tests.e2e.standing import Job, submitted
 
 STEPS, POISONED, N, BATCH = 30, 17, 101, 9
 SCRIPT = """
@@ -66,7 +67,7 @@ session.close()
 FLAGS = ("--nproc-per-node", "2", "--spares", "1", "--snapshot-every", "5", "--checkpoint-every", "5")
 
 
-def consumed(run: Run) -> tuple[dict[int, list[int]], dict[int, list[list[float]]]]:
+def consumed(run: Run | Job) -> tuple[dict[int, list[int]], dict[int, list[list[float]]]]:
     """By step the samples, and their random numbers, of the newest generation that consumed it."""
     newest: dict[tuple[int, int], tuple[int, list[int], list[list[float]]]] = {}
     for path in run.folder.glob("*.book"):
@@ -85,7 +86,7 @@ def batch(number: int) -> list[int]:
 
 
 def test_a_kill_and_a_batch_that_is_left_out_while_workers_fetch_ahead() -> None:
-    with running(*FLAGS, "--nan-skip-window", "1", script=SCRIPT, storage=True) as run:
+    with submitted(*FLAGS, "--nan-skip-window", "1", script=SCRIPT, storage=True) as run:
         tell(run, STEPS, BATCH, "refuse", POISONED)
         assert run.end() == 0, run.output
         resume = run.journal("Form")[-1]["generation"]["resume"]
@@ -121,7 +122,7 @@ def test_a_job_that_is_started_again_with_another_global_batch() -> None:
     assert order == sampling.indices(N, step * BATCH, 20 * 12, seed=3).tolist()
 
 
-def tell(run: Run, steps: int, batch: int, change: str, poison: int = -1) -> None:
+def tell(run: Run | Job, steps: int, batch: int, change: str, poison: int = -1) -> None:
     """What the script is to do, from its next start on."""
     (run.folder / "part").write_text(f"{steps} {batch} {change} {poison}")
     (run.folder / "part").rename(run.folder / "args")

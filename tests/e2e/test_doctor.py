@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
-from tests.e2e.cli_running import Run, running, until
+from tests.e2e.cli_running import ASKED_S, Run, running, until
 
 FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--diagnose-every-s", "1")
 SCRIPT = """
@@ -71,20 +72,27 @@ def opened(run: Run) -> int:
     return sum(each["outcome"] == "opened" and each["kind"] == "slow_rank" for each in changes)
 
 
+def judged(run: Run) -> bool:
+    return bool(doctor(run).get("anatomy", {}).get("judged"))
+
+
+told = partial(until, pause_s=ASKED_S)
+
+
 def test_a_slow_rank_is_named_and_the_next_leader_remembers_it() -> None:
     with running(*FLAGS, script=SCRIPT) as run:
-        until(lambda: doctor(run).get("anatomy", {}).get("judged"), lambda: f"it is judged; {run.output}")
+        told(lambda: judged(run), lambda: f"it is judged; {run.output}")
         assert slow(run) == [], run.output
         ranks = doctor(run)["anatomy"]["ranks"]
         assert [row["rank"] for row in ranks] == [0, 1, 2, 3]
         assert {row["node"] for row in ranks[:2]} != {row["node"] for row in ranks[2:]}
         (run.folder / "slow-2").touch()
-        until(lambda: slow(run) == [2], lambda: f"rank 2 is named; {doctor(run)}; {run.output}")
+        told(lambda: slow(run) == [2], lambda: f"rank 2 is named; {doctor(run)}; {run.output}")
         assert opened(run) == 1, run.journal("FindingChanged")
         until(lambda: "slow_rank" in run.output, "people who watch the run are told")
         os.kill(run.pid_of("coordinator"), signal.SIGKILL)
-        until(lambda: slow(run) == [2], lambda: f"the next leader remembers; {run.output}")
-        until(lambda: doctor(run).get("anatomy", {}).get("judged"), lambda: f"and judges; {run.output}")
+        told(lambda: slow(run) == [2], lambda: f"the next leader remembers; {run.output}")
+        told(lambda: judged(run), lambda: f"and judges; {run.output}")
         assert slow(run) == [2] and opened(run) == 1
         (run.folder / "slow-2").unlink()
-        until(lambda: not slow(run), lambda: f"it is resolved; {doctor(run)}")
+        told(lambda: not slow(run), lambda: f"it is resolved; {doctor(run)}")

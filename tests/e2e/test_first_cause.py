@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.cli_running import Run, running, until
+from tests.e2e.standing import Job, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--diagnose-every-s", "1", "--max-restarts", "100")
+FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--max-restarts", "100")
 TRAINS = """
 import os, pathlib, sys, time
 import torch
@@ -92,20 +93,19 @@ def line_of(script: str, words: str) -> int:
     return next(number for number, line in enumerate(script.splitlines(), 1) if words in line)
 
 
-def cause(run: Run) -> dict[str, Any]:
+def cause(run: Run | Job) -> dict[str, Any]:
     """The newest first cause in the journal; {}: none yet."""
     found = run.journal("CauseFound")
     return found[-1] if found else {}
 
 
-def why(run: Run) -> str:
-    address = run.layout.read_card().get("coordinator", "127.0.0.1:1")
-    command = [sys.executable, "-P", "-m", "controlplane", "why", "--coordinator", address]
+def why(run: Job) -> str:
+    command = [sys.executable, "-P", "-m", "controlplane", "why", "--coordinator", run.cluster.address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_a_rank_that_raises_is_named_with_its_line_and_what_comes_again_is_said() -> None:
-    with running(*FLAGS, script=TRAINS) as run:
+    with submitted(*FLAGS, script=TRAINS) as run:
         until(lambda: run.journal("MemberStarted"), lambda: f"it trains; {run.output}")
         (run.folder / "raise-2").touch()
         until(lambda: cause(run), lambda: f"the first cause is found; {run.output}")
@@ -128,7 +128,7 @@ def test_where_the_policy_is_to_act_a_job_that_would_fail_again_is_stopped_with_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOLDFAST_RESTART_POLICY", "act")
-    with running(*FLAGS, script=TRAINS) as run:
+    with running("--nproc-per-node", "4", "--max-restarts", "100", script=TRAINS) as run:
         until(lambda: run.journal("MemberStarted"), lambda: f"it trains; {run.output}")
         (run.folder / "raise-2").touch()
         assert run.end() != 0, run.output
@@ -136,7 +136,7 @@ def test_where_the_policy_is_to_act_a_job_that_would_fail_again_is_stopped_with_
 
 
 def test_what_dies_of_another_rank_is_the_cascade() -> None:
-    with running(*FLAGS, script=PLAIN) as run:
+    with submitted(*FLAGS, script=PLAIN) as run:
         until(lambda: run.output.count("began") == 4, lambda: f"all four meet; {run.output}")
         (run.folder / "raise-2").touch()
         found = until(lambda: cause(run), lambda: f"the first cause is found; {run.output}")
@@ -150,7 +150,7 @@ def test_what_dies_of_another_rank_is_the_cascade() -> None:
 
 
 def test_a_rank_that_ends_with_code_137_is_held_for_killed_and_not_for_more() -> None:
-    with running(*FLAGS, script=PLAIN) as run:
+    with submitted(*FLAGS, script=PLAIN) as run:
         until(lambda: run.output.count("began") == 4, lambda: f"all four meet; {run.output}")
         (run.folder / "exit-2").touch()
         found = until(lambda: cause(run), lambda: f"the first cause is found; {run.output}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.cli_running import Run, running, until
+from tests.e2e.standing import Job, submitted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,20 +145,20 @@ KILLED = [
 FLAGS = ("--nnodes", "2", "--nproc-per-node", "1", "--snapshot-every", "5")
 
 
-def notes(run: Run, word: str) -> list[dict[str, Any]]:
+def notes(run: Run | Job, word: str) -> list[dict[str, Any]]:
     path: Path = run.folder / "notes"
     entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [entry for entry in entries if entry["at"] == word]
 
 
-def results(run: Run) -> list[Any]:
+def results(run: Run | Job) -> list[Any]:
     return [json.loads(path.read_text()) for path in sorted(run.folder.glob("result-*.json"))]
 
 
 def lived(script: str, moment: str = "", *flags: str, storage: bool = False) -> Any:
     """The results of both ranks, rank 1 killed at a moment of the script."""
     text = (HEAD + SCRIPTS[script]).replace("MOMENT", repr(moment))
-    with running(*FLAGS, *flags, script=text, storage=storage) as run:
+    with submitted(*FLAGS, *flags, script=text, storage=storage) as run:
         if moment:
             pid = until(lambda: notes(run, "kill"), lambda: run.output)[0]["pid"]
             os.kill(pid, signal.SIGKILL)
@@ -258,7 +259,7 @@ train()
 def test_what_cannot_be_kept_is_refused_by_name(case: str) -> None:
     moment, script, *words = REFUSED[case]
     text = (HEAD + script).replace("MOMENT", repr(moment))
-    with running(*FLAGS, "--max-restarts", "1", script=text) as run:
+    with submitted(*FLAGS, "--max-restarts", "1", script=text) as run:
         if moment:
             pid = until(lambda: notes(run, "kill"), lambda: run.output)[0]["pid"]
             os.kill(pid, signal.SIGKILL)
@@ -269,7 +270,7 @@ def test_what_cannot_be_kept_is_refused_by_name(case: str) -> None:
 def test_a_job_goes_on_in_its_second_function_from_storage() -> None:
     """All processes are new: none enters the first function, and each has its value."""
     text = (HEAD + PRETRAIN).replace("MOMENT", repr("second"))
-    flags = (*FLAGS, "--checkpoint-every", "5")
+    flags = ("--nproc-per-node", "2", "--snapshot-every", "5", "--checkpoint-every", "5")
     with running(*flags, script=text, storage=True) as run:
         until(lambda: notes(run, "kill"), lambda: run.output)
         assert run.process is not None
@@ -311,7 +312,7 @@ def test_the_first_state_of_a_later_function_is_what_a_rollback_puts_in_place() 
     """Nobody is new then: every rank has trained since."""
 
     def ended(fault: str) -> list[dict[str, Any]]:
-        with running(*FLAGS, script=(HEAD + ROLLED_BACK).replace("MOMENT", repr(fault))) as run:
+        with submitted(*FLAGS, script=(HEAD + ROLLED_BACK).replace("MOMENT", repr(fault))) as run:
             assert run.end() == 0, run.output
             assert bool(fault) == ("the loss has jumped" in run.output)
             return results(run)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tests.e2e.cli_running import Run, running
+from tests.e2e.standing import Job, submitted
 
 STEPS, POISONED = 30, 17
 LAST = STEPS - 1
@@ -65,30 +66,30 @@ def script(on_nan: str, planted: str, step: int = POISONED) -> str:
     return text.replace("POISONED", str(step)).replace("STEPS", str(STEPS))
 
 
-def verdicts(run: Run) -> list[dict[str, Any]]:
+def verdicts(run: Run | Job) -> list[dict[str, Any]]:
     """What was judged of wrong numbers. A process that is late on a busy machine is another story."""
     judged = [{"plan": one["plan"], "verdict": one["verdict"]} for one in run.journal("Judged")]
     return [one for one in judged if one["verdict"]["cause"] == "fault"]
 
 
-def strategies(run: Run) -> list[str]:
+def strategies(run: Run | Job) -> list[str]:
     """What followed, in order; a job that has stopped may say so of both ranks."""
     found = [one["plan"]["strategy"] for one in verdicts(run)]
     return [name for at, name in enumerate(found) if name != "stop" or "stop" not in found[:at]]
 
 
-def digests(run: Run) -> set[str]:
+def digests(run: Run | Job) -> set[str]:
     return {json.loads((run.folder / f"result.{rank}").read_text())["digest"] for rank in (0, 1)}
 
 
 def test_one_nan_is_rolled_back_and_the_final_weights_are_those_without_it() -> None:
     """Also a NaN of the very last step, after which no beat reads measurements."""
-    with running(*FLAGS, script=script("rollback", "never")) as calm:
+    with submitted(*FLAGS, script=script("rollback", "never")) as calm:
         assert calm.end() == 0, calm.output
         assert not calm.journal("Judged"), calm.output
         usual = digests(calm)
     for poisoned in (POISONED, LAST):
-        with running(*FLAGS, script=script("rollback", "once", poisoned)) as run:
+        with submitted(*FLAGS, script=script("rollback", "once", poisoned)) as run:
             assert run.end() == 0, run.output
             (judged,) = verdicts(run)
             assert (judged["verdict"]["cause"], judged["plan"]["strategy"]) == ("fault", "rollback")
@@ -113,7 +114,7 @@ def test_a_beat_that_comes_late_leaves_a_snapshot_from_before_the_nan() -> None:
 
 
 def test_a_nan_that_comes_again_at_the_same_step_ends_the_job_with_the_reason() -> None:
-    with running(*FLAGS, script=script("rollback", "always")) as run:
+    with submitted(*FLAGS, script=script("rollback", "always")) as run:
         assert run.end() == 1, run.output
         assert strategies(run) == ["rollback", "stop"], verdicts(run)
         assert "the numbers are wrong again at the same step" in run.output
@@ -121,7 +122,7 @@ def test_a_nan_that_comes_again_at_the_same_step_ends_the_job_with_the_reason() 
 
 
 def test_stop_ends_the_job_at_the_first_nan_with_the_reason() -> None:
-    with running(*FLAGS, script=script("stop", "once")) as run:
+    with submitted(*FLAGS, script=script("stop", "once")) as run:
         assert run.end() == 1, run.output
         assert strategies(run) == ["stop"], verdicts(run)
         assert f"step {POISONED}: the gradients are not finite" in run.output
@@ -129,7 +130,7 @@ def test_stop_ends_the_job_at_the_first_nan_with_the_reason() -> None:
 
 
 def test_a_nan_of_the_very_last_step_is_noticed_before_the_job_is_over() -> None:
-    with running(*FLAGS, script=script("stop", "once", LAST)) as run:
+    with submitted(*FLAGS, script=script("stop", "once", LAST)) as run:
         assert run.end() == 1, run.output
         assert strategies(run) == ["stop"], verdicts(run)
         assert f"step {LAST}: the gradients are not finite" in run.output

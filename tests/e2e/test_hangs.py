@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cli_running import Run, running
+from tests.e2e.standing import Job, submitted
 
 STEPS = 40
 HANGING = """
@@ -93,14 +94,14 @@ FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--spares", "1", "--snapshot-
 PACE = ("--hang-floor-s", "1.5", "--hang-first-s", "20", "--process-timeout-s", "4")
 
 
-def digests(run: Run, ranks: int = 4) -> set[str]:
+def digests(run: Run | Job, ranks: int = 4) -> set[str]:
     found: list[dict[str, Any]] = [json.loads((run.folder / f"result.{r}").read_text()) for r in range(ranks)]
     return {one["digest"] for one in found}
 
 
 def undisturbed() -> str:
     """Of four ranks on one node: where they are changes nothing."""
-    with running("--nproc-per-node", "4", script=HANGING.replace("HANG", "False")) as run:
+    with submitted("--nproc-per-node", "4", script=HANGING.replace("HANG", "False")) as run:
         assert run.end(120) == 0, run.output
         assert not run.journal("Judged"), run.output
         (digest,) = digests(run)
@@ -197,7 +198,7 @@ session.close()
 @pytest.mark.timeout(400)  # eight processes import torch, which takes its time where others work too
 def test_the_rank_of_a_pipeline_that_left_out_its_send_is_named_and_replaced() -> None:
     flags = ("--nproc-per-node", "3", "--spares", "1", "--snapshot-every", "5")
-    with running("--nproc-per-node", "3", script=PIPELINE.replace("SKIPS", "False")) as run:
+    with submitted("--nproc-per-node", "3", script=PIPELINE.replace("SKIPS", "False")) as run:
         assert run.end(120) == 0, run.output
         assert not run.journal("Judged"), run.output
         usual = digests(run, 3)

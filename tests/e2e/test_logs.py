@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.e2e.cli_running import OBEDIENT, running, until
+from tests.e2e.cli_running import ASKED_S, OBEDIENT, running, until
 from tests.e2e.test_cli_run import holdfast
 
 SCRIPT = OBEDIENT.replace(
@@ -18,7 +18,7 @@ def test_logs_of_a_job_through_a_kill() -> None:
     with running("--nproc-per-node", "2", "--max-restarts", "5", script=SCRIPT) as run:
         run.rank_pid(1)
         where = ("--coordinator", str(run.layout.read_card()["coordinator"]))
-        first = until(lambda: lines(run.job, *where), lambda: run.output)
+        first = until(lambda: lines(run.job, *where), lambda: run.output, pause_s=ASKED_S)
         assert first == [
             "[n0 0] rank 0 of 2", "[n0 0] \\u001b[2J of attempt 0",
             "[n0 1] rank 1 of 2", "[n0 1] \\u001b[2J of attempt 0",
@@ -26,7 +26,9 @@ def test_logs_of_a_job_through_a_kill() -> None:
         os.kill(run.rank_pid(1), signal.SIGKILL)
         run.rank_pid(1, 1)
         until(
-            lambda: lines(run.job, "--rank", "1", *where)[-1:] == ["\\u001b[2J of attempt 1"], "the new one"
+            lambda: lines(run.job, "--rank", "1", *where)[-1:] == ["\\u001b[2J of attempt 1"],
+            "the new one",
+            pause_s=ASKED_S,
         )
         assert lines(run.job, "--rank", "1", "-p", "--tail", "1", *where) == ["\\u001b[2J of attempt 0"]
         done = holdfast("logs", run.job, "--rank", "1", "--generation", "9", *where)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.cli_running import running
+from tests.e2e.standing import submitted
 
 HEAD = """
 import sys, time, torch
@@ -94,6 +97,7 @@ CASES = {
 }
 
 
+FLAGS = ("--nproc-per-node", "2", "--spares", "1")
 VARIANTS = ("train never called, exit", "a group before the function, made late")
 ROWS = [pytest.param(case, marks=pytest.mark.exhaustive) if case in VARIANTS else case for case in CASES]
 
@@ -101,11 +105,21 @@ ROWS = [pytest.param(case, marks=pytest.mark.exhaustive) if case in VARIANTS els
 @pytest.mark.parametrize("case", ROWS)
 def test_it_is_refused_once_with_the_cure(case: str) -> None:
     script, cure = CASES[case]
-    with running("--nproc-per-node", "2", "--spares", "1", script=script) as run:
+    with submitted(*FLAGS, script=script) as run:
         assert run.end() == 1, run.output
-        assert cure in run.output, run.output
-        assert "starting it again would raise it again" in run.output, run.output
-        assert run.output.count("Traceback (most recent call last)") == 1, run.output
-        incidents = {body["incident"]["id"] for body in run.journal("IncidentChanged")}
-        assert len(incidents) <= 1, run.output
+        is_told_once(run.told, cure, run.journal("IncidentChanged"))
+
+
+def test_a_run_that_is_refused_tells_it_once_and_leaves_nothing() -> None:
+    script, cure = CASES["another optimizer"]
+    with running(*FLAGS, script=script) as run:
+        assert run.end() == 1, run.output
+        is_told_once(run.output, cure, run.journal("IncidentChanged"))
         assert run.traces() == []
+
+
+def is_told_once(told: str, cure: str, changes: list[dict[str, Any]]) -> None:
+    assert cure in told, told
+    assert "starting it again would raise it again" in told, told
+    assert told.count("Traceback (most recent call last)") == 1, told
+    assert len({body["incident"]["id"] for body in changes}) <= 1, told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from controlplane.cli.demo import ledger as ledgers
-from tests.e2e.cli_running import Run, running
+from tests.e2e.standing import Job, submitted
 
 STEPS, POISONED = 30, 17
 POISON = """
@@ -49,16 +49,16 @@ def script(poison: int) -> str:
     return POISON.replace("POISON", str(poison))
 
 
-def ledger_of(run: Run) -> ledgers.RecordedLedger:
+def ledger_of(run: Job) -> ledgers.RecordedLedger:
     paths = (run.folder / "ledger").glob("*.jsonl")
     return ledgers.read({path.name: path.read_text().splitlines() for path in paths})
 
 
 def test_training_goes_on_behind_the_poisoned_batch_which_is_accounted_for() -> None:
-    with running(*FLAGS, script=script(-1), storage=True) as calm:
+    with submitted(*FLAGS, script=script(-1), storage=True) as calm:
         assert calm.end() == 0, calm.output
         reference = ledger_of(calm)
-    with running(*FLAGS, "--nan-skip-window", "1", script=script(POISONED), storage=True) as run:
+    with submitted(*FLAGS, "--nan-skip-window", "1", script=script(POISONED), storage=True) as run:
         assert run.end() == 0, run.output
         (judged,) = run.journal("Judged")
         assert judged["verdict"]["cause"] == "fault" and judged["plan"]["strategy"] == "rollback"
@@ -73,7 +73,7 @@ def test_training_goes_on_behind_the_poisoned_batch_which_is_accounted_for() -> 
 
 
 def test_the_same_step_again_stops_the_job_with_the_reason() -> None:
-    with running(*FLAGS, script=script(POISONED)) as run:
+    with submitted(*FLAGS, script=script(POISONED)) as run:
         assert run.end() == 1
         assert [one["plan"]["strategy"] for one in run.journal("Judged")] == ["rollback", "stop"]
         assert "the numbers are wrong again at the same step" in run.output

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from controlplane.core import view
+from controlplane.core import rows
 from controlplane.core.records import events, model, words
 from controlplane.wire import codec, control_pb2, peer_pb2
 from tests.golden import samples
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 EVENTS = {kind.__name__: kind for kind in get_args(codec.AgentEvent)}
 ORDERS = {kind.__name__: kind for kind in get_args(codec.Order)}
 ROWS: dict[str, type] = {
-    "JobRow": view.JobRow,
-    "NodeRow": view.NodeRow,
-    "RankRow": view.RankRow,
-    "HealthRow": view.HealthRow,
+    "JobRow": rows.JobRow,
+    "NodeRow": rows.NodeRow,
+    "RankRow": rows.RankRow,
+    "HealthRow": rows.HealthRow,
     "CheckpointRecord": model.CheckpointRecord,
 }
 ROW_MESSAGES: dict[str, Any] = {name: getattr(control_pb2, name) for name in ROWS}

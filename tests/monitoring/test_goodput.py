@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import JobPhase, JobSpec, JobState
-from controlplane.core.view import JobRow
+from controlplane.core.rows import JobRow
 from controlplane.daemon.leadership import accounts
 from controlplane.daemon.telemetry import badput
 from controlplane.daemon.telemetry.job_time import (

@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 
 from controlplane.parent_death import PR_SET_PDEATHSIG
 
-_POLL_S = 0.005
 _LIBC = ctypes.CDLL(None)  # loaded before any fork
 
 
@@ -86,9 +85,12 @@ class Zygote:
 
 
 def serve(connection: socket.socket) -> None:
-    buffer, living = b"", set[int]()
+    buffer, living, ended = b"", set[int](), of_children()
     while True:
-        if select.select([connection], [], [], _POLL_S)[0]:
+        ready = select.select([connection, ended], [], [])[0]
+        if ended in ready:
+            ended.recv(1 << 16)
+        if connection in ready:
             data = connection.recv(1 << 20)
             if not data:
                 end(living)
@@ -98,12 +100,25 @@ def serve(connection: socket.socket) -> None:
             line, _, buffer = buffer.partition(b"\n")
             server, pid = os.getpid(), os.fork()
             if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 connection.close()
+                ended.close()
                 end_with(server)
                 become(json.loads(line))
             living.add(pid)
             report(connection, {"pid": pid})
         reap(connection, living)
+
+
+def of_children() -> socket.socket:
+    """A socket that can be read from whenever a child has ended."""
+    ours, theirs = socket.socketpair()
+    for each in (ours, theirs):
+        each.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(theirs.detach())
+    return ours
 
 
 def end_with(server: int) -> None:

@@ -16,7 +16,7 @@ from controlplane.access.roles import ADMIN, HEALTH, RULES
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens, read_token
 from controlplane.core.records.model import JobSpec
-from controlplane.core.view import HealthRow
+from controlplane.core.rows import HealthRow
 from controlplane.settings import SettingsError
 from controlplane.wire import codec, control_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb

@@ -37,7 +37,7 @@ def complaints(options: list[Options], outcomes: list[Outcome]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(3, range(0, 2000, 100)))
+@pytest.mark.parametrize("first", all_but(2, range(0, 2000, 100)))
 def test_two_thousand_schedules_keep_every_promise_and_end(first: int) -> None:
     options = [Options(seed=seed, nodes=1 + seed % 3) for seed in range(first, first + 100)]
     outcomes = [live(each) for each in options]
@@ -115,7 +115,7 @@ def test_checks_before_seating_wedge_no_job(checks: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(2, range(0, 400, 50)))
+@pytest.mark.parametrize("first", all_but(1, range(0, 400, 50)))
 def test_hundreds_of_schedules_of_jobs_that_may_shrink_and_grow(first: int) -> None:
     options = [
         Options(seed=seed, nodes=2 + seed % 3, faults=tuple(EVERY), elastic=True, fault_s=30.0, steps=80)
@@ -181,15 +181,15 @@ FOUND_BY = {"deaf": "Stalled: no snapshot for"}
 
 RARE = {"tail": 26}
 """Planted bugs that one schedule in two hundred shows, and the seed whose shape (size, faults) shows them."""
-SEEN_AT = {"fence": 220, "timer": 31, "brake": 38, "deaf": 43}
-"""Seeds of the swarm that showed a planted bug. The search begins there, so that it need not be repeated."""
+SEEN_AT = {"fence": 220, "timer": 31, "brake": 38, "deaf": 43, "vouch": 54, "tail": 189}
+"""Seeds that showed a planted bug. The search begins there, so that it need not be repeated."""
 
 
 def planted(plant: str) -> Iterator[Options]:
     """Schedules that are to show it, from where it was seen; of a rare one all of the same shape."""
     for seed in range(600):
         if plant in RARE:
-            yield dataclasses.replace(swarm(RARE[plant], plant=plant), seed=150 + seed)
+            yield dataclasses.replace(swarm(RARE[plant], plant=plant), seed=SEEN_AT[plant] + seed)
         else:
             yield swarm((SEEN_AT.get(plant, 0) + seed) % 600, plant=plant)
 

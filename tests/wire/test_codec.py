@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
-from controlplane.core import view
+from controlplane.core import rows
 from controlplane.core.records import effects, events, model
 from controlplane.core.records.diagnosis import (
     GradientReport,
@@ -82,7 +82,7 @@ OF_THE_SHELL = {
     events.StoreFailed,
     events.Tick,
 }
-ROWS = [view.JobRow, view.NodeRow, view.RankRow, view.HealthRow]
+ROWS = [rows.JobRow, rows.NodeRow, rows.RankRow, rows.HealthRow]
 _NUMBERS = itertools.count(1)
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.e2e.standing import standing
 from tests.workloads.blows import PHASES
 from tests.workloads.running import Row, strike
 from tests.workloads.table import SNAPSHOT_EVERY, WORKLOADS, Workload
@@ -79,6 +80,7 @@ def main() -> None:
         )
         return row, wrong
 
+    standing()  # begun here, because its daemons end with the thread that began it
     with ThreadPoolExecutor(args.jobs) as pool:
         results = list(pool.map(run, runs))
     struck = {phase: sum(row.phases.get(phase, 0) for row, _ in results) for phase in PHASES}

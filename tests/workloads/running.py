@@ -1,4 +1,4 @@
-"""Run one workload: its plain loop once, then the same under `holdfast run` with the kills of a plan."""
+"""Run one workload: its plain loop once, then the same as a job of a cluster, with the kills of a plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.cli_running import Run
+from tests.e2e.standing import Job
 from tests.workloads import blows, judging, plain
 
 if TYPE_CHECKING:
@@ -100,27 +100,27 @@ def _count(row: Row, folder: Path, planned: tuple[blows.Blow, ...]) -> None:
 def _run(
     workload: Workload, folder: Path, planned: tuple[blows.Blow, ...], more: tuple[str, ...]
 ) -> tuple[int, str]:
-    """Run under `holdfast run`. Returns the exit code and the output."""
+    """Run it as a job. Returns the exit code and the output."""
     plan = folder / "plan"
     plan.mkdir()
     (plan / "plan.json").write_text(json.dumps([dataclasses.asdict(blow) for blow in planned]))
     (folder / "ledger").mkdir()
-    run = Run(
+    env = {"HOLDFAST_LEDGER": str(folder / "ledger")}
+    job = Job(
         folder,
         *("--nnodes", "2", "--nproc-per-node", str(workload.nproc), "--spares", "1"),
-        *("--snapshot-every", str(workload.snapshot_every), "--ledger", str(folder / "ledger")),
-        *workload.flags,
+        *("--snapshot-every", str(workload.snapshot_every), *workload.flags),
         *("-m", "tests.workloads.struck", str(plan / "plan.json"), str(workload.path)),
         *(*workload.arguments, *more, "--out", str(folder / "out")),
-        env={"HOLDFAST_SNAPSHOT_COPY": "lazy"} if workload.lazy else {},
+        env=env | ({"HOLDFAST_SNAPSHOT_COPY": "lazy"} if workload.lazy else {}),
     )
     try:
-        code = run.start().end(DEADLINE_S)
-        return code, run.output
+        code = job.start().end(DEADLINE_S)
+        return code, job.output
     except AssertionError as error:
         return -1, str(error)
     finally:
-        run.stop()
+        job.stop()
 
 
 def _refused(workload: Workload, folder: Path) -> Row:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 ASK_S = 0.5
 """How often the coordinator is asked: twice per window."""
 LOOK_S = 0.005
+"""The pause between two looks for the step of a fault."""
+END_LOOK_S = 0.1
+"""The pause between two looks whether the demo has lasted long enough."""
 DIAGNOSE_EVERY_S = 1
 """Length of a window: short, so that a fault is found within a minute."""
 CHECK_REPLICAS_EVERY = 10
@@ -160,7 +163,7 @@ async def _watched(
     """Return when the run has ended, or has been watched for long enough after the last fault. Raises what
     one of the tasks raised."""
     while training.ended() is None:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(END_LOOK_S)
         for task in tasks:
             if task.done():
                 task.result()

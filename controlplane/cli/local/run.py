@@ -17,8 +17,8 @@ from controlplane.cli.local.layout import LocalPaths, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.cli.orders.follow import (
-    ENDINGS,
     end_message,
+    is_end,
     submitted,
     traceback_of,
     until_end,
@@ -188,8 +188,7 @@ class _HeadlinePrinter:
         """Take one line of the journal."""
         self._traceback = traceback_of(line) or self._traceback
         sentence = sentence_of(line)
-        job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ENDINGS
-        if sentence.level <= EventLevel.HEADLINE and not job_end:
+        if sentence.level <= EventLevel.HEADLINE and not is_end(line):
             say(sentence.text)
         if line["type"] == "Judged" and line["body"]["verdict"]["cause"] == "raised":
             self._explain(line["body"]["plan"]["strategy"])

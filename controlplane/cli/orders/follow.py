@@ -108,6 +108,11 @@ async def _end_at_leader(admin: AdminClient, job: str) -> FollowedEnd:
                 return FollowedEnd(job, row.phase, row.reason)
 
 
+def is_end(line: dict[str, Any]) -> bool:
+    """Whether a line of the journal is the end of a job, which `end_message` tells with its traceback."""
+    return line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ENDINGS
+
+
 def ended_by(reason: str, tracebacks: Sequence[str]) -> str:
     """The whole traceback of which a reason has the end; the newest one if the reason has none.
 

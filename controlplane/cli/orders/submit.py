@@ -16,7 +16,7 @@ from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.job import add_job_flags, job_name, read_job, unused_flags
 from controlplane.cli.flags.parser import CommandSpec, Parser
 from controlplane.cli.orders import order_file
-from controlplane.cli.orders.follow import PAUSE_S, end_message, until_end
+from controlplane.cli.orders.follow import PAUSE_S, end_message, is_end, until_end
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.reporting.event_text import EventLevel, sentence_of, stamped
 
@@ -158,7 +158,7 @@ def _job_flags(parser: Parser) -> None:
 
 
 def _print_headline(line: dict[str, Any]) -> None:
-    if sentence_of(line).level <= EventLevel.HEADLINE:
+    if sentence_of(line).level <= EventLevel.HEADLINE and not is_end(line):
         print(stamped(line), flush=True)
 
 

@@ -41,7 +41,7 @@ def standing(job: Job) -> Eta | None:
 
 
 def eta_row(found: Eta, now_s: float) -> dict[str, Any]:
-    """Return a forecast as the fields of `view.JobRow`. `now_s`: Unix time."""
+    """Return a forecast as the fields of `JobRow`. `now_s`: Unix time."""
     return {
         "eta_s": None if found.at_s is None else max(0.0, found.at_s - now_s),
         "eta_word": found.word,

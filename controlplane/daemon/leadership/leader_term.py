@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.events import Elected, Event, JobStopRequested
     from controlplane.core.records.timing import CoreSettings
+    from controlplane.core.rows import JobRow
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.leadership.recorder import Commit
@@ -344,7 +345,7 @@ class LeaderTerm:
         }
         return codec.status_message(self._cluster_name, self.term, leader, rows)
 
-    def _with_time(self, row: view.JobRow) -> view.JobRow:
+    def _with_time(self, row: JobRow) -> JobRow:
         account = self.observer.account(row.job)
         if account is None:
             return row

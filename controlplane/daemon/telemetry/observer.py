@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.events import Event
     from controlplane.core.records.model import Incident, JobSpec
-    from controlplane.core.view import JobRow
+    from controlplane.core.rows import JobRow
     from controlplane.daemon.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from tests.core.checkpoint.test_saving import commit
 from tests.core.test_cluster import running
 
 if TYPE_CHECKING:
-    from controlplane.core.view import JobRow
+    from controlplane.core.rows import JobRow
     from tests.transcripts.language import Play
 
 FULL = "no space left on /data"

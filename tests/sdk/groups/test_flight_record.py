@@ -11,6 +11,7 @@ from controlplane.analysis.flight_records.diagnosis import diagnose
 from controlplane.analysis.flight_records.packed import unpack
 from controlplane.analysis.flight_records.records import DumpFolder, Progress
 from holdfast.groups.flight_record import FlightRecord
+from tests.exhaustive import all_but
 from tests.sdk.groups import test_forming
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ SIZE = 3
 ROUNDS = 500
 
 
-@pytest.mark.parametrize("planted", [0, 2])
+@pytest.mark.parametrize("planted", all_but(1, [2, 0]))
 def test_ranks_that_are_asked_all_the_time_train_on_and_name_who_stops(
     zygote: Zygote, folder: Path, planted: int
 ) -> None:

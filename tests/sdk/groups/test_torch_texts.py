@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
+import signal
 import socket
-import subprocess
-import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,42 +37,38 @@ WORDS = (
 )
 
 
-def raised(*script: str) -> Any:
+def raised(zygote: Zygote, folder: Path, script: Path, *words: str) -> Any:
     """What rank 0 of two has printed: what it raised."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = [sys.executable, *script]
-    with contextlib.ExitStack() as stack:
-        ranks = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [*command, str(rank), str(port)],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    cwd=BREAKING.parents[2],
-                )
-            )
-            for rank in (0, 1)
-        ]
-        try:
-            said = ranks[0].communicate(timeout=90)[0]
-        finally:
-            for rank in ranks:
-                rank.kill()
-    assert said, f"rank 0 raised nothing in {script}"
-    return json.loads(said)
+    logs = [folder / str(rank) for rank in (0, 1)]
+    pids = [
+        zygote.spawn(script, dict(os.environ), logs[rank], *words, str(rank), str(port)) for rank in (0, 1)
+    ]
+    deadline = time.monotonic() + 90
+    try:
+        while zygote.poll(pids[0]) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        for pid in pids:
+            if zygote.poll(pid) is None:
+                os.kill(pid, signal.SIGKILL)
+    said = [line for line in logs[0].read_text().splitlines() if line.startswith(("{", '"'))]
+    assert said, f"rank 0 raised nothing in {script}: {logs[0].read_text()}"
+    return json.loads(said[-1])
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_break_is_known_by_type_or_place(way: str) -> None:
-    found = raised(str(BREAKING), way)
+def test_a_break_is_known_by_type_or_place(zygote: Zygote, tmp_path: Path, way: str) -> None:
+    found = raised(zygote, tmp_path, BREAKING, way)
     kinds = {kind for kind in ("typed", "of_gloo", "wait_over") if found[kind]}
     assert kinds == {WAYS[way]}, found["text"]
 
 
-def test_who_waits_in_ddp_for_what_never_ends_is_freed() -> None:
+def test_who_waits_in_ddp_for_what_never_ends_is_freed(zygote: Zygote, tmp_path: Path) -> None:
     """As where gloo has forgotten an operation: here its peer lives, and takes no part."""
-    assert "a collective did not end although its group is broken" in raised(str(GUARDING))
+    found = raised(zygote, tmp_path, GUARDING)
+    assert "a collective did not end although its group is broken" in found
 
 
 @pytest.mark.parametrize("words", WORDS)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.sdk.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = """
@@ -54,32 +57,33 @@ TAKEN = (
 )
 
 
-def run(text: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(zygote: Zygote, folder: Path, text: str, **env: str) -> tuple[int, str]:
+    """The exit code of a script that ends with this text, and what it printed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return subprocess.run(
-        [sys.executable, "-c", HEAD + text],
-        env={**clean, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    script, log = folder / "script.py", folder / "log"
+    script.write_text(HEAD + text)
+    pid = zygote.spawn(script, {**clean, "PYTHONPATH": str(ROOT), **env}, log)
+    deadline = time.monotonic() + 240
+    while (code := zygote.poll(pid)) is None:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.005)
+    return code, log.read_text()
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_it_is_refused_with_the_cure(text: str) -> None:
-    done = run(text)
-    assert done.returncode == 1
-    assert REFUSED[text] in done.stderr, done.stderr
+def test_it_is_refused_with_the_cure(zygote: Zygote, tmp_path: Path, text: str) -> None:
+    code, told = run(zygote, tmp_path, text)
+    assert code == 1
+    assert REFUSED[text] in told, told
 
 
-def test_a_bare_module_is_not_given_to_a_rank_that_has_peers() -> None:
-    done = run("session.ddp(model)", WORLD_SIZE="2", RANK="1")
-    assert done.returncode == 1
-    assert "ddp: call it in the function under @session.elastic" in done.stderr, done.stderr
+def test_a_bare_module_is_not_given_to_a_rank_that_has_peers(zygote: Zygote, tmp_path: Path) -> None:
+    code, told = run(zygote, tmp_path, "session.ddp(model)", WORLD_SIZE="2", RANK="1")
+    assert code == 1
+    assert "ddp: call it in the function under @session.elastic" in told, told
 
 
 @pytest.mark.parametrize("text", TAKEN)
-def test_what_is_no_mistake_is_taken(text: str) -> None:
-    done = run(text)
-    assert done.returncode == 0, done.stderr
+def test_what_is_no_mistake_is_taken(zygote: Zygote, tmp_path: Path, text: str) -> None:
+    code, told = run(zygote, tmp_path, text)
+    assert code == 0, told

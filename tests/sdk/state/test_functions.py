@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import os
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast.errors import RestoreError, SessionError
 from holdfast.state import functions
 from holdfast.state.functions import Functions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.sdk.zygote import Zygote
 
 ALONE = """
 import torch
@@ -38,16 +43,15 @@ assert seen == [(n, s, s, s) for n in range(3) for s in range(3 + n)], seen
 """
 
 
-def test_alone_each_function_counts_its_own_steps() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        cwd=Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
+def test_alone_each_function_counts_its_own_steps(zygote: Zygote, tmp_path: Path) -> None:
+    script, log = tmp_path / "script.py", tmp_path / "log"
+    script.write_text(ALONE)
+    pid = zygote.spawn(script, dict(os.environ), log)
+    deadline = time.monotonic() + 200
+    while (code := zygote.poll(pid)) is None:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.005)
+    assert code == 0, log.read_text()
 
 
 def passed(*steps: int) -> Functions:
