@@ -125,6 +125,12 @@ class TlsFiles:
         named = (("grpc.ssl_target_name_override", name),) if name else ()
         return grpc.aio.secure_channel(address, self.channel_credentials(), options=(*options, *named))
 
+    def blocking_channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
+        """Return a channel to host:port for calls of a thread, beside the event loop."""
+        if not self.given:
+            return grpc.insecure_channel(address, options=options)
+        return grpc.secure_channel(address, self.channel_credentials(), options=options)
+
     def _signature(self) -> tuple[object, ...]:
         return tuple(signature(path) for path in self._paths.values() if path)
 

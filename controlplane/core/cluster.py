@@ -144,6 +144,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.RecordsJudged: breaks.judged,
     ev.Stored: _stored,
     ev.StoreFailed: _store_failed,
+    ev.LeaderDeaf: nodes.unheard,
     ev.Tick: _tick,
 }
 """For each class of events, the function that records its facts."""
@@ -296,6 +297,7 @@ _DUE: dict[str, Callable[[ClusterState, str], None]] = {
     "health": lambda state, _name: health.due(state),
     "replace": lambda state, _name: replacement.due(state),
     "watch": lambda state, _name: overdue.due(state),
+    "nodes": lambda state, _name: state.look_at_nodes(),
     "queue": lambda state, queue: state.pump(queue),
 }
 """For each kind of deadline, the function that handles it."""

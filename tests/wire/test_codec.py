@@ -65,6 +65,7 @@ OF_THE_SHELL = {
     events.CheckpointsFound,
     events.ProbeAnswered,
     events.DcsChanged,
+    events.LeaderDeaf,
     events.QuarantineReleased,
     events.DrainRequested,
     events.CordonRequested,

@@ -39,6 +39,8 @@ def still(state: ClusterState, job: Job, member: Member, old: MemberStatus | Non
         return False
     if member.status is not None and member.status.snapshot_generation:
         releasing.from_status(job, member)
+    if old is None and job.phase is JobPhase.RUNNING:
+        return _first_word(job, member)
     return look(state, job, member, old.phase if old is not None else MemberPhase.LAUNCHED)
 
 
@@ -128,6 +130,16 @@ def _forming(_m: ClusterState, job: Job, member: Member, before: MemberPhase) ->
 def _of(job: Job, member: Member) -> bool:
     """Whether it is in the job's generation."""
     return job.generation is not None and member.generation == job.generation.number
+
+
+def _first_word(job: Job, member: Member) -> bool:
+    """While running under a new leader: its agent reports it for the first time, it trains in the generation,
+    and other ranks are not reported yet."""
+    if job.recovery.incident is not None or job.generation is None or not job.generation.store:
+        return False
+    if member.phase is not MemberPhase.RUNNING or not _of(job, member):
+        return False
+    return waiting.is_waited_for(job, "unseen", _unseen)
 
 
 def _running(state: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def last_alive_at(node: Node) -> float:
-    """When (s) a node was last known to live: by a message of its own, or by its answer to a probe."""
+    """When (s) a node was last known to live: by a message of its own, or by its answer to a probe. Later by
+    the time in which this leader did not listen."""
     return max(node.last_contact_at, node.proved_at)
 
 

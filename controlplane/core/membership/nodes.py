@@ -145,6 +145,13 @@ def heard(state: ClusterState, event: ev.NodesHeard) -> None:
             _contact(state, name, incarnation, "beat")
 
 
+def unheard(state: ClusterState, event: ev.LeaderDeaf) -> None:
+    """Do not count as silence the time in which this leader did not listen."""
+    for node in state.nodes.values():
+        if node.state != "lost" and not (event.newcomers and node.up):
+            node.proved_at = min(state.now, mass_failure.last_alive_at(node) + event.spent_s)
+
+
 def report(state: ClusterState, event: ev.MemberReport) -> None:
     """Take the new status of one member."""
     node = _contact(state, event.node, event.incarnation, "report")

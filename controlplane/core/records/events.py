@@ -306,6 +306,16 @@ class StoreFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderDeaf:
+    """For `spent_s` until now this leader has not heard its agents, because of `reason`: that they were
+    silent says nothing. `newcomers`: only those without a stream here, who wait to be greeted."""
+
+    spent_s: float
+    reason: str
+    newcomers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: deadlines may be due."""
 
@@ -356,5 +366,6 @@ Event = (
     | NodeJudged
     | Stored
     | StoreFailed
+    | LeaderDeaf
     | Tick
 )

@@ -9,6 +9,19 @@ POLICIES = (OFF, REPORT, ACT)
 """What administrators may choose for what is found: nothing, say it, or also do something about it."""
 
 
+LOOK_GAPS: tuple[tuple[int, float], ...] = ((64, 0.0), (1_000, 0.25), (4_000, 0.5))
+LOOK_GAP_MAX_S = 1.0
+"""In a cluster of at most so many nodes, the least time (s) between two looks of all jobs at the nodes; and in
+a larger one. A look costs about 2 us for each rank of the cluster. With one look for each agent that comes to
+a new leader, their work would grow by the square of their number: 1,000 agents kept a leader busy for a
+minute. In a small cluster a look costs nothing, and follows each change at once."""
+
+
+def look_gap_s(nodes: int) -> float:
+    """The least time (s) between two looks of all jobs at so many nodes."""
+    return next((gap for most, gap in LOOK_GAPS if nodes <= most), LOOK_GAP_MAX_S)
+
+
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
     """How long the core waits, and from which counts on it acts. The daemon fills it from its own

@@ -134,6 +134,7 @@ TOUCHED: dict[type[Any], JobsOf] = {
     ev.RecordsJudged: _own,
     ev.Stored: _none,
     ev.StoreFailed: _none,
+    ev.LeaderDeaf: _none,
     ev.Tick: _none,
 }
 """For each event class, the function that lists its jobs."""

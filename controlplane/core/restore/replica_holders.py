@@ -132,9 +132,11 @@ def reconcile(state: ClusterState, job: Job) -> None:
     """Plan the holders of a running job's snapshots again when something about them may have changed."""
     if not job.replicas.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return
-    if job.generation is None or not job.generation.store or job.seating.rank_sets.unreported:
+    if job.generation is None or not job.generation.store:
         return
-    if any(node.state == "expected" for node in state.nodes.values()):
+    unheard = any(node.state == "expected" for node in state.nodes.values())
+    job.replicas.waits = unheard or bool(job.seating.rank_sets.unreported)
+    if job.replicas.waits:
         return
     job.replicas.replan = False
     if not job.spec.replicas:

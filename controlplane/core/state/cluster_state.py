@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.timing import look_gap_s
 from controlplane.core.records.words import TRANSITIONS
 from controlplane.core.state.deadlines import Deadlines
 from controlplane.core.state.node_check import ChecksUnderWay, NodeCheck
@@ -90,7 +92,7 @@ class Node:
     drain: Drain | None = None  # it is being drained, or has been
     excluded: dict[str, str] = field(default_factory=dict)  # device -> why: ranks died on it again and again
     deaths: dict[int, list[float]] = field(default_factory=dict)  # local rank -> when (s) ranks died there
-    proved_at: float = -1.0  # when (s) it last answered a probe; -1: never
+    proved_at: float = -1.0  # when (s) it last answered a probe, or silent for a reason of ours; -1: never
     lost_at: float = -1.0  # when (s) it was given up; -1: never
     # When (s) it came back after a break, within the window.
     returns: list[float] = field(default_factory=list)
@@ -164,6 +166,7 @@ class ClusterState:
         self.fenced = False  # another leader has taken over: nothing is decided here any more
         self.checks = ChecksUnderWay()
         self.rounds = 0  # rounds so far in which nodes dialled their peers
+        self.looked_at = -math.inf  # when (s) all jobs last looked at nodes
         self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition
         self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # checkpoints of jobs not submitted here
         self.guard: MassFailureGuard | None = None  # the mass-failure guard, while it is on
@@ -212,9 +215,18 @@ class ClusterState:
 
     def nodes_changed(self) -> None:
         """Note that the set of usable nodes has changed: every job looks again at nodes for ranks and for
-        replicas."""
+        replicas, at once or, where nodes change all the time, with the next look (`timing.look_gap_s`)."""
         for job in self.jobs.values():
             job.replicas.replan = True
+        next_at = self.looked_at + look_gap_s(len(self.nodes))
+        if self.now < next_at:
+            self.deadlines.sooner(("nodes", ""), next_at)
+        else:
+            self.look_at_nodes()
+
+    def look_at_nodes(self) -> None:
+        """Drive every job: nodes have changed."""
+        self.looked_at = self.now
         self.touch_all()
 
     def wake(self, job: Job, at: float) -> None:

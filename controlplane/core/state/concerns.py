@@ -174,6 +174,7 @@ class Replicas:
     """Replicas of a job's snapshots in the memory of other nodes."""
 
     replan: bool = True  # the replica holders must be chosen again
+    waits: bool = False  # but not before nodes or ranks have reported that have not done so yet
     # Nodes that hold its replicas, by shard id.
     holders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     leftovers: bool = True  # nodes may keep replicas of generations that are over

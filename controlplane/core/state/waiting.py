@@ -25,7 +25,7 @@ def quiet(job: Job) -> bool:
         job.recovery.unjudged
         or job.recovery.stalled
         or job.recovery.relaunch
-        or (job.replicas.replan and job.phase is JobPhase.RUNNING)
+        or (job.replicas.replan and not job.replicas.waits and job.phase is JobPhase.RUNNING)
     ):
         return False
     if (

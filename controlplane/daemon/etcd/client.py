@@ -6,6 +6,7 @@ transaction must make its own comparison false. It may then be sent again withou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import re
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from controlplane.daemon.etcd import rpc_pb2 as pb
 from controlplane.daemon.etcd.errors import EtcdCompacted, EtcdRefused, EtcdVersion, LeaseLost
 from controlplane.daemon.etcd.keyspace import check_values
+from controlplane.daemon.etcd.lease_keeper import LeaseKeeper
 from controlplane.daemon.etcd.link import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
@@ -197,11 +199,29 @@ class Etcd:
         except LeaseLost:
             log.debug("lease %x had already ended", lease_id)
 
+    def keeper(self, lease: Lease, over: Callable[[str], None]) -> LeaseKeeper:
+        """Return what keeps a lease beside the event loop. `over` is called in this loop when it is lost."""
+        loop = asyncio.get_running_loop()
+        return LeaseKeeper(
+            self.target,
+            lease,
+            try_timeout_s=self._link.try_timeout_s,
+            clock=self.clock,
+            observed=lambda *what: _in_loop(loop, self.observed, *what),
+            over=lambda reason: _in_loop(loop, over, reason),
+        )
+
     def watch(self, prefix: str, revision: int = 0) -> EtcdWatch:
         """Watch the keys that start with `prefix`, after `revision`; with 0 the watch begins with a `Listed`.
 
         `async with etcd.watch(...) as updates: async for update in updates:` gives `Listed` and `Changed`."""
         return EtcdWatch(self._link, self.list, prefix, revision)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:
+    """Have the event loop call this, from another thread. A loop that is closed needs nothing any more."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *arguments)
 
 
 def _unobserved(operation: str, duration_s: float, failed: bool) -> None:

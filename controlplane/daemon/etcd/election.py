@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Self
 
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome, LeaseLost
+from controlplane.daemon.etcd.lease_keeper import BEATS_PER_TTL
 from controlplane.daemon.etcd.rows import Changed, Listed, Put, absent
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ log = logging.getLogger(__name__)
 TTL_S = 10.0
 """A leader is replaced when etcd has not heard from it for this long."""
 
-BEATS_PER_TTL = 3
-"""Keepalives within one TTL: one may be lost."""
-
 MARGIN = 0.1
 """The share of the TTL by which a leader steps down before etcd would replace it, because clocks drift."""
+
+TURNS_PER_TTL = 20
+"""How often within one TTL the event loop says that it turns."""
 
 RETRY_S = 1.0
 """Seconds between attempts to become leader while etcd is away."""
@@ -96,29 +97,39 @@ class Leadership:
     """One term of leadership. `lost` is set when it is over; `reason` says why.
 
     It ends before etcd would let another begin: when keepalives stay unanswered for 0.9 TTL, when etcd says
-    that the lease or the key is gone, or by `resign`. A process that was stopped may wake up when its term is
-    long over: look at `held` before each act of a leader."""
+    that the lease or the key is gone, or by `resign`. Keepalives come from a thread, so that no work of the
+    event loop delays them; the thread ends them when the loop turns no more. A process that was stopped may
+    wake up when its term is long over: look at `held` before each act of a leader."""
 
     def __init__(self, etcd: Etcd, key: str, lease: Lease, term: int) -> None:
         self.term = term
         self.lost = asyncio.Event()
         self.reason = ""
-        self.trouble = ""  # why the last keepalive failed; "": it was answered
         self._etcd = etcd
         self._key = key
-        self._lease = lease
+        self._keeper = etcd.keeper(lease, self._lose)
         self._tasks = [
             asyncio.create_task(watchman, name=f"leadership-{term}-{name}")
-            for name, watchman in (("renew", self._renew()), ("fence", self._fence()), ("look", self._look()))
+            for name, watchman in (("turn", self._turn()), ("fence", self._fence()), ("look", self._look()))
         ]
         for task in self._tasks:
             task.add_done_callback(self._ended)
+        self._keeper.start()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.resign()
+
+    @property
+    def trouble(self) -> str:
+        """Why the last keepalive failed; "": it was answered."""
+        return self._keeper.trouble
+
+    @property
+    def _lease(self) -> Lease:
+        return self._keeper.lease
 
     def valid_until(self) -> float:
         """Return when etcd may give the leadership away, s on the client's clock (`Etcd.clock`)."""
@@ -139,6 +150,7 @@ class Leadership:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._keeper.stop)
         try:
             await self._etcd.revoke(self._lease.id, timeout_s=self._lease.ttl_s / BEATS_PER_TTL)
         except EtcdError as error:
@@ -150,6 +162,7 @@ class Leadership:
         if not self.lost.is_set():
             self.reason = reason
             log.info("term %d is over: %s", self.term, reason)
+            self._keeper.halt()
             self.lost.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -158,20 +171,11 @@ class Leadership:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
             self._lose(f"{task.get_name()} failed: {task.exception()!r}")
 
-    async def _renew(self) -> None:
-        interval_s = self._lease.ttl_s / BEATS_PER_TTL
+    async def _turn(self) -> None:
+        """Prove to the thread that keeps the lease that this event loop turns."""
         while not self.lost.is_set():
-            try:
-                self._lease = await self._etcd.keepalive(self._lease.id, timeout_s=interval_s)
-            except EtcdUnavailable as error:
-                log.warning("the keepalive of term %d failed: %s", self.term, error)
-                self.trouble = str(error)
-                continue
-            except EtcdError as error:
-                self._lose(str(error))
-                return
-            self.trouble = ""
-            await asyncio.sleep(max(0.0, self._lease.sent_at + interval_s - self._etcd.clock()))
+            self._keeper.alive()
+            await asyncio.sleep(self._lease.ttl_s / TURNS_PER_TTL)
 
     async def _fence(self) -> None:
         remaining_s = self.remaining_s()

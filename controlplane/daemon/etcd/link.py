@@ -20,7 +20,7 @@ from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnkn
 from controlplane.daemon.etcd.target import boottime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from google.protobuf.message import Message
 
@@ -132,10 +132,7 @@ class EtcdLink:
 
     def hopeless(self, troubles: dict[str, ErrorClass]) -> bool:
         """Return whether every endpoint has answered, and none of them is an etcd that lets us in."""
-        return len(troubles) == len(set(self.target.endpoints)) and all(
-            not issubclass(trouble.error, EtcdUnavailable) and not trouble.fresh_token
-            for trouble in troubles.values()
-        )
+        return hopeless(self.target.endpoints, troubles)
 
     async def pause(self, attempt: int) -> None:
         """Wait before retry number `attempt` (from 1): longer with every round over the endpoints."""
@@ -280,12 +277,15 @@ class EtcdLink:
         try:
             answer = await self._unary(endpoint, AUTHENTICATE, request, timeout_s)
         except grpc.aio.AioRpcError as error:
-            if "authentication is not enabled" in (error.details() or ""):
+            if NO_LOGIN_WORDS in (error.details() or ""):
                 log.warning("etcd at %s asks for no login: --etcd-user is not used", endpoint)
                 return _NO_LOGIN
             raise
         return answer.token
 
+
+NO_LOGIN_WORDS = "authentication is not enabled"
+"""How etcd says that it asks for no login."""
 
 _NO_LOGIN = "-"
 """Stands for the token when etcd asks for no login."""
@@ -301,6 +301,14 @@ async def read(call: Any) -> Any:
 
 def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
+
+
+def hopeless(endpoints: Sequence[str], troubles: dict[str, ErrorClass]) -> bool:
+    """Return whether all endpoints have answered, and none of them is an etcd that lets us in."""
+    return len(troubles) == len(set(endpoints)) and all(
+        not issubclass(trouble.error, EtcdUnavailable) and not trouble.fresh_token
+        for trouble in troubles.values()
+    )
 
 
 def given_up(troubles: dict[str, ErrorClass], doubtful: bool) -> EtcdError:

@@ -7,6 +7,7 @@ over. Whatever the core raises ends the term; those who wait for an answer get T
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import deque
@@ -25,11 +26,23 @@ if TYPE_CHECKING:
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.telemetry.metrics import Metrics
 
+log = logging.getLogger(__name__)
+
 BATCH_EVENTS = 64
 """Events that are taken before other tasks of the event loop (streams, etcd) get their turn."""
 
 BACKLOG_MAX = 20_000
 """While more events than this wait, nothing is read from streams."""
+
+SLICE_S = 0.05
+"""So long events are taken, at most, before other tasks get their turn."""
+
+REST_MAX_S = 0.5
+"""A loop without work turns this often, so that it knows when it was kept from turning."""
+
+AWAY_S = 1.0
+"""A loop that has not turned for longer than this was away (busy elsewhere, stopped, suspended): what agents
+sent meanwhile is not read yet, so the core must not judge their silence."""
 
 TICK_MIN_S = 0.001
 """Shortest wait for a deadline of the core, in s."""
@@ -40,6 +53,12 @@ NOTE_INTERVAL_S = 10.0
 """The same note, or release, is journalled at most once in this time."""
 
 NOTES_KEPT = 4096
+
+
+def away_s(turned_at: float, now: float) -> float:
+    """For how long (s) a loop that turned last at `turned_at` was away; 0: it was not."""
+    gap_s = now - turned_at
+    return gap_s if gap_s > AWAY_S else 0.0
 
 
 class TermOver(Exception):
@@ -63,6 +82,10 @@ class Core(Protocol):
         ...
 
 
+_Waiting = tuple["Event", "asyncio.Future[list[Effect]] | None", float]
+"""An event, who waits for its effects, and when (s) it was heard."""
+
+
 class Loop:
     """The only owner of a Cluster. `run` ends when it is cancelled, with TermOver, or with what the core
     raises.
@@ -79,7 +102,8 @@ class Loop:
         self.held: Callable[[], bool] = lambda: True
         self.on_event: Callable[[Event], None] = lambda event: None
         self._over = False
-        self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._turned_at = math.inf  # when `run` last turned, s on the clock of `step`
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
         self._notes: dict[Note | tuple[str, int, int], float] = {}  # when each was journalled last
@@ -87,7 +111,7 @@ class Loop:
 
     def post(self, event: Event) -> None:
         """Have the core take this event, after those posted before."""
-        self._waiting.append((event, None))
+        self._waiting.append((event, None, time.monotonic()))
         self._wake.set()
 
     async def ask(self, event: Event) -> list[Effect]:
@@ -95,7 +119,7 @@ class Loop:
         if self._over:
             raise TermOver
         answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((event, answer))
+        self._waiting.append((event, answer, time.monotonic()))
         self._wake.set()
         return await answer
 
@@ -116,11 +140,10 @@ class Loop:
                 await self._rest()
                 if not self.held():
                     raise TermOver
-                for _ in range(min(len(self._waiting), BATCH_EVENTS)):
-                    self._take(*self._waiting[0])
-                    self._waiting.popleft()  # only now: if the core raises, `finally` answers its `ask`
-                if self._core.next_deadline() <= time.monotonic():
-                    self._take(events.Tick(), None)
+                self._notice_absence()
+                self._slice()
+                if self._core.next_deadline() <= (now := self._heard_until()):
+                    self._take(events.Tick(), None, now)
                 if len(self._waiting) <= BACKLOG_MAX:
                     self._drained.set()
                     self._drained.clear()
@@ -128,26 +151,46 @@ class Loop:
         finally:
             self._over = True
             self._recording.close()
-            for _, answer in self._waiting:
+            for _, answer, _ in self._waiting:
                 if answer is not None and not answer.done():
                     answer.set_exception(TermOver())
 
+    def _notice_absence(self) -> None:
+        """Tell the core when this loop was away, before anything else."""
+        now = time.monotonic()
+        if away := away_s(self._turned_at, now):
+            reason = f"this leader was busy or stopped for {away:.1f} s"
+            log.warning("%s: no node's silence of that time counts", reason)
+            self._take(events.LeaderDeaf(away, reason), None, now)
+        self._turned_at = now
+
+    def _slice(self) -> None:
+        """Take events: BATCH_EVENTS of them, or as many as SLICE_S lets."""
+        ends_at = time.monotonic() + SLICE_S
+        for _ in range(min(len(self._waiting), BATCH_EVENTS)):
+            self._take(*self._waiting[0])
+            self._waiting.popleft()  # only now: if the core raises, `finally` answers its `ask`
+            if time.monotonic() > ends_at:
+                return
+
+    def _heard_until(self) -> float:
+        """Until when (s) the core has taken all that was heard. Its deadlines are judged by this: an agent
+        whose beat still waits here is not silent."""
+        return self._waiting[0][2] if self._waiting else time.monotonic()
+
     async def _rest(self) -> None:
-        """Wait for an event, or for the core's next deadline."""
+        """Wait for an event, or for the core's next deadline, REST_MAX_S at most."""
         if self._waiting:
             return
         self._wake.clear()
-        deadline = self._core.next_deadline()
-        timer = None
-        if deadline < math.inf:
-            delay = max(TICK_MIN_S, deadline - time.monotonic())
-            timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        delay = min(REST_MAX_S, max(TICK_MIN_S, self._core.next_deadline() - time.monotonic()))
+        timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
         await self._wake.wait()
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
-    def _take(self, event: Event, answer: asyncio.Future[list[Effect]] | None) -> None:
-        begun, now = time.perf_counter(), time.monotonic()
+    def _take(self, event: Event, answer: asyncio.Future[list[Effect]] | None, now: float) -> None:
+        """Step the core with an event that was heard at `now`."""
+        begun = time.perf_counter()
         try:
             effects = self._core.step(now, event)
         except Exception as error:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+import threading
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import pytest
 
 from controlplane.daemon.etcd.election import Election, Leadership
 from controlplane.daemon.etcd.errors import Fenced
+from controlplane.daemon.etcd.lease_keeper import Act, next_act
 from controlplane.daemon.etcd.rows import modified_at
 from controlplane.daemon.etcd.store import RecordStore
 from tests.daemon.etcd_fixtures import client_of, first, until
@@ -130,6 +133,59 @@ async def test_a_leader_without_etcd_steps_down_before_its_lease_runs_out(
         finally:
             os.kill(own_server.pid, signal.SIGCONT)
         await leadership.resign()
+
+
+async def test_a_loop_with_too_much_to_do_loses_no_lease(etcd: Etcd, keys: Keyspace) -> None:
+    """Its turns take longer than etcd may take for an answer, for several TTLs."""
+    async with await first(Election(etcd, keys, b"me", ttl_s=2).campaign()) as leadership:
+        granted = leadership.valid_until()
+        while etcd.clock() < granted + 4:
+            time.sleep(0.7)  # noqa: ASYNC251 - that is what is tested
+            await asyncio.sleep(0)
+        assert leadership.held and not leadership.lost.is_set()
+        await RecordStore(etcd, keys).commit(leadership.term, {keys.meta: b"1"})
+
+
+async def test_a_loop_that_turns_no_more_is_replaced_and_learns_it(
+    etcd: Etcd, etcd_server: PrivateEtcd, keys: Keyspace
+) -> None:
+    leadership = await first(Election(etcd, keys, b"me", ttl_s=2).campaign())
+    async with candidate(etcd_server.endpoint, keys, "second", 60) as standby:
+        told = threading.Thread(target=_wait_for_leader, args=(etcd_server.endpoint, keys))
+        told.start()
+        told.join(20)  # the whole loop waits
+        assert not leadership.held
+        assert int((await says(standby)).split()[1]) > leadership.term
+        await first(leadership.lost.wait())
+    await leadership.resign()
+
+
+def _wait_for_leader(endpoint: str, keys: Keyspace) -> None:
+    """Wait until the key belongs to the candidate `second`."""
+
+    async def changed() -> None:
+        async with client_of(endpoint) as other:
+            row = None
+            while row is None or row.value != b"second":
+                row = await other.get(keys.leader)
+
+    asyncio.run(changed())
+
+
+@pytest.mark.parametrize(
+    ("now", "sent_at", "turned_at", "act"),
+    [
+        (100.0, 100.0, 100.0, Act.WAIT),
+        (103.2, 100.0, 103.0, Act.WAIT),
+        (103.4, 100.0, 103.0, Act.KEEP),
+        (109.9, 100.0, 100.0, Act.KEEP),  # the loop is slow: it has not turned for nearly a TTL
+        (110.1, 100.0, 100.0, Act.WITHHOLD),  # it turns no more
+        (110.1, 110.0, 100.0, Act.WITHHOLD),
+        (130.0, 107.0, 129.9, Act.KEEP),  # it turns again: etcd says whether the lease is still there
+    ],
+)
+def test_when_a_lease_is_kept(now: float, sent_at: float, turned_at: float, act: Act) -> None:
+    assert next_act(now, sent_at, turned_at, ttl_s=10.0) is act
 
 
 async def test_a_short_absence_of_etcd_ends_no_leader_term(own_server: PrivateEtcd, keys: Keyspace) -> None:
