@@ -11,9 +11,9 @@ POLICIES = (OFF, REPORT, ACT)
 
 LOOK_GAPS: tuple[tuple[int, float], ...] = ((64, 0.0), (1_000, 0.25), (4_000, 0.5))
 LOOK_GAP_MAX_S = 1.0
-"""In a cluster of at most so many nodes, the least time (s) between two looks of all jobs at the nodes; and in
-a larger one. A look costs about 2 us for each rank of the cluster. With one look for each agent that comes to
-a new leader, their work would grow by the square of their number: 1,000 agents kept a leader busy for a
+"""In a cluster of at most so many nodes, the least time (s) between two looks of all jobs at the nodes; and
+in a larger one. A look costs about 2 us for each rank of the cluster. With one look for each agent that comes
+to a new leader, their work would grow by the square of their number: 1,000 agents kept a leader busy for a
 minute. In a small cluster a look costs nothing, and follows each change at once."""
 
 
