@@ -79,7 +79,7 @@ def test_the_node_whose_cable_is_slow_is_named_and_no_other(rank: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [2])
 def test_a_flipped_bit_is_found_at_the_next_check(rank: int) -> None:
-    result = diagnosed("--plant", f"bitflip=rank:{rank},at:35,seed:{rank}", "--watch-s", "15")
+    result = diagnosed("--plant", f"bitflip=rank:{rank},at:35,seed:{rank}", "--watch-s", "30")
     (found,) = [each for each in result["findings"] if each["kind"] == "corrupt_state"]
     assert found["subject"]["rank"] == rank and found["severity"] == "critical"
     (incident,) = result["incidents"]
