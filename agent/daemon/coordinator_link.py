@@ -66,11 +66,12 @@ class LinkRefused(RuntimeError):
 
 
 class _Moved(Exception):
-    """The coordinator that was asked does not lead."""
+    """The coordinator that was asked does not lead; with `again_after_s` (s) it does, and has too much to do
+    now."""
 
-    def __init__(self, reason: str, leader: str) -> None:
+    def __init__(self, reason: str, leader: str, again_after_s: float = 0.0) -> None:
         super().__init__(reason)
-        self.leader = leader
+        self.leader, self.again_after_s = leader, again_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +140,14 @@ class CoordinatorLink:
             try:
                 await self._converse(target)
             except _Moved as moved:
+                log.info("coordinator %s: %s", target, moved)
+                if moved.again_after_s:
+                    leader = target
+                    await asyncio.sleep(moved.again_after_s * random.uniform(0.9, 1.1))
+                    continue
                 if not moved.leader:
                     self._peer.absent(target)
                 leader = moved.leader if moved.leader != target else ""
-                log.info("coordinator %s: %s", target, moved)
             except LinkRefused as refused:
                 refusals += 1
                 log.error("coordinator %s refuses this agent: %s", target, refused)
@@ -280,7 +285,7 @@ class CoordinatorLink:
 
 def _refuse(answer: codec.Refused) -> None:
     if answer.retry or answer.leader:
-        raise _Moved(answer.reason, answer.leader)
+        raise _Moved(answer.reason, answer.leader, answer.again_after_s)
     raise LinkRefused(answer.reason)
 
 

@@ -17,7 +17,7 @@ LINK = "/holdfast.control.v1.Control/Link"
 INCARNATION = 1
 STEP_S = 1.0
 AGAIN_S = 0.5
-"""How long an agent waits before it connects again."""
+"""How long an agent waits before it connects again, unless it is told when."""
 
 
 def step_now() -> int:
@@ -48,6 +48,7 @@ class LightAgent(asyncio.Protocol):
         self._stream: Stream | None = None
         self._transport: asyncio.Transport | None = None
         self._due: asyncio.TimerHandle | None = None
+        self._again_s = AGAIN_S  # how long it waits before it connects again
         self._where = 0  # which of the addresses is tried next
         self._message = codec.to_coordinator(shape.beat(number, INCARNATION, 0, step_now()))
         self.attached, self.silent, self.killed = False, False, False
@@ -90,8 +91,9 @@ class LightAgent(asyncio.Protocol):
         if kind == "welcome" and self._talk.beat_every_s is None:
             self._begin(message.welcome.beat_interval_s)
         elif kind == "refused":
-            self._talk.ends[message.refused.reason] += 1
-            self._where += 1
+            self._again_s = message.refused.again_after_s or AGAIN_S
+            self._talk.ends["later" if message.refused.again_after_s else message.refused.reason] += 1
+            self._where += not message.refused.again_after_s
         elif kind != "welcome":
             self._talk.orders[kind] += 1
 
@@ -108,8 +110,9 @@ class LightAgent(asyncio.Protocol):
         if why != "ended":  # the reason of a refusal is counted already
             self._talk.ends[why] += 1
             self._where += 1
+        again_s, self._again_s = self._again_s, AGAIN_S
         asyncio.get_running_loop().call_later(
-            AGAIN_S, lambda: self.silent or asyncio.ensure_future(self.connect())
+            again_s, lambda: self.silent or asyncio.ensure_future(self.connect())
         )
 
     def _begin(self, every_s: float) -> None:

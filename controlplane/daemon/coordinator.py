@@ -31,6 +31,7 @@ from controlplane.daemon.journal.rotation import FileLimits
 from controlplane.daemon.kube.platform import Platform
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.standby import Standby
+from controlplane.daemon.loop.event_loop import CoordinatorLoop
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.health import HealthServer
@@ -63,7 +64,7 @@ ETCD_TRY_S = 3.0
 def serve(settings: CoordinatorSettings) -> int:
     """Run until SIGTERM or SIGINT. Return the exit code. Raises SettingsError on invalid settings."""
     set_up(settings.log_format, cluster=settings.cluster)
-    return uvloop.run(run(settings))
+    return uvloop.run(run(settings), loop_factory=CoordinatorLoop)
 
 
 async def run(settings: CoordinatorSettings) -> int:
@@ -109,7 +110,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
         etcd.observed = metrics.saw_etcd
-        works = [_campaign(settings, etcd, front), watch_lag(metrics), alerts.run()]
+        works = [_campaign(settings, etcd, front), watch_lag(metrics), front.watch_line(), alerts.run()]
         works += [front.platform.run()] if front.platform is not None else []
         await _until(stop, works)
 

@@ -43,6 +43,9 @@ T = TypeVar("T")
 MESSAGE_BYTES_MAX = 4 << 20
 """The largest message that either end accepts."""
 
+AGAIN_MAX_S = 60.0
+"""No coordinator can keep an agent away for longer than this."""
+
 Order = (
     effects.Launch
     | effects.Interrupt
@@ -280,9 +283,12 @@ def welcome(
     )
 
 
-def refused(reason: str, *, retry: bool, leader: str = "", term: int = 0) -> pb.CoordinatorMessage:
+def refused(
+    reason: str, *, retry: bool, leader: str = "", term: int = 0, again_after_s: float = 0.0
+) -> pb.CoordinatorMessage:
     """Return the answer to a hello that is refused; the stream ends after it."""
-    return pb.CoordinatorMessage(term=term, refused=pb.Refused(reason=reason, retry=retry, leader=leader))
+    answer = pb.Refused(reason=reason, retry=retry, leader=leader, again_after_s=again_after_s)
+    return pb.CoordinatorMessage(term=term, refused=answer)
 
 
 def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcome | Refused:
@@ -297,7 +303,8 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
             max(0.0, welcomed.step_times_every_s),
         )
     if body == "refused":
-        return Refused(message.refused.reason, message.refused.retry, message.refused.leader)
+        no = message.refused
+        return Refused(no.reason, no.retry, no.leader, max(0.0, min(no.again_after_s, AGAIN_MAX_S)))
     mapping = _ORDERS.get(body or "")
     if mapping is None:
         raise WireError(f"CoordinatorMessage.body is {_unknown(message)}: not an order")

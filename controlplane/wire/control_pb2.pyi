@@ -1212,14 +1212,16 @@ class Welcome(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., beat_interval_s: _Optional[float] = ..., hears: _Optional[_Iterable[str]] = ..., step_times_every_s: _Optional[float] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason", "retry", "leader")
+    __slots__ = ("reason", "retry", "leader", "again_after_s")
     REASON_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     reason: str
     retry: bool
     leader: str
-    def __init__(self, reason: _Optional[str] = ..., retry: bool = ..., leader: _Optional[str] = ...) -> None: ...
+    again_after_s: float
+    def __init__(self, reason: _Optional[str] = ..., retry: bool = ..., leader: _Optional[str] = ..., again_after_s: _Optional[float] = ...) -> None: ...
 
 class Launch(_message.Message):
     __slots__ = ("member", "spec", "role", "warm_only", "rank", "local_rank", "generation")

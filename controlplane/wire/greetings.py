@@ -22,11 +22,13 @@ class Welcome:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The coordinator refused the hello. `retry`: the agent may try again as it is. `leader` is the leader's
-    host:port; "" when unknown."""
+    host:port; "" when unknown. `again_after_s`: it has too many hellos at once, and wants this one after so
+    long; 0: that is not why."""
 
     reason: str
     retry: bool
     leader: str = ""
+    again_after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,18 @@ class _Failures(Mapping):
         return super().read(message, *skipped)
 
 
+class _Generations(Mapping):
+    """The mapping of generations. One goes to all agents of a job, and its seats grow with their number: the
+    message of the last one is kept, or their orders would cost by the square of it."""
+
+    _last: tuple[Any, Any] = (None, None)
+
+    def write(self, record: Any, **more: Any) -> Any:
+        if record is not self._last[0] or more:
+            self._last = record, super().write(record, **more)
+        return self._last[1]
+
+
 _CAUSES = frozenset(model.Cause)
 
 
@@ -214,7 +226,8 @@ for _record, _type, _never_empty in (
     (LogMark, pb.LogMark, ""),
     (LogFile, pb.LogFile, "member"),
 ):
-    RECORDS[_record] = (_Failures if _record is model.Failure else Mapping)(_record, _type, 0, _never_empty)
+    _kind = {model.Failure: _Failures, model.Generation: _Generations}.get(_record, Mapping)
+    RECORDS[_record] = _kind(_record, _type, 0, _never_empty)
 
 PROFILED = Mapping(RankProfiled, pb.Profiled, 2, "job member request")
 """The answer to a profile: the agent gives it to the leader, and the leader to people."""

@@ -25,7 +25,7 @@ from controlplane.wire.control_pb2_grpc import AdminStub
 from tests.security.authority import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
@@ -90,19 +90,24 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def leading(
-    front: ServerContext, elected: Elected | None = None, *, diagnose_every_s: float = 0.0
+    front: ServerContext,
+    elected: Elected | None = None,
+    *,
+    diagnose_every_s: float = 0.0,
+    settings: CoreSettings | None = None,
+    held: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[LeaderTerm]:
     """Begin a leader term, from the state in `elected` or from an empty one. The store is in memory."""
     records = RecordMapping(Keyspace(CLUSTER))
     leader_term = LeaderTerm(
         CLUSTER,
-        CoreSettings(),
+        settings or CoreSettings(),
         elected or records.elected(1, {}),
         store=Kept(),
         records=records,
         journal=front.journal,
         metrics=front.metrics,
-        held=lambda: True,
+        held=held,
         diagnosis=DiagnosisSettings(diagnose_every_s=diagnose_every_s),
     )
     task = asyncio.create_task(leader_term.run())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.records.timing import look_gap_s
 from controlplane.core.records.words import ASKED, IN_GENERATION
 from controlplane.core.recovery import barrier, first_steps
 from controlplane.core.state import waiting
@@ -148,12 +149,26 @@ def _running(state: ClusterState, job: Job, member: Member, before: MemberPhase)
     generation = job.generation
     if generation is None or not generation.store or not _of(job, member) or before is not member.phase:
         return False
-    if member.phase is not MemberPhase.RUNNING or not releasing.uncopied(job, member):
+    if member.phase is not MemberPhase.RUNNING or not _uncopied(state, job, member):
         return False
     if job.recovery.incident is None:
         return True
     first_steps.infer_start(state, job, member, generation)
     return waiting.is_waited_for(job, "started", _unstarted(job))
+
+
+def _uncopied(state: ClusterState, job: Job, member: Member) -> bool:
+    """Whether this member's snapshots change nothing, or are looked at soon: in a large cluster a job looks
+    at them no more often than at nodes. Otherwise, where no step is on all ranks, each beat would be a search
+    over all ranks that finds nothing."""
+    next_at = job.copied_at + look_gap_s(len(state.nodes))
+    if state.now < next_at:
+        state.wake(job, next_at)
+        return True
+    if releasing.uncopied(job, member):
+        return True
+    job.copied_at = state.now
+    return False
 
 
 def _unstarted(job: Job) -> Callable[[Member], bool]:

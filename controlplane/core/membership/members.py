@@ -125,7 +125,7 @@ def _take(
         _judge_end(state, job, member, status)
     if member.rank == NO_RANK:
         _judge_seatless(state, job, member, status)
-    if not fast_path.still(state, job, member, old):
+    if job.name not in state.dirty and not fast_path.still(state, job, member, old):
         state.touch(job)
 
 

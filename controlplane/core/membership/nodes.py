@@ -146,10 +146,17 @@ def heard(state: ClusterState, event: ev.NodesHeard) -> None:
 
 
 def unheard(state: ClusterState, event: ev.LeaderDeaf) -> None:
-    """Do not count as silence the time in which this leader did not listen."""
+    """Do not count as silence the time in which this leader did not listen.
+
+    A leader that is away again and again hears the living in between: so a silence is excused by one timeout
+    at most, unless the node waits to be greeted."""
     for node in state.nodes.values():
         if node.state != "lost" and not (event.newcomers and node.up):
-            node.proved_at = min(state.now, mass_failure.last_alive_at(node) + event.spent_s)
+            alive_at = mass_failure.last_alive_at(node)
+            until = min(state.now, alive_at + event.spent_s)
+            if not event.newcomers:
+                until = min(until, node.last_contact_at + state.settings.node_timeout_s)
+            node.proved_at = max(alive_at, until)
 
 
 def report(state: ClusterState, event: ev.MemberReport) -> None:

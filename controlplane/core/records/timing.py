@@ -8,13 +8,14 @@ OFF, REPORT, ACT = "off", "report", "act"
 POLICIES = (OFF, REPORT, ACT)
 """What administrators may choose for what is found: nothing, say it, or also do something about it."""
 
-
 LOOK_GAPS: tuple[tuple[int, float], ...] = ((64, 0.0), (1_000, 0.25), (4_000, 0.5))
 LOOK_GAP_MAX_S = 1.0
-"""In a cluster of at most so many nodes, the least time (s) between two looks of all jobs at the nodes; and
-in a larger one. A look costs about 2 us for each rank of the cluster. With one look for each agent that comes
-to a new leader, their work would grow by the square of their number: 1,000 agents kept a leader busy for a
-minute. In a small cluster a look costs nothing, and follows each change at once."""
+"""In a cluster of at most so many nodes, the least time (s) between two looks of all jobs at the nodes, and
+of a job at snapshots that are not on all ranks; and in a larger one.
+
+A look costs about 2 us for each rank. With one look for each agent that comes to a new leader, their work
+would grow by the square of their number: 1,000 agents kept a leader busy for a minute. In a small cluster a
+look costs nothing, and follows each change at once."""
 
 
 def look_gap_s(nodes: int) -> float:

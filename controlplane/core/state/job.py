@@ -6,6 +6,7 @@ follow from the members' records. Whoever changes a record in a way that matters
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ class Job:
     _seatless: tuple[tuple[int, int], list[str]] = field(default_factory=lambda: ((-1, -1), []))
     zombies: dict[str, Member] = field(default_factory=dict)  # judged dead, but their processes live
     unread: dict[str, Member] = field(default_factory=dict)  # members whose arena slots may have changed
+    copied_at: float = -math.inf  # when (s) snapshots were last looked at that are not on all ranks
     members_added: int = 0  # so far; numbers the members
     elastic: bool = False  # some member has called the SDK
     barrier: bool = False  # some member has been at the barrier, under this leader or a former one

@@ -4,11 +4,10 @@ A file that is full gets a number, and a new one takes its place (rotation.py)."
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import queue
 import threading
+from collections import deque
 from typing import TYPE_CHECKING
 
 from controlplane.daemon.journal import rotation
@@ -23,6 +22,9 @@ log = logging.getLogger(__name__)
 WAITING_LINES_MAX = 50_000
 TAIL_BYTES = 8 << 20
 _BATCH_LINES = 512
+GATHER_S = 0.02
+"""The thread waits so long for more lines after the first one. To be woken by each line would take the
+interpreter from the event loop as often as there are lines."""
 
 
 class LineFile:
@@ -34,13 +36,13 @@ class LineFile:
         """`limits`: when a new file takes its place; None: never."""
         self.trouble = ""
         self._refused = self._unwritten = 0  # each has one thread that counts it
-        self._over = False
         self._torn = _is_torn(path)
         self._path = path
         self._file = _open(path)
         self._limits = limits if limits is not None and limits.file_bytes and path.is_file() else None
         self._stuck = ""  # why no new file could take its place
-        self._waiting: queue.Queue[str | None] = queue.Queue(WAITING_LINES_MAX)
+        self._waiting: deque[str] = deque()
+        self._news, self._ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -52,21 +54,22 @@ class LineFile:
     @property
     def waiting(self) -> int:
         """How many lines the thread has not taken yet."""
-        return self._waiting.qsize()
+        return len(self._waiting)
 
     def write(self, text: str) -> None:
         """Queue a line. When the disk is too far behind, the line is lost."""
-        try:
-            self._waiting.put_nowait(text)
-        except queue.Full:
+        if len(self._waiting) >= WAITING_LINES_MAX:
             self._refused += 1
             self._complain(f"{WAITING_LINES_MAX} lines wait for {self._path}: the disk is too slow")
+            return
+        self._waiting.append(text)
+        if not self._news.is_set():
+            self._news.set()
 
     def end(self) -> None:
         """Take no more lines, and return at once. The thread writes what waits, then closes the file."""
-        self._over = True
-        with contextlib.suppress(queue.Full):  # the thread has lines to write, and sees `_over` after them
-            self._waiting.put_nowait(None)
+        self._ending.set()
+        self._news.set()
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Take no more lines, and wait at most `timeout_s` until all are written. A thread that hangs in the
@@ -75,13 +78,12 @@ class LineFile:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        going = True
-        while going:
-            batch = [self._waiting.get()]
-            while len(batch) < _BATCH_LINES and batch[-1] is not None and not self._waiting.empty():
-                batch.append(self._waiting.get())
-            self._append([line for line in batch if line is not None])
-            going = batch[-1] is not None and not (self._over and self._waiting.empty())
+        while not self._ending.is_set() or self._waiting:
+            self._news.wait()
+            self._ending.wait(GATHER_S)
+            self._news.clear()
+            while self._waiting:
+                self._append([self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH_LINES))])
         os.close(self._file)
 
     def _turn(self, coming: int) -> None:

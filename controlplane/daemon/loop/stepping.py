@@ -34,8 +34,10 @@ BATCH_EVENTS = 64
 BACKLOG_MAX = 20_000
 """While more events than this wait, nothing is read from streams."""
 
-SLICE_S = 0.05
-"""So long events are taken, at most, before other tasks get their turn."""
+SLICES: tuple[tuple[int, float], ...] = ((64, 0.002), (1_024, 0.01))
+SLICE_MAX_S = 0.05
+"""While at most so many events wait, they are taken for so long (s) before other tasks get their turn; and
+with more. grpc accepts one new stream by turn: short turns let many agents connect at once."""
 
 REST_MAX_S = 0.5
 """A loop without work turns this often, so that it knows when it was kept from turning."""
@@ -59,6 +61,11 @@ def away_s(turned_at: float, now: float) -> float:
     """For how long (s) a loop that turned last at `turned_at` was away; 0: it was not."""
     gap_s = now - turned_at
     return gap_s if gap_s > AWAY_S else 0.0
+
+
+def slice_s(waiting: int) -> float:
+    """For how long (s) events are taken while so many wait."""
+    return next((spent for most, spent in SLICES if waiting <= most), SLICE_MAX_S)
 
 
 class TermOver(Exception):
@@ -165,8 +172,8 @@ class Loop:
         self._turned_at = now
 
     def _slice(self) -> None:
-        """Take events: BATCH_EVENTS of them, or as many as SLICE_S lets."""
-        ends_at = time.monotonic() + SLICE_S
+        """Take events: BATCH_EVENTS of them, or as many as the time lets."""
+        ends_at = time.monotonic() + slice_s(len(self._waiting))
         for _ in range(min(len(self._waiting), BATCH_EVENTS)):
             self._take(*self._waiting[0])
             self._waiting.popleft()  # only now: if the core raises, `finally` answers its `ask`

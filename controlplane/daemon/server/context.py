@@ -18,8 +18,9 @@ from controlplane.core.records.diagnosis import (
     RankProfiled,
     StepTimes,
 )
-from controlplane.core.records.events import NodeBroken, NodeJoined, StacksCollected
+from controlplane.core.records.events import LeaderDeaf, NodeBroken, NodeJoined, StacksCollected
 from controlplane.daemon.server import log_streams, permitted
+from controlplane.daemon.server.greeting_line import GreetingLine
 from controlplane.daemon.server.links import AgentLink
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec, versions
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 HELLO_TIMEOUT_S = 10.0
 HELLOS_MAX = 512
 """Streams at a time whose hello has not arrived yet."""
+LINE_LOOK_S = 0.1
+"""How often agents are let in by how late the event loop is."""
 DROPS_TOLD_PER_S = 20.0
 """Dropped messages per second that are logged and journalled; all are counted. With each new leader, ten
 thousand agents try every standby."""
@@ -49,10 +52,12 @@ thousand agents try every standby."""
 class _Unwelcome(Exception):
     """The hello is refused: `answer` goes to the agent, `counted` is the reason as metrics name it."""
 
-    def __init__(self, counted: str, reason: str, *, retry: bool, leader: str = "") -> None:
+    def __init__(
+        self, counted: str, reason: str, *, retry: bool, leader: str = "", again_after_s: float = 0.0
+    ) -> None:
         super().__init__(reason)
         self.counted = counted
-        self.answer = codec.refused(reason, retry=retry, leader=leader)
+        self.answer = codec.refused(reason, retry=retry, leader=leader, again_after_s=again_after_s)
 
 
 class ServerContext:
@@ -67,6 +72,7 @@ class ServerContext:
         self.leader = self.leader_page = ""
         self.address = self.page = ""
         self._greeting = 0  # streams that are before their hello
+        self.line = GreetingLine()
         self._turned_away, self._dropped = LogLimiter(), LogLimiter(DROPS_TOLD_PER_S)
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None
@@ -75,17 +81,18 @@ class ServerContext:
     async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Serve one agent's stream, from its hello to its end. Requests come as bytes, so that an error can
         name what is wrong."""
+        turn = None
         try:
-            greeting = await self._greet(context)
-            leader_term = self._accept(greeting)
+            data = await self._first_message(context)
+            turn = await self.line.enter()
+            leader_term, link = await self._welcome(data, context)
         except _Unwelcome as unwelcome:
             self._drop(unwelcome.counted, str(unwelcome), context)
             await context.write(unwelcome.answer)
             return
-        joined = self._own_copies(_limited(greeting.joined), context)
-        link = AgentLink(joined.node, joined.incarnation, greeting.takes)
-        leader_term.links.expect(link)
-        leader_term.post(joined)
+        finally:
+            if turn is not None:
+                turn.over()
         try:
             await self._converse(leader_term, link, context)
         finally:
@@ -99,27 +106,44 @@ class ServerContext:
         """Serve one stream on which an agent sends a log that somebody has asked for."""
         return await log_streams.take(context, lambda: self.leader_term.logs if self.leader_term else None)
 
-    async def _greet(self, context: Any) -> codec.Greeting:
-        if self._greeting >= HELLOS_MAX:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{HELLOS_MAX} streams have not sent their hello yet: connect again",
-            )
+    async def _first_message(self, context: Any) -> bytes:
+        """Return the bytes of a hello that may wait for its turn. Raises _Unwelcome when it may not."""
+        if self.leader_term is None and self.line.waiting:
+            raise self._no_leader()  # this costs nothing, and is all that a standby would say
+        again_s = self.line.later_s(self._greeting, full=self._greeting >= HELLOS_MAX)
+        if again_s:
+            reason = f"too many agents come at once: come again in {again_s:.1f} s"
+            raise _Unwelcome("later", reason, retry=True, again_after_s=again_s)
         self._greeting += 1
         try:
-            return await self._hello(context)
-        finally:
-            self._greeting -= 1
-
-    async def _hello(self, context: Any) -> codec.Greeting:
-        """Return the first message, checked as far as possible without the cluster's state."""
-        try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                data = await context.read()
+                data: bytes = await context.read()
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_TIMEOUT_S:g} s")
+        finally:
+            self._greeting -= 1
         if data is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before its hello")
+        return data
+
+    async def _welcome(self, data: bytes, context: Any) -> tuple[LeaderTerm, AgentLink]:
+        """Have the core judge a hello, and wait until it has. Raises _Unwelcome."""
+        greeting = await self._read_hello(data, context)
+        leader_term = self._accept(greeting)
+        joined = self._own_copies(_limited(greeting.joined), context)
+        link = AgentLink(joined.node, joined.incarnation, greeting.takes)
+        leader_term.links.expect(link)
+        leader_term.post(joined)
+        try:
+            await asyncio.wait([link.admitted])
+        except asyncio.CancelledError:
+            if leader_term.links.forget(link):
+                leader_term.post(NodeBroken(link.node, link.incarnation, "the stream ended"))
+            raise
+        return leader_term, link
+
+    async def _read_hello(self, data: bytes, context: Any) -> codec.Greeting:
+        """Return a hello, checked as far as possible without the cluster's state."""
         try:
             message = _parse(data)
             self._check_hello(message.hello)
@@ -171,10 +195,7 @@ class ServerContext:
                 retry=False,
             )
         if self.leader_term is None:
-            who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
-            raise _Unwelcome(
-                "not_leader", f"this coordinator is a standby: {who}", retry=True, leader=self.leader
-            )
+            raise self._no_leader()
         if greeting.term_seen > self.leader_term.term:
             raise _Unwelcome(
                 "stale_leader",
@@ -183,6 +204,25 @@ class ServerContext:
                 retry=True,
             )
         return self.leader_term
+
+    def _no_leader(self) -> _Unwelcome:
+        who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
+        return _Unwelcome(
+            "not_leader", f"this coordinator is a standby: {who}", retry=True, leader=self.leader
+        )
+
+    async def watch_line(self) -> None:
+        """Let agents in by how late this event loop is, for ever, and tell the core while some wait."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LINE_LOOK_S
+            await asyncio.sleep(LINE_LOOK_S)
+            self.line.look(loop.time() - due)
+            self.metrics.agents_waiting.set(self.line.waiting)
+            spent_s = self.line.unheard_s()
+            if spent_s and self.leader_term is not None:
+                reason = f"{self.line.waiting} agents wait to be greeted"
+                self.leader_term.post(LeaderDeaf(spent_s, reason, newcomers=True))
 
     async def _converse(self, leader_term: LeaderTerm, link: AgentLink, context: Any) -> None:
         """Read and write until either end closes the stream, or it is cut."""
@@ -202,7 +242,7 @@ class ServerContext:
             task.result()
 
     async def _listen(self, leader_term: LeaderTerm, link: AgentLink, context: Any) -> None:
-        if not await link.admitted:
+        if not link.admitted.result():
             await link.cut.wait()  # the writer sends the refusal first, and then ends the stream
         while (data := await context.read()) is not grpc.aio.EOF:
             try:

@@ -202,6 +202,7 @@ class Metrics(StepMetrics):
         self.event_loop_lag_seconds = make.gauge(
             "event_loop_lag_seconds", "How late the event loop was in the last second, at most."
         )
+        self.agents_waiting = make.gauge("agents_waiting", "Agents that wait for their turn to be greeted.")
         self.messages_dropped_total = make.counter(
             "messages_dropped_total", "Messages that were dropped.", "reason"
         )

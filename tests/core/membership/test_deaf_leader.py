@@ -68,3 +68,13 @@ def test_more_than_the_silence_itself_is_not_excused() -> None:
     hear(made, "abcd", 30.0)
     made.step(TIMEOUT_S + 3.1, ev.Tick())
     assert lost(made) == "e"
+
+
+def test_a_leader_that_is_away_again_and_again_loses_who_is_gone_all_the_same() -> None:
+    made = led("a", "b", "c", "d", "e")
+    now = 0.0
+    while lost(made) == "" and now < 10 * TIMEOUT_S:
+        now += 2.0
+        made.step(now, ev.LeaderDeaf(2.0, BUSY))
+        hear(made, "abcd", now)
+    assert lost(made) == "e" and now <= 2 * TIMEOUT_S + 2.0

@@ -178,9 +178,10 @@ def _wait_for_leader(endpoint: str, keys: Keyspace) -> None:
         (100.0, 100.0, 100.0, Act.WAIT),
         (103.2, 100.0, 103.0, Act.WAIT),
         (103.4, 100.0, 103.0, Act.KEEP),
-        (109.9, 100.0, 100.0, Act.KEEP),  # the loop is slow: it has not turned for nearly a TTL
-        (110.1, 100.0, 100.0, Act.WITHHOLD),  # it turns no more
-        (110.1, 110.0, 100.0, Act.WITHHOLD),
+        (109.9, 100.0, 100.0, Act.KEEP),  # the loop is slow: it has not turned for a TTL
+        (119.9, 117.0, 100.0, Act.WAIT),
+        (120.1, 116.0, 100.0, Act.WITHHOLD),  # it turns no more
+        (120.1, 120.0, 100.0, Act.WITHHOLD),
         (130.0, 107.0, 129.9, Act.KEEP),  # it turns again: etcd says whether the lease is still there
     ],
 )
