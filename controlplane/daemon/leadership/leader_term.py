@@ -104,7 +104,8 @@ OperatorRequest = DrainRequested | CordonRequested | PauseRequested | Checkpoint
 """What a person can ask for a node or a job. The core answers with one of the notes above."""
 
 BEATS_PER_S = 1000
-"""Heartbeats per second that one leader should get in all. With more nodes, each sends them less often."""
+"""Heartbeats per second that one leader should get in all. With more nodes, each sends them less often; also
+those that come first to a new leader, which knows from etcd how many there are."""
 
 
 class LeaderTerm:
@@ -377,14 +378,16 @@ class LeaderTerm:
         return self.diagnosis.curves(job) | {"goodput": goodput}
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
-        interval_s = min(self._node_timeout_s / 6, max(1.0, len(self.links) / BEATS_PER_S))
+        interval_s = min(self._node_timeout_s / 6, max(1.0, len(self.core.state.nodes) / BEATS_PER_S))
         return codec.welcome(self._cluster_name, interval_s, term, self._step_times_every_s())
 
     def _step_times_every_s(self) -> float:
         """How often each agent reports step times: once per window; in large clusters, as it beats.
 
         0: never."""
-        return self.diagnosis.every_s and max(self.diagnosis.every_s, len(self.links) / BEATS_PER_S)
+        return self.diagnosis.every_s and max(
+            self.diagnosis.every_s, len(self.core.state.nodes) / BEATS_PER_S
+        )
 
     async def _show(self) -> None:
         """Update the gauges that are counted from the cluster's state, once a second."""
