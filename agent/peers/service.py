@@ -22,6 +22,7 @@ from controlplane.access.authentication import authenticator_of
 from controlplane.access.client_credentials import ClientCredentials
 from controlplane.settings import check_exposed
 from holdfast.ipc.arena import Arena
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -180,9 +181,13 @@ class Peers:
     def _owe(self, member: str, owed: bool) -> None:
         """Show a rank in its arena whether other nodes still lack its newest snapshot."""
         path = self._paths.arena(member)
-        if path.exists():
+        if not path.exists():
+            return
+        try:
             with Arena.open(path, touched=False) as arena:
                 arena.owe_copies(owed)
+        except ArenaError as error:  # its rank cannot take snapshots there either, and reports that
+            log.warning("%s is not shown whether copies of its snapshot are owed: %s", member, error)
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number

@@ -95,9 +95,13 @@ class _Generations(Mapping):
     _last: tuple[Any, Any] = (None, None)
 
     def write(self, record: Any, **more: Any) -> Any:
-        if record is not self._last[0] or more:
-            self._last = record, super().write(record, **more)
-        return self._last[1]
+        if more:
+            return super().write(record, **more)
+        written, message = self._last
+        if record is not written:
+            message = super().write(record)
+            self._last = record, message
+        return message
 
 
 _CAUSES = frozenset(model.Cause)

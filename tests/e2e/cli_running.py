@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.local.layout import layout_at
 from controlplane.cli.local.processes import descendants, is_running
 from tests.leashed import leashed
+from tests.soak.books import Rotated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,30 +57,28 @@ def until(
     raise AssertionError(f"not within {timeout_s:.0f} s: {about if isinstance(about, str) else about()}")
 
 
-class JournalFile:
-    """The lines of a journal, from `begin` (bytes) on. Each is read once, however often it is asked for."""
+class JournalLines:
+    """A journal, each line of which is parsed once, however often it is asked for. `new`: only what comes."""
 
-    def __init__(self, path: Path, begin: int = 0) -> None:
-        self._path, self._at = path, begin
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        self._tail = Rotated(path)
         self._lines: list[dict[str, Any]] = []
-
-    def lines(self) -> list[dict[str, Any]]:
-        """All lines so far that are whole."""
-        if not self._path.exists():
-            return []
-        if self._path.stat().st_size < self._at:  # it was removed, and has begun again
-            self._at, self._lines = 0, []
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            whole = file.read().rpartition(b"\n")[0]
-        if whole:
-            self._at += len(whole) + 1
-            self._lines += map(json.loads, whole.split(b"\n"))
-        return self._lines
+        if new:
+            self._tail.lines()
 
     def bodies(self, kind: str) -> list[dict[str, Any]]:
-        """The bodies of the lines of one type."""
-        return [line["body"] for line in self.lines() if line["type"] == kind]
+        """The bodies of the lines of one type so far."""
+        self._lines += map(json.loads, self._tail.lines())
+        return [line["body"] for line in self._lines if line["type"] == kind]
+
+
+def ended(process: subprocess.Popen[str] | None, output: Callable[[], str], timeout_s: float) -> int:
+    """Wait for the end of a process, and return its exit code. Fails the test when it does not end."""
+    assert process is not None
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"it does not end; it said:\n{output()}") from error
 
 
 class Run:
@@ -93,7 +92,7 @@ class Run:
         self.job = job or f"t{folder.name[3:]}".replace("_", "x")
         self.layout = layout_at(self.job, self.state)
         self.process: subprocess.Popen[str] | None = None
-        self._journal = JournalFile(self.layout.state / "journal.jsonl")
+        self._journal = JournalLines(self.layout.state / "journal.jsonl")
 
     def start(self) -> Run:
         flags = ["--state-dir", str(self.state), "--rdzv-id", self.job, "--lease-ttl-s", "2"]
@@ -114,11 +113,7 @@ class Run:
 
     def end(self, timeout_s: float = DEADLINE_S) -> int:
         """Wait for its end, and return the exit code. Fails the test when it does not end."""
-        assert self.process is not None
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"it does not end; it said:\n{self.output}") from error
+        return ended(self.process, lambda: self.output, timeout_s)
 
     def pid_of(self, name: str) -> int:
         """The process id of a daemon; 0 when it does not run."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.daemon.etcd.server import PrivateEtcd
 from controlplane.reporting.lines import job_of
-from tests.e2e.cli_running import DEADLINE_S, OBEDIENT, JournalFile
+from tests.e2e.cli_running import DEADLINE_S, OBEDIENT, JournalLines, ended
 from tests.e2e.test_cli_by_hand import PROGRAM, daemon, holdfast
 from tests.leashed import leashed
 
@@ -79,7 +79,7 @@ class Job:
         self.cluster = standing()
         self.job = f"job{next(_NUMBERS)}"
         self.process: subprocess.Popen[str] | None = None
-        self._journal = JournalFile(self.cluster.journal, self.cluster.journal.stat().st_size)
+        self._journal = JournalLines(self.cluster.journal, new=True)
 
     def start(self) -> Job:
         given = [word for name, value in self.env.items() for word in ("--env", f"{name}={value}")]
@@ -107,11 +107,7 @@ class Job:
 
     def end(self, timeout_s: float = DEADLINE_S) -> int:
         """Wait for its end, and return the exit code. Fails the test when it does not end."""
-        assert self.process is not None
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"it does not end; it said:\n{self.output}") from error
+        return ended(self.process, lambda: self.output, timeout_s)
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the journal's lines of one type about this job so far."""

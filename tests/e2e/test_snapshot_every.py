@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 from tests.e2e.checkpointing import kill
 from tests.e2e.cli_running import running, until
 from tests.e2e.test_checkpoints import result, script, step_of
@@ -13,11 +17,19 @@ if os.environ["RANK"] == "1":
 
 
 def test_a_snapshot_after_every_fast_step_is_taken_by_all_ranks_or_by_none() -> None:
-    """A rank without a free slot keeps the others back: what only some have would block them for long."""
-    with running("--nproc-per-node", "2", "--snapshot-every", "1", script=script(300, 0.0)) as run:
+    """A rank that hears of releases later than the others keeps them back: what only some have would block
+    them for long."""
+    flags = ("--nnodes", "2", "--replicas", "0", "--snapshot-every", "1")
+    with running(*flags, script=script(400, 0.0)) as run:
+        until(lambda: step_of(run, 1) >= 10, lambda: f"step 10; {run.output}")
+        agent = run.pid_of("agent-n1") or run.pid_of("n1")
+        while step_of(run, 1) < 340:
+            for number, pause_s in ((signal.SIGSTOP, 0.02), (signal.SIGCONT, 0.05)):
+                os.kill(agent, number)
+                time.sleep(pause_s)
         assert run.end() == 0, run.output
         orders = run.journal("Release")
-        assert max(one["step"] for one in orders) >= 290, "they go on to the end"
+        assert max(one["step"] for one in orders) >= 390, "they go on to the end"
         voided = [one for one in orders if one["void_step"] > 10]  # at first not every rank has its room
         assert not voided, "no rank took a snapshot that another left out"
 

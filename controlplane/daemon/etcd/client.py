@@ -179,12 +179,12 @@ class Etcd:
             return await self.keepalive(lease_id)
         return Lease(lease_id, float(reply.message.TTL), reply.sent_at)
 
-    async def keepalive(self, lease_id: int, *, timeout_s: float | None = None) -> Lease:
+    async def keepalive(self, lease_id: int) -> Lease:
         """Renew a lease; it is valid for its TTL from `sent_at` on. Raises LeaseLost when it is gone."""
         request = pb.LeaseKeepAliveRequest(ID=lease_id)
         begun, failed = self.clock(), True
         try:
-            reply = await self._link.call(LEASE_KEEP_ALIVE, request, timeout_s=timeout_s)
+            reply = await self._link.call(LEASE_KEEP_ALIVE, request)
             failed = False
         finally:
             self.observed("keepalive", self.clock() - begun, failed)

@@ -130,10 +130,6 @@ class EtcdLink:
         if self.endpoint == failed:
             self._at += 1
 
-    def hopeless(self, troubles: dict[str, ErrorClass]) -> bool:
-        """Return whether every endpoint has answered, and none of them is an etcd that lets us in."""
-        return hopeless(self.target.endpoints, troubles)
-
     async def pause(self, attempt: int) -> None:
         """Wait before retry number `attempt` (from 1): longer with every round over the endpoints."""
         rounds = max(0, attempt // len(self.target.endpoints))
@@ -165,7 +161,7 @@ class EtcdLink:
             if not trouble.again:
                 raise trouble.error(f"etcd at {endpoint}: {trouble.text}")
             self.rotate(endpoint)
-            if self.clock() >= limit or self.hopeless(troubles):
+            if self.clock() >= limit or hopeless(self.target.endpoints, troubles):
                 raise given_up(troubles, doubtful)
             await self.pause(attempt)
 

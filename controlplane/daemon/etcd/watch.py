@@ -15,7 +15,7 @@ import grpc
 from controlplane.daemon.etcd import rpc_pb2 as pb
 from controlplane.daemon.etcd.error_class import SILENT, judge
 from controlplane.daemon.etcd.errors import EtcdUnavailable
-from controlplane.daemon.etcd.link import WATCH, Failed, read
+from controlplane.daemon.etcd.link import WATCH, Failed, hopeless, read
 from controlplane.daemon.etcd.rows import Change, Changed, Listed, decode, encode, prefix_end, row_of
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class EtcdWatch:
         self.close()
         if isinstance(error, Failed):
             self._troubles[self._endpoint] = error.trouble
-            if not error.trouble.again or self._link.hopeless(self._troubles):
+            if not error.trouble.again or hopeless(self._link.target.endpoints, self._troubles):
                 raise error.trouble.error(f"watch of {self._prefix} at {self._endpoint}: {error}") from error
         if self._attempt == 0:
             log.info("watch of %s at %s resumes after revision %d: %s", self._prefix, self._endpoint,

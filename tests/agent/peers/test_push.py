@@ -35,8 +35,9 @@ async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
 
     with nice_pool(1, "test") as pool:
         count, vouch = (lambda _kind, _number: None), (lambda _held: None)
-        owe = lambda _member, _owed: None  # noqa: E731
-        pushes = Pushes(offer, pool, 5.0, 0, count, vouch=vouch, owe=owe, linger_s=linger_s)
+        pushes = Pushes(
+            offer, pool, 5.0, 0, count, vouch=vouch, owe=lambda _member, _owed: None, linger_s=linger_s
+        )
         yield pushes
         await pushes.stop()
 
@@ -57,12 +58,18 @@ def owes(side: Side, released_step: int) -> bool:
     return obstacle is not None and obstacle.kind is SkipKind.UNCOPIED
 
 
+def read_by_nobody(side: Side) -> bool:
+    with Arena.open(side.paths.arena(MEMBER)) as arena:
+        return not any(slot.pins for slot in arena.slots)
+
+
 async def test_a_rank_sees_that_its_newest_snapshot_is_not_there_yet(base: Path) -> None:
     """Until then its peers must keep the step before: if its node is lost, its copies are of that step."""
     async with Side(base, "a") as owner, Side(base, "b") as partner:
         owner.replicate((MEMBER, partner.peers.address))
         owner.snapshot(MEMBER, values(1), 10)
         await partner.keeps(MEMBER, 10)
+        await until(lambda: read_by_nobody(owner))
         owner.snapshot(MEMBER, values(2), 20)
         assert owes(owner, 20)
         await partner.keeps(MEMBER, 20)
@@ -75,11 +82,22 @@ async def test_a_partner_that_is_not_reached_keeps_no_rank_from_its_snapshots(ba
             owner.replicate((MEMBER, partner.peers.address))
             owner.snapshot(MEMBER, values(1), 10)
             await partner.keeps(MEMBER, 10)
+        await until(lambda: read_by_nobody(owner))
         owner.snapshot(MEMBER, values(2), 20)
         assert owes(owner, 20)
         await until(lambda: not owes(owner, 20))
         owner.snapshot(MEMBER, values(3), 30)
         assert not owes(owner, 30), "the newest try has failed: nobody waits for the next one"
+
+
+async def test_an_arena_that_is_damaged_hinders_no_release(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.paths.arena(MEMBER).write_bytes(b"no arena")
+        owner.peers.release(effects.Release(owner.name, JOB, 20))
+        assert f"{MEMBER} is not shown whether copies of its snapshot are owed" in caplog.text
 
 
 async def test_a_spoilt_header_leaves_the_slot_free(base: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ class Member:
         self.turns: SnapshotTurns = runtime.turns
         self.state.rank, self.state.world_size, self.state.generation = rank, 2, 1
         self.state.tracked.add("model", torch.nn.Linear(4, 4))
-        self.agent = AgentClient(str(path), _never, _never, _never)  # type: ignore[arg-type]
+        self.agent = AgentClient(str(path), _never, _never, _never)
         self.state.agent = self.agent
         with Arena.create(path, self.state.snapshots.needs() + (1 << 16)) as arena:
             self.agent.orders.arena = ArenaMade(str(path), arena.slot_bytes)
@@ -45,7 +45,7 @@ class Member:
         assert snapshotting.snapshot(self.state, self.agent) is None
 
 
-def _never(*_: object) -> object:
+def _never(*_: object) -> NoReturn:
     raise AssertionError("its thread is not started")
 
 
