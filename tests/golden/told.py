@@ -34,8 +34,7 @@ def wire(samples: Samples) -> Iterator[Sample]:
         yield _sent("hello", joined, codec.hello(joined, "prod", 5, "1.2"), full)
     yield _sent("welcome", codec.Welcome("prod", 1.5, module("codec").versions.NEW_WORDS),
                 codec.welcome("prod", 1.5, 3))  # fmt: skip
-    refused = codec.Refused("no", True, "h:1")
-    yield _sent("refused", refused, codec.refused("no", retry=True, leader="h:1", term=2))
+    yield _sent("refused", *_refused(codec))
     for name in ("JobRow", "NodeRow", "RankRow", "HealthRow"):
         row = samples.of(getattr(module("view"), name))
         yield _sent("row", row, codec.row_message(row))
@@ -43,6 +42,13 @@ def wire(samples: Samples) -> Iterator[Sample]:
     yield _sent("row", record, codec.row_message(record))
     spec = samples.of(module("model").JobSpec)
     yield _sent("spec", spec, codec.spec_message(spec))
+
+
+def _refused(codec: Any) -> tuple[Any, Any]:
+    """A refusal with all fields that the commit knows, and its message."""
+    more = {"again_after_s": 7.5} if hasattr(codec.Refused, "again_after_s") else {}
+    message = codec.refused("no", retry=True, leader="h:1", term=2, **more)
+    return codec.Refused("no", True, "h:1", **more), message
 
 
 def _travels(kind: type) -> bool:
