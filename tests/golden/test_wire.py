@@ -76,7 +76,13 @@ def encoded(what: str, record: Any) -> bytes:
         "order": lambda: codec.to_agent(record, 9, "j/3"),
         "hello": lambda: codec.hello(record, "prod", 5, "1.2"),
         "welcome": lambda: codec.welcome(record.cluster, record.beat_interval_s, 3),
-        "refused": lambda: codec.refused(record.reason, retry=record.retry, leader=record.leader, term=2),
+        "refused": lambda: codec.refused(
+            record.reason,
+            retry=record.retry,
+            leader=record.leader,
+            term=2,
+            again_after_s=record.again_after_s,
+        ),
         "row": lambda: codec.row_message(record),
         "spec": lambda: codec.spec_message(record),
     }
