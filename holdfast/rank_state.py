@@ -14,6 +14,7 @@ from holdfast import coordinates
 from holdfast.anatomy.recorder import StepRecorder
 from holdfast.errors import Interrupted, SessionError
 from holdfast.groups import groups
+from holdfast.snapshots.letting_go import LettingGo
 from holdfast.snapshots.spacing import Spacing
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class RankState:
     page: ProgressPage | None  # where this rank shows its progress; None: nobody watches
     progress: ProgressMarks  # writes that page
     spacing: Spacing = field(default_factory=lambda: Spacing(0))  # how often snapshots are taken
+    letting_go: LettingGo = field(default_factory=LettingGo)  # which slot the next one overwrites
     times: StepRecorder = field(default_factory=StepRecorder)  # how its steps are spent
     agent: AgentClient | None = None  # None: training alone
     store_address: str = ""  # "host:port" of this rank's TCPStore; used while it is rank 0

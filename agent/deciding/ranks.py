@@ -13,7 +13,7 @@ from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core.records import events
 from controlplane.core.records.diagnosis import GradientReport, ParameterGradient
 from controlplane.core.records.evidence import ReplayPass
-from controlplane.core.records.model import Cause, Failure, MemberPhase
+from controlplane.core.records.model import NO_STEP, Cause, Failure, MemberPhase
 from holdfast.ipc.messages import rank as rank_msg
 from holdfast.ipc.messages.gradients import Gradients
 from holdfast.ipc.messages.profiles import Profiled, ProfileTaken
@@ -113,6 +113,7 @@ class Ranks:
         self._state.do(fx.MakeRoom(member.name, tracked.bytes))
 
     def _ready(self, member: LocalMember, ready: rank_msg.Ready) -> None:
+        self._state.survey(member)  # it overwrites nothing any more, and has not reported all that it holds
         self._state.update(
             member,
             phase=MemberPhase.READY,
@@ -173,6 +174,8 @@ class Ranks:
         facts = self._state.facts
         self._state.survey(member)
         self._state.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
+        if made.offered:  # what else there is of this generation may be overwritten at any moment
+            self._state.note(member, snapshot_before=NO_STEP)
         self._state.do(fx.Keep(member.status))
         self._state.send_event(
             events.SnapshotReady(
@@ -215,6 +218,7 @@ class Ranks:
         self._state.log(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
 
     def _finished(self, member: LocalMember, finished: rank_msg.Finished) -> None:
+        self._state.survey(member)
         self._state.update(
             member,
             phase=MemberPhase.FINISHED,

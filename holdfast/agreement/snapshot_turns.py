@@ -5,6 +5,10 @@ released the older one yet, or the agent reads it) and the others take theirs, t
 become whole, and have no free slot themselves until the coordinator voids it. So each rank says beforehand
 what stands in its way for the moment, and either all take this snapshot or none does.
 
+Once they take them more often than the job asks for, the ranks do not wait for the coordinator: each says
+which steps it holds, and what they hold in common tells them which slot to overwrite
+(`snapshots.letting_go`).
+
 One thing stands in the way for the sake of the others: a rank whose newest snapshot is still on its way to
 the nodes that keep copies. If its node is lost, what is there is the step before, and the others must not
 have overwritten theirs.
@@ -18,9 +22,12 @@ compared. All ranks see the same numbers, so all decide alike."""
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.snapshots import letting_go
+from holdfast.snapshots.letting_go import Row, Told
 from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
@@ -28,9 +35,9 @@ if TYPE_CHECKING:
 
     from holdfast.rank_state import RankState
 
-NUMBERS = 3
+NUMBERS = 3 + letting_go.NUMBERS
 """Numbers per rank: a code of what stands in the way (0: nothing), the steps between two snapshots that it
-would choose, and how long the exchange before this one took (us; 0: there was none)."""
+would choose, how long the exchange before this one took (us; 0: there was none), and its `Row`."""
 log = logging.getLogger("holdfast.sdk")
 _SHARED = {
     SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",
@@ -39,6 +46,9 @@ _SHARED = {
     SkipKind.BEING_FILLED: "the agent is bringing a snapshot into its arena",
 }
 """What keeps all ranks from a snapshot: it passes by itself, and the next boundary may be better."""
+_DECIDED = (SkipKind.UNRELEASED, SkipKind.BEING_READ)
+"""What does not, where the ranks know themselves what they hold."""
+_ALL_NEEDED = Skip(SkipKind.BEING_READ, "both snapshots that all ranks hold are still needed")
 
 
 class SnapshotTurns:
@@ -60,26 +70,49 @@ class SnapshotTurns:
         """A generation begins: forget what was agreed upon."""
         self._refused, self._exchange_us = None, 0
         self._state.spacing.restart()
+        self._state.letting_go.restart()
 
     def numbers(self) -> list[int]:
         """What this rank says at this boundary."""
         state = self._state
         alone = state.world_size == 1 or state.shard_id not in ("", shard_ids.WHOLE)
-        proposal = state.spacing.proposal(state.world_size, alone=alone)
-        return [self._obstacle(), proposal, self._exchange_us]
+        orders = state.agent.orders if state.agent is not None else None
+        row = state.letting_go.row(
+            state.snapshots.slots(state.generation),
+            Told(orders.released_step, orders.void_step) if orders is not None else Told(),
+            completed=state.completed,
+            world_size=state.world_size,
+            now=time.monotonic(),
+        )
+        return [
+            self._obstacle(),
+            state.spacing.proposal(alone=alone),
+            self._exchange_us,
+            row.newest,
+            row.older,
+            row.bits,
+        ]
 
     def learn(self, rows: Sequence[Sequence[int]], seconds: float) -> None:
         """Decide by the numbers of all ranks, by rank, which took `seconds` to exchange."""
-        found = [(rank, row[0]) for rank, row in enumerate(rows) if row[0]]
-        if found:
-            rank, code = found[0]
-            skip = Skip(SkipKind(code), f"rank {rank}: {_SHARED[SkipKind(code)]}")
+        if skip := self._decide([Row(*row[3:]) for row in rows], [row[0] for row in rows]):
             self._refused = (self._state.completed, skip)
         # The rank that came last has waited for nobody.
         if shortest_us := min(row[2] for row in rows):
             self._state.spacing.exchange_took(shortest_us / 1e6)
         self._exchange_us = max(1, int(seconds * 1e6))
         self._choose(max(row[1] for row in rows))
+
+    def _decide(self, rows: Sequence[Row], codes: Sequence[int]) -> Skip | None:
+        """Why no rank takes a snapshot; None: each may try."""
+        state = self._state
+        offer = state.spacing.due_in_any_case(state.completed)
+        if not state.letting_go.learn(rows, state.completed, offer=offer):
+            return _ALL_NEEDED
+        for rank, kind in ((rank, SkipKind(code)) for rank, code in enumerate(codes) if code):
+            if kind not in _DECIDED or not state.letting_go.decides:
+                return Skip(kind, f"rank {rank}: {_SHARED[kind]}")
+        return None
 
     def _obstacle(self) -> int:
         state, agent = self._state, self._state.agent
@@ -92,6 +125,8 @@ class SnapshotTurns:
     def _choose(self, every: int) -> None:
         state = self._state
         news = state.spacing.choose(every, state.completed)
+        if every < state.spacing.every_max:
+            state.letting_go.on = True
         if news and state.rank == 0:
             log.info("%s", news)
             state.spacing.tell(news)

@@ -69,7 +69,7 @@ def _take_snapshot(runtime: Runtime, agent: AgentClient) -> None:
     state = runtime.state
     skip = runtime.turns.refused
     if skip is None:
-        skip = snapshotting.snapshot(state, agent, lazily=state.environment.snapshot_lazily)
+        skip = snapshotting.snapshot(state, agent, agreed=True, lazily=state.environment.snapshot_lazily)
     if skip is not None and state.spacing.due_in_any_case(state.completed):
         snapshotting.report(state, agent, skip)
 

@@ -14,6 +14,7 @@ from holdfast.ipc.messages.agent import ArenaFailed
 from holdfast.ipc.messages.rank import Snapshot, SnapshotSkipped, Tracked
 from holdfast.ipc.shm import ArenaError
 from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
+from holdfast.snapshots.letting_go import Told
 from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
@@ -87,21 +88,29 @@ def first(state: RankState, agent: AgentClient) -> None:
             report(state, agent, skip)
 
 
-def snapshot(state: RankState, agent: AgentClient, *, lazily: bool = False) -> Skip | None:
+def snapshot(
+    state: RankState, agent: AgentClient, *, agreed: bool = False, lazily: bool = False
+) -> Skip | None:
     """Take a snapshot now. Returns None, or why there is none: a failing arena never ends the training.
 
-    `lazily`: it may be copied beside the next step, and is announced once `settle` finds it whole."""
+    `agreed`: all ranks take this one, and know which of them the coordinator is told of; else it is told of
+    this one. `lazily`: it may be copied beside the next step, and is announced once `settle` finds it
+    whole."""
     settle(state)
+    if not agreed:
+        state.letting_go.force(state.completed)
     state.judge()
     if state.numeric_anomaly:
         return Skip(SkipKind.ANOMALY, "a numeric anomaly was found: no snapshot is taken of this state")
     skip = _attach(state, agent)
     if skip is not None:
         return skip
-    orders, begun = agent.orders, time.perf_counter()
+    begun = time.perf_counter()
+    slots = state.snapshots.slots(state.generation)
+    told = state.letting_go.limits(slots, _told(agent), time.monotonic())
     try:
         outcome = state.snapshots.write(
-            state.completed, state.generation, orders.released_step, orders.void_step, lazily=lazily
+            state.completed, state.generation, told.released, told.void, lazily=lazily
         )
     except (ArenaError, StateError) as error:
         return Skip(SkipKind.REFUSED, str(error))
@@ -118,9 +127,17 @@ def snapshot(state: RankState, agent: AgentClient, *, lazily: bool = False) -> S
 
 
 def _announce(state: RankState, agent: AgentClient, made: Snapshot) -> None:
+    """Report a snapshot, unless the ranks keep it to themselves (`LettingGo`)."""
     state.newest_snapshot = (made.step, made.generation)
     state.spacing.snapshot_took(made.stall_s)
-    agent.send(dataclasses.replace(made, spacing=state.spacing.take_news()), keep=True)
+    if state.letting_go.is_offered(made.step):
+        state.letting_go.offered(made.step, _told(agent), time.monotonic())
+        spacing, offered = state.spacing.take_news(), state.letting_go.on
+        agent.send(dataclasses.replace(made, spacing=spacing, offered=offered), keep=True)
+
+
+def _told(agent: AgentClient) -> Told:
+    return Told(agent.orders.released_step, agent.orders.void_step)
 
 
 def settle(state: RankState) -> None:

@@ -14,10 +14,10 @@ import torch
 
 from holdfast.errors import RestoreError, SessionError, StateError
 from holdfast.ipc import layout
-from holdfast.ipc.arena import Arena, SlotView, SlotWriter
+from holdfast.ipc.arena import Arena, SlotState, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, ArenaError, align
 from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
-from holdfast.snapshots import gpu, lazy, plan
+from holdfast.snapshots import gpu, lazy, letting_go, plan
 from holdfast.state import copying, shard_ids
 from holdfast.state.tracked import dtype_of
 
@@ -214,6 +214,18 @@ class SnapshotWriter:
         else:
             writer.ready()
         return writer.index
+
+    def slots(self, generation: int) -> letting_go.Slots:
+        """What the arena's READY slots hold of this generation."""
+        try:
+            found = self._arena.slots if self._arena is not None else ()
+        except ArenaError:  # the snapshot itself will report it
+            return letting_go.Slots()
+        ready = [slot for slot in found if slot.state == SlotState.READY and slot.generation == generation]
+        newest = sorted(((slot.step, slot.pins > 0) for slot in ready), reverse=True)
+        steps = [step for step, _ in newest] + [letting_go.NO_STEP] * 2
+        read = [pinned for _, pinned in newest] + [False] * 2
+        return letting_go.Slots(steps[0], steps[1], read[0], read[1])
 
     def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
         """Why no slot of the arena could be written to now; None: one could, or there is no arena."""

@@ -19,8 +19,6 @@ COST_SHARE_MAX = 0.03
 COST_SHARE_FINER = 0.02
 """Less than this, and they may be taken more often. Between the two nothing changes, so that noise does not
 move the number to and fro."""
-REPORTS_PER_S = 200
-"""So many snapshots per second may all ranks of a job report, as one leader hears them all."""
 _KEPT = 21
 _STEPS_MIN = 3
 
@@ -77,8 +75,8 @@ class Spacing:
         slowest of them: that they would do in the step otherwise."""
         self._exchanges_s.append(seconds)
 
-    def proposal(self, world_size: int, *, alone: bool) -> int:
-        """The number of steps that this rank would choose in a group of so many ranks.
+    def proposal(self, *, alone: bool) -> int:
+        """The number of steps that this rank would choose.
 
         `alone`: it holds a part of the state that no other rank is known to hold."""
         if not alone or not self.automatic or len(self._steps_s) < _STEPS_MIN or not self._costs_s:
@@ -86,7 +84,7 @@ class Spacing:
         step_s, cost_s = self._measured()
         for every in self._allowed:
             share_max = COST_SHARE_FINER if every < self.every else COST_SHARE_MAX
-            if cost_s <= share_max * every * step_s and world_size <= REPORTS_PER_S * every * step_s:
+            if cost_s <= share_max * every * step_s:
                 return every
         return self.every_max
 

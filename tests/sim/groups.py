@@ -92,6 +92,7 @@ class Group:
         if rank.phase is not MemberPhase.RUNNING or rank.generation != number or rank.stopped:
             return
         world = self.world
+        rank.settle()  # before the optimizer's step
         rank.held, rank.board, rank.line = rank.held + 1, rank.held + 1, self.line
         rank.done = rank.held
         rank.gaps.append(world.clock.now - rank.marked_at)
@@ -103,7 +104,7 @@ class Group:
         if world.ends(rank.held):
             rank.finish()
         elif rank.held in world.ask_steps or (self._due(rank.held) and not self.full):
-            rank.save()
+            rank.save(agreed=rank.held not in world.ask_steps)
         if rank.held in world.ask_steps:
             rank.ask(f"{rank.name}-at-{rank.held}-in-{number}")
 
@@ -111,10 +112,21 @@ class Group:
         """With `--snapshot-every auto`, agree on snapshots as `holdfast.agreement.snapshot_turns` does.
 
         Else ranks go different ways more often, which must not harm either."""
-        if self.world.spec.snapshot_auto:
-            done = min(rank.held for rank in self.members.values()) - self.generation.resume.step
-            self.often = done > STEPS_MEASURED
-            self.full = not all(rank.has_slot for rank in self.members.values())
+        if not self.world.spec.snapshot_auto:
+            return
+        ranks = list(self.members.values())
+        completed = min(rank.held for rank in ranks) + 1
+        rows = [rank.row(completed) for rank in ranks]
+        offer = completed % self.world.spec.snapshot_every == 0
+        go = {rank.letting_go.learn(rows, completed, offer=offer) for rank in ranks}
+        keep = {(rank.letting_go.keep, rank.letting_go.offer) for rank in ranks}
+        assert len(go) == len(keep) == 1, "the ranks have decided on different things"
+        self.world.safety.kept = max(self.world.safety.kept, ranks[0].letting_go.keep)
+        decided = ranks[0].letting_go.decides
+        self.full = go == {False} or not (decided or all(rank.has_slot for rank in ranks))
+        self.often = completed - 1 - self.generation.resume.step > STEPS_MEASURED
+        for rank in ranks:
+            rank.letting_go.on = rank.letting_go.on or self.often
 
     def _due(self, held: int) -> bool:
         return self.often or held % self.world.spec.snapshot_every == 0

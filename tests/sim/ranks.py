@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.events import Greeted, RankReported
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 from holdfast.ipc.messages.rank import Hello, from_rank
+from holdfast.snapshots.letting_go import LettingGo, Row, Slots, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 WAITS = (MemberPhase.READY, MemberPhase.FINISHED)
 
+COPY_S = 0.1
+"""About how long a snapshot is copied beside the next step."""
+COPY_FAILS_CHANCE = 0.02
 BAD_END_CHANCE = 0.1
 """The chance that a script ends with an error after its function."""
 
@@ -59,6 +63,8 @@ class Rank:
     ready: set[int] = field(default_factory=set)  # all steps of this lineage of which it took snapshots
     released: int = NO_STEP
     void: int = NO_STEP
+    letting_go: LettingGo = field(default_factory=LettingGo)
+    copying: tuple[Slot, str] | None = None  # a snapshot that is not READY yet, and its lineage
     stopped: bool = False  # SIGSTOP: silent
     hung_in: int = 0  # the generation in which it makes no progress
     wedged: bool = False  # it does not react to orders
@@ -165,6 +171,7 @@ class Rank:
         self.done = step
         self.built, self.holds, self.held_in = True, self.word, number
         self.ready = {s for s in self.ready if s <= step}
+        self.letting_go.restart()
         self.marked_at = self.agent.world.clock.now
         self.say("running", generation=number, step=step)
         self._track(self.word)
@@ -179,20 +186,56 @@ class Rank:
         """Ask for a checkpoint of the current state."""
         self.say("checkpoint", keep=True, request=request, step=self.held, generation=self.generation)
 
-    def save(self) -> None:
-        """Take a snapshot, if a slot may be overwritten."""
-        if self._snapshot():
-            self.say("snapshot", keep=True, generation=self.generation, step=self.held, slot=0, stall_s=0.0)
+    def save(self, *, agreed: bool = False) -> None:
+        """Take a snapshot, if a slot may be overwritten. `agreed`: all ranks take this one."""
+        self.settle()
+        if not agreed:
+            self.letting_go.force(self.held)
+        if not self._make_room():
+            return
+        self.copying = ((self.generation, self.held), self.line)
+        if agreed and self.letting_go.on:
+            self.agent.later(COPY_S, self, self.settle)
+        else:
+            self.settle()
 
-    def _snapshot(self) -> bool:
-        """Copy the state into the slot that may be overwritten (see holdfast.ipc.arena)."""
+    def settle(self) -> None:
+        """End the copy that is under way. It may have failed."""
+        if self.copying is None or self.stopped or not self.alive:
+            return
+        (slot, line), self.copying = self.copying, None
+        if self.letting_go.on and self.agent.world.copy_chance.random() < COPY_FAILS_CHANCE:
+            return
+        generation, step = slot
+        self.slots[slot] = line
+        self.ready.add(step)
+        if self.letting_go.is_offered(step):
+            self.letting_go.offered(step, Told(self.released, self.void), self.agent.world.clock.now)
+            self.say(
+                "snapshot", keep=True, generation=generation, step=step, slot=0, stall_s=0.0,
+                offered=self.letting_go.on,
+            )  # fmt: skip
+
+    def row(self, completed: int) -> Row:
+        """What it says of its slots in the exchange that precedes a snapshot."""
+        told, now = Told(self.released, self.void), self.agent.world.clock.now
+        return self.letting_go.row(
+            self._slots(), told, completed=completed, world_size=self.world_size, now=now
+        )
+
+    def _slots(self) -> Slots:
+        own = sorted((slot for slot in self.slots if slot[0] == self.generation), reverse=True)
+        steps = [*(step for _, step in own), NO_STEP, NO_STEP]
+        read = [*((self.name, slot) in self.agent.reads for slot in own), False, False]
+        return Slots(steps[0], steps[1], read[0], read[1])
+
+    def _make_room(self) -> bool:
+        """Empty the slot that may be overwritten (see holdfast.ipc.arena). False: there is none."""
         if (self.generation, self.held) not in self.slots and len(self.slots) == 2:
             chosen = self._overwritable()
             if chosen is None:
                 return False
             del self.slots[chosen]
-        self.slots[self.generation, self.held] = self.line
-        self.ready.add(self.held)
         return True
 
     @property
@@ -202,9 +245,11 @@ class Rank:
 
     def _overwritable(self) -> Slot | None:
         older, newer = sorted(self.slots)
-        if newer[1] <= self.released:
+        now = self.agent.world.clock.now
+        told = self.letting_go.limits(self._slots(), Told(self.released, self.void), now)
+        if newer[1] <= told.released:
             chosen = older
-        elif newer[0] < self.generation or newer[1] <= self.void:
+        elif newer[0] < self.generation or newer[1] <= told.void:
             chosen = newer
         else:
             return None
@@ -301,6 +346,7 @@ class Rank:
 
     def leave_group(self) -> None:
         """Go back to the barrier, with a snapshot of the current state if that was ordered."""
+        self.settle()
         if self.keep >= self.generation > 0 and self.held > 0 and not self.stopped:
             self.save()
         self.wait()

@@ -215,7 +215,11 @@ class Broken(Record):
 class Snapshot(Record):
     """A slot of the arena is READY. `stall_s`: how long the copy kept the rank from training.
 
-    `spacing`: how often snapshots are taken from now on, and why, in words. Left out of the frame if ""."""
+    - `spacing`: how often snapshots are taken from now on, and why, in words.
+    - `offered`: the rank takes more snapshots than it reports. Of those of this generation, only this one is
+      sure to stay until it is released.
+
+    What says nothing is left out of the frame."""
 
     op = "snapshot"
     generation: Integer
@@ -223,11 +227,12 @@ class Snapshot(Record):
     slot: AnyInteger
     stall_s: Number
     spacing: TextOrEmpty = ""
+    offered: Flag = False
 
     def encode(self) -> Message:
         """The message as the JSON object of a frame."""
         frame = Record.encode(self)
-        return frame if self.spacing else {name: frame[name] for name in frame if name != "spacing"}
+        return {name: frame[name] for name in frame if name not in ("spacing", "offered") or frame[name]}
 
 
 @dataclass(frozen=True, slots=True)

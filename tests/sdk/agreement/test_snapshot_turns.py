@@ -21,6 +21,7 @@ from holdfast.reentry.runtime import Runtime
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.ipc.messages.rank import Snapshot
     from holdfast.rank_state import RankState
 
 
@@ -137,3 +138,51 @@ def test_all_use_the_largest_number_that_one_proposes(
     assert not quick.state.spacing.take_news() and not slow.state.spacing.take_news()
     quick.turns.begin()
     assert quick.state.spacing.every == 10, "a new generation has agreed on nothing yet"
+
+
+def heard_from(member: Member, monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
+    """What the agent hears of this rank's snapshots, from now on."""
+    told: list[Snapshot] = []
+
+    def send(message: Snapshot, *, keep: bool = False) -> None:
+        assert keep, "it is repeated after a reconnect"
+        told.append(message)
+
+    monkeypatch.setattr(member.agent, "send", send)
+    return told
+
+
+def test_ranks_that_take_more_than_asked_for_wait_for_no_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each boundary lets go of what all hold a newer one of; the coordinator says nothing at all."""
+    pair = tuple(Member(tmp_path / str(rank), rank, auto=True) for rank in range(2))
+    told = [heard_from(member, monkeypatch) for member in pair]
+    for member in pair:
+        member.state.letting_go.on = True
+    for step in range(1, 24):
+        meet(step, *pair)
+        for member in pair:
+            assert member.turns.refused is None, (step, member.turns.refused)
+            assert snapshotting.snapshot(member.state, member.agent, agreed=True) is None
+    for member in pair:
+        slots = member.state.snapshots.slots(1)
+        assert (slots.newest, slots.older) == (23, 1), "1 was offered, and is not answered"
+    for heard in told:
+        assert [(made.step, made.offered) for made in heard] == [(1, True)]
+
+
+def test_a_step_of_which_a_checkpoint_is_wanted_is_offered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Member(tmp_path / "0", 0, auto=True)
+    told = heard_from(member, monkeypatch)
+    member.state.letting_go.on = True
+    for step in (6, 7, 8):
+        meet(step, member)
+        if step == 7:
+            member.snapshot(step)
+        else:
+            snapshotting.snapshot(member.state, member.agent, agreed=True)
+    assert [made.step for made in told] == [6, 7]
+    assert member.state.snapshots.slots(1).older == 7, "it is kept for the checkpoint"

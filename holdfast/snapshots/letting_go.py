@@ -1,0 +1,208 @@
+"""Decide, by what all ranks hold, which of its two slots each rank overwrites with its next snapshot.
+
+Where ranks hold different parts of the state, a snapshot counts once every rank has it. The coordinator can
+find that out and release the older slot; but with a snapshot after every step that costs it an order per step
+and rank, and training would lose more steps while it is away. So the ranks tell each other, in the exchange
+that precedes a snapshot, which steps their slots hold. **The newest step that all hold is kept by all, and
+each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
+
+The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it: such
+a step is kept by all until the coordinator has answered (it releases it; if it needs the step, an agent has
+begun to read it by then), or has not for `ANSWER_S`. Meanwhile the ranks overwrite the newer slot again and
+again: a rank that dies in the middle of such a copy costs the steps since the older one. They do so, too,
+while an agent reads the older slot of one of them.
+
+If a rank has lost its slots (its arena was replaced), there may be no step that all hold, and none to lose.
+
+All ranks see the same rows, so all decide alike. No clock: `now` is an argument, in s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NO_STEP = -1
+NUMBERS = 3
+"""Numbers per rank in the exchange: those of `Row`."""
+ANSWER_S = 5.0
+"""So long an offered step is kept without an answer: a coordinator that is there needs a fraction of it."""
+PAUSES_S = (5.0, 20.0)
+"""Without an answer: how long until a step is offered again, at first and at most. It doubles each time."""
+LINGER_S = 1.0
+"""After the answer an offered step is kept for so long: the agent may be about to read it."""
+REPORTS_PER_S = 200
+"""So many offers per second may all ranks of a job make, as one leader hears them all."""
+_NEWEST_KEPT, _OLDER_KEPT, _WAITS = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What a rank's arena holds of its generation: the steps of its READY slots (NO_STEP: none), and whether
+    a reader keeps them."""
+
+    newest: int = NO_STEP
+    older: int = NO_STEP
+    newest_read: bool = False
+    older_read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the coordinator has said: the newest step that it has released, and up to which step it takes no
+    snapshot for whole any more."""
+
+    released: int = NO_STEP
+    void: int = NO_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one rank says of its slots, as numbers: the two steps, and bits: which of them it has to keep, and
+    whether it would rather not offer another step yet."""
+
+    newest: int = NO_STEP
+    older: int = NO_STEP
+    bits: int = 0
+
+    def holds(self, step: int) -> bool:
+        """Whether one of its slots has this step."""
+        return step != NO_STEP and step in (self.newest, self.older)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The steps that it has to keep."""
+        steps = ((self.newest, _NEWEST_KEPT), (self.older, _OLDER_KEPT))
+        return tuple(step for step, bit in steps if self.bits & bit)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it would rather not offer another step yet."""
+        return bool(self.bits & _WAITS)
+
+
+def common(rows: Sequence[Row]) -> int:
+    """The newest step that all ranks hold; NO_STEP: there is none."""
+    steps = (step for step in (rows[0].newest, rows[0].older) if all(row.holds(step) for row in rows))
+    return max(steps, default=NO_STEP)
+
+
+def to_keep(rows: Sequence[Row]) -> int | None:
+    """The step that all keep, while each overwrites its other slot; NO_STEP: they have none in common.
+
+    None: both steps that all hold have to be kept. One that some rank lacks can never be restored, and need
+    not be."""
+    newest = common(rows)
+    kept = {step for row in rows for step in row.kept if all(each.holds(step) for each in rows)}
+    others = kept - {newest}
+    if newest == NO_STEP or not others:
+        return newest
+    return None if newest in kept else others.pop()
+
+
+class LettingGo:
+    """One rank's part in it."""
+
+    def __init__(self) -> None:
+        self._pause_s = PAUSES_S[0]
+        self.restart()
+
+    def restart(self) -> None:
+        """A generation begins: its ranks hold nothing in common yet."""
+        self.on = False
+        """Whether the ranks decide among themselves. All switch it on at the same boundary, and only a new
+        generation switches it off: the coordinator does not know the steps that were not offered."""
+        self.keep = NO_STEP
+        """The step that all ranks hold and keep; NO_STEP: the coordinator says which."""
+        self._none_whole = False
+        self._lacked = False  # the step that was offered last is not on all ranks, and never will be
+        self.offer = NO_STEP
+        """The coordinator is to be told of the first snapshot of this step or a later one, unless it has
+        been."""
+        self._offered, self._offered_at = NO_STEP, 0.0
+        self._answered_at: float | None = None
+
+    def row(self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float) -> Row:
+        """What this rank says after so many complete steps."""
+        if not self.on:
+            return Row()
+        self._hear(told, now)
+        kept = self._offered if self._is_reserved(now) else NO_STEP
+        bits = _NEWEST_KEPT * (slots.newest_read or kept == slots.newest != NO_STEP)
+        bits |= _OLDER_KEPT * (slots.older_read or kept == slots.older != NO_STEP)
+        waits = completed <= told.void or self._waits(world_size, now)
+        return Row(slots.newest, slots.older, bits | _WAITS * waits)
+
+    def learn(self, rows: Sequence[Row], completed: int, *, offer: bool) -> bool:
+        """Decide by the rows of all ranks, after so many complete steps. Returns whether each may overwrite a
+        slot. `offer`: the step is one that a checkpoint may be made of. It is offered unless another slot is
+        needed, too: then no snapshot could follow it."""
+        if not self.on:
+            return True
+        found = to_keep(rows)
+        self.keep = common(rows) if found is None else found
+        self._lacked = self._lacked or not all(row.holds(self._offered) for row in rows)
+        # A rank with two steps of this generation has none of an earlier one any more.
+        self._none_whole = self.keep == NO_STEP and any(row.older != NO_STEP for row in rows)
+        if offer and self.keep != NO_STEP and not any(row.waits or row.kept for row in rows):
+            self.offer = completed
+        return found is not None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the ranks themselves have found out what may be overwritten, not the coordinator."""
+        return self.keep != NO_STEP or self._none_whole
+
+    def limits(self, slots: Slots, told: Told, now: float) -> Told:
+        """What `Arena.begin` is to go by, instead of what the coordinator has said, so that the slot is
+        overwritten which may be."""
+        if self._none_whole and slots.newest != NO_STEP:
+            return Told(max(told.released, slots.newest), told.void)
+        if self.keep not in (slots.newest, slots.older) or self.keep == NO_STEP:
+            return told
+        other = slots.older if self.keep == slots.newest else slots.newest
+        if other != NO_STEP and other == self._offered and self._is_reserved(now):
+            return told
+        return Told(self.keep, slots.newest if slots.newest > self.keep else NO_STEP)
+
+    def is_offered(self, step: int) -> bool:
+        """Whether the coordinator is told of the snapshot of this step."""
+        return not self.on or self.keep == NO_STEP or self._offered < self.offer <= step
+
+    def force(self, step: int) -> None:
+        """Offer this step in any case: somebody waits for a checkpoint of it."""
+        self.offer = step
+
+    def offered(self, step: int, told: Told, now: float) -> None:
+        """The coordinator was told of the snapshot of this step. `told`: what it has said before."""
+        self._hear(told, now)
+        unanswered = self._offered != NO_STEP and self._answered_at is None
+        self._pause_s = min(2 * self._pause_s, PAUSES_S[1]) if unanswered else PAUSES_S[0]
+        self._offered, self._offered_at, self._answered_at = step, now, None
+        self._lacked = False
+
+    def _hear(self, told: Told, now: float) -> None:
+        if told.released >= self._offered != NO_STEP and self._answered_at is None:
+            self._answered_at = now
+        self._lacked = self._lacked or told.released < self._offered <= told.void
+
+    def _is_reserved(self, now: float) -> bool:
+        if self._offered == NO_STEP or self._lacked:
+            return False
+        if self._answered_at is not None:
+            return now < self._answered_at + LINGER_S
+        return now < self._offered_at + ANSWER_S
+
+    def _waits(self, world_size: int, now: float) -> bool:
+        """Whether the newest offer is too young for another one."""
+        if self._offered == NO_STEP:
+            return False
+        if now < self._offered_at + world_size / REPORTS_PER_S:
+            return True
+        if self._lacked and self._answered_at is None:
+            return False
+        if self._answered_at is not None:
+            return now < self._answered_at + LINGER_S
+        return now < self._offered_at + ANSWER_S + self._pause_s
