@@ -102,6 +102,13 @@ def to_keep(rows: Sequence[Row]) -> int | None:
     return None if newest in kept else others.pop()
 
 
+def _nothing_to_lose(rows: Sequence[Row]) -> bool:
+    """Whether those who hold any step of this generation hold two, with none in common: another rank has lost
+    its slots. With only one, the other slot may hold a step of an earlier generation that is whole."""
+    some = [row for row in rows if row.newest != NO_STEP]
+    return bool(some) and all(row.older != NO_STEP for row in some)
+
+
 class LettingGo:
     """One rank's part in it."""
 
@@ -122,6 +129,7 @@ class LettingGo:
         """The coordinator is to be told of the first snapshot of this step or a later one, unless it has
         been."""
         self._offered, self._offered_at = NO_STEP, 0.0
+        self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
 
     def row(self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float) -> Row:
@@ -129,7 +137,7 @@ class LettingGo:
         if not self.on:
             return Row()
         self._hear(told, now)
-        kept = self._offered if self._is_reserved(now) else NO_STEP
+        kept = self._reserved = self._offered if self._is_reserved(now) else NO_STEP
         bits = _NEWEST_KEPT * (slots.newest_read or kept == slots.newest != NO_STEP)
         bits |= _OLDER_KEPT * (slots.older_read or kept == slots.older != NO_STEP)
         waits = completed <= told.void or self._waits(world_size, now)
@@ -143,9 +151,9 @@ class LettingGo:
             return True
         found = to_keep(rows)
         self.keep = common(rows) if found is None else found
-        self._lacked = self._lacked or not all(row.holds(self._offered) for row in rows)
-        # A rank with two steps of this generation has none of an earlier one any more.
-        self._none_whole = self.keep == NO_STEP and any(row.older != NO_STEP for row in rows)
+        if self._reserved != NO_STEP and not all(row.holds(self._reserved) for row in rows):
+            self._lacked = True
+        self._none_whole = self.keep == NO_STEP and _nothing_to_lose(rows)
         if offer and self.keep != NO_STEP and not any(row.waits or row.kept for row in rows):
             self.offer = completed
         return found is not None

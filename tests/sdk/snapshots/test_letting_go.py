@@ -159,6 +159,18 @@ def test_a_coordinator_that_is_away_is_not_waited_for() -> None:
     assert not rank.row(1, 60.0 + ANSWER_S + PAUSES_S[0] + 0.1).waits, "it has answered once"
 
 
+def test_without_an_answer_the_next_offer_waits_although_the_step_is_gone() -> None:
+    rank = Rank(steps=[3, 4])
+    rank.letting_go.on = True
+    rank.letting_go.offered(4, Told(), 0.0)
+    for step in range(5, 8):
+        now = ANSWER_S + step / 10
+        assert rank.letting_go.learn([rank.row(1, now)], step, offer=True) and rank.free(now)
+        rank.steps.append(step)
+    assert rank.steps == [6, 7] and rank.letting_go.offer == NO_STEP
+    assert rank.row(1, ANSWER_S + PAUSES_S[0] - 0.1).waits
+
+
 def test_many_ranks_offer_seldom() -> None:
     rank = Rank(steps=[4])
     rank.letting_go.on = True
@@ -175,6 +187,13 @@ def test_with_nothing_in_common_there_is_nothing_to_lose() -> None:
     assert all(rank.letting_go.learn(rows, 5, offer=False) for rank in ranks)
     assert all(rank.letting_go.decides and rank.free(1.0) for rank in ranks)
     assert ranks[0].steps == [4]
+
+
+def test_a_slot_of_an_earlier_generation_is_left_to_the_coordinator() -> None:
+    rank = LettingGo()
+    rank.on = True
+    assert rank.learn([Row(8), Row(7, 6)], 9, offer=False)
+    assert not rank.decides and rank.limits(Slots(8), Told(5), 1.0) == Told(5)
 
 
 def test_before_the_first_snapshot_of_a_generation_the_coordinator_decides() -> None:
