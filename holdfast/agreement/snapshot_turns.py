@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.ipc.skips import Skip, SkipKind
 from holdfast.snapshots import letting_go
-from holdfast.snapshots.letting_go import Row, Told
+from holdfast.snapshots.letting_go import Holding, Told
 from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NUMBERS = 3 + letting_go.NUMBERS
 """Numbers per rank: a code of what stands in the way (0: nothing), the steps between two snapshots that it
-would choose, how long the exchange before this one took (us; 0: there was none), and its `Row`."""
+would choose, how long the exchange before this one took (us; 0: there was none), and its `Holding`."""
 log = logging.getLogger("holdfast.sdk")
 _SHARED = {
     SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",
@@ -95,7 +95,7 @@ class SnapshotTurns:
 
     def learn(self, rows: Sequence[Sequence[int]], seconds: float) -> None:
         """Decide by the numbers of all ranks, by rank, which took `seconds` to exchange."""
-        if skip := self._decide([Row(*row[3:]) for row in rows], [row[0] for row in rows]):
+        if skip := self._decide([Holding(*row[3:]) for row in rows], [row[0] for row in rows]):
             self._refused = (self._state.completed, skip)
         # The rank that came last has waited for nobody.
         if shortest_us := min(row[2] for row in rows):
@@ -103,7 +103,7 @@ class SnapshotTurns:
         self._exchange_us = max(1, int(seconds * 1e6))
         self._choose(max(row[1] for row in rows))
 
-    def _decide(self, rows: Sequence[Row], codes: Sequence[int]) -> Skip | None:
+    def _decide(self, rows: Sequence[Holding], codes: Sequence[int]) -> Skip | None:
         """Why no rank takes a snapshot; None: each may try."""
         state = self._state
         offer = state.spacing.due_in_any_case(state.completed)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NO_STEP = -1
 NUMBERS = 3
-"""Numbers per rank in the exchange: those of `Row`."""
+"""Numbers per rank in the exchange: those of `Holding`."""
 ANSWER_S = 5.0
 """So long an offered step is kept without an answer: a coordinator that is there needs a fraction of it."""
 PAUSES_S = (5.0, 20.0)
@@ -59,9 +59,9 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What one rank says of its slots, as numbers: the two steps, and bits: which of them it has to keep, and
-    whether it would rather not offer another step yet."""
+class Holding:
+    """What one rank says that it holds, as numbers: the two steps, and bits: which of them it has to keep,
+    and whether it would rather not offer another step yet."""
 
     newest: int = NO_STEP
     older: int = NO_STEP
@@ -83,13 +83,13 @@ class Row:
         return bool(self.bits & _WAITS)
 
 
-def common(rows: Sequence[Row]) -> int:
+def common(rows: Sequence[Holding]) -> int:
     """The newest step that all ranks hold; NO_STEP: there is none."""
     steps = (step for step in (rows[0].newest, rows[0].older) if all(row.holds(step) for row in rows))
     return max(steps, default=NO_STEP)
 
 
-def to_keep(rows: Sequence[Row]) -> int | None:
+def to_keep(rows: Sequence[Holding]) -> int | None:
     """The step that all keep, while each overwrites its other slot; NO_STEP: they have none in common.
 
     None: both steps that all hold have to be kept. One that some rank lacks can never be restored, and need
@@ -102,7 +102,7 @@ def to_keep(rows: Sequence[Row]) -> int | None:
     return None if newest in kept else others.pop()
 
 
-def _nothing_to_lose(rows: Sequence[Row]) -> bool:
+def _nothing_to_lose(rows: Sequence[Holding]) -> bool:
     """Whether those who hold any step of this generation hold two, with none in common: another rank has lost
     its slots. With only one, the other slot may hold a step of an earlier generation that is whole."""
     some = [row for row in rows if row.newest != NO_STEP]
@@ -132,18 +132,18 @@ class LettingGo:
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
 
-    def row(self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float) -> Row:
+    def row(self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float) -> Holding:
         """What this rank says after so many complete steps."""
         if not self.on:
-            return Row()
+            return Holding()
         self._hear(told, now)
         kept = self._reserved = self._offered if self._is_reserved(now) else NO_STEP
         bits = _NEWEST_KEPT * (slots.newest_read or kept == slots.newest != NO_STEP)
         bits |= _OLDER_KEPT * (slots.older_read or kept == slots.older != NO_STEP)
         waits = completed <= told.void or self._waits(world_size, now)
-        return Row(slots.newest, slots.older, bits | _WAITS * waits)
+        return Holding(slots.newest, slots.older, bits | _WAITS * waits)
 
-    def learn(self, rows: Sequence[Row], completed: int, *, offer: bool) -> bool:
+    def learn(self, rows: Sequence[Holding], completed: int, *, offer: bool) -> bool:
         """Decide by the rows of all ranks, after so many complete steps. Returns whether each may overwrite a
         slot. `offer`: the step is one that a checkpoint may be made of. It is offered unless another slot is
         needed, too: then no snapshot could follow it."""

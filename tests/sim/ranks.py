@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.events import Greeted, RankReported
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 from holdfast.ipc.messages.rank import Hello, from_rank
-from holdfast.snapshots.letting_go import LettingGo, Row, Slots, Told
+from holdfast.snapshots.letting_go import Holding, LettingGo, Slots, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,7 +204,7 @@ class Rank:
         if self.copying is None or self.stopped or not self.alive:
             return
         (slot, line), self.copying = self.copying, None
-        if self.letting_go.on and self.agent.world.copy_chance.random() < COPY_FAILS_CHANCE:
+        if self.letting_go.on and self.agent.world.rng.random() < COPY_FAILS_CHANCE:
             return
         generation, step = slot
         self.slots[slot] = line
@@ -216,7 +216,7 @@ class Rank:
                 offered=self.letting_go.on,
             )  # fmt: skip
 
-    def row(self, completed: int) -> Row:
+    def row(self, completed: int) -> Holding:
         """What it says of its slots in the exchange that precedes a snapshot."""
         told, now = Told(self.released, self.void), self.agent.world.clock.now
         return self.letting_go.row(

@@ -97,7 +97,6 @@ class World:
         self.first_end = more.randrange(1, options.steps - 2) if more.random() < 0.4 else 0
         if options.moods and more.random() < 0.3:  # a watch without patience must do no harm
             self.settings = dataclasses.replace(self.settings, overdue_after_s=1.0, overdue_factor=0.05)
-        self.copy_chance = random.Random(f"copies {options.seed}")
         self.check_chance = random.Random(f"checks {options.seed}")
         self.push_s = more.choice((1.5, 1.5, 3.0))  # the longest time for a copy to a replica holder
         self.elastic = options.elastic or rng.random() < 0.85

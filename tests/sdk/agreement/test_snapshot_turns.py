@@ -14,6 +14,7 @@ from holdfast.environment import Environment
 from holdfast.ipc.agent_client import AgentClient
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.messages.agent import ArenaMade
+from holdfast.ipc.messages.rank import Snapshot
 from holdfast.ipc.skips import SkipKind
 from holdfast.reentry import snapshotting
 from holdfast.reentry.runtime import Runtime
@@ -21,7 +22,6 @@ from holdfast.reentry.runtime import Runtime
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.ipc.messages.rank import Snapshot
     from holdfast.rank_state import RankState
 
 
@@ -44,6 +44,12 @@ class Member:
     def snapshot(self, step: int) -> None:
         self.state.completed = step
         assert snapshotting.snapshot(self.state, self.agent) is None
+
+    @property
+    def told(self) -> list[tuple[int, bool]]:
+        """The snapshots that its agent is told of: step, and whether it is offered."""
+        sent = [message for message in self.agent._outbox if isinstance(message, Snapshot)]
+        return [(made.step, made.offered) for made in sent]
 
 
 def _never(*_: object) -> NoReturn:
@@ -140,24 +146,9 @@ def test_all_use_the_largest_number_that_one_proposes(
     assert quick.state.spacing.every == 10, "a new generation has agreed on nothing yet"
 
 
-def heard_from(member: Member, monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
-    """What the agent hears of this rank's snapshots, from now on."""
-    told: list[Snapshot] = []
-
-    def send(message: Snapshot, *, keep: bool = False) -> None:
-        assert keep, "it is repeated after a reconnect"
-        told.append(message)
-
-    monkeypatch.setattr(member.agent, "send", send)
-    return told
-
-
-def test_ranks_that_take_more_than_asked_for_wait_for_no_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_that_take_more_than_asked_for_wait_for_no_release(tmp_path: Path) -> None:
     """Each boundary lets go of what all hold a newer one of; the coordinator says nothing at all."""
     pair = tuple(Member(tmp_path / str(rank), rank, auto=True) for rank in range(2))
-    told = [heard_from(member, monkeypatch) for member in pair]
     for member in pair:
         member.state.letting_go.on = True
     for step in range(1, 24):
@@ -168,15 +159,11 @@ def test_ranks_that_take_more_than_asked_for_wait_for_no_release(
     for member in pair:
         slots = member.state.snapshots.slots(1)
         assert (slots.newest, slots.older) == (23, 1), "1 was offered, and is not answered"
-    for heard in told:
-        assert [(made.step, made.offered) for made in heard] == [(1, True)]
+        assert member.told == [(1, True)]
 
 
-def test_a_step_of_which_a_checkpoint_is_wanted_is_offered_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_which_a_checkpoint_is_wanted_is_offered_at_once(tmp_path: Path) -> None:
     member = Member(tmp_path / "0", 0, auto=True)
-    told = heard_from(member, monkeypatch)
     member.state.letting_go.on = True
     for step in (6, 7, 8):
         meet(step, member)
@@ -184,5 +171,5 @@ def test_a_step_of_which_a_checkpoint_is_wanted_is_offered_at_once(
             member.snapshot(step)
         else:
             snapshotting.snapshot(member.state, member.agent, agreed=True)
-    assert [made.step for made in told] == [6, 7]
+    assert member.told == [(6, True), (7, True)]
     assert member.state.snapshots.slots(1).older == 7, "it is kept for the checkpoint"

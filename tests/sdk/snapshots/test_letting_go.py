@@ -12,8 +12,8 @@ from holdfast.snapshots.letting_go import (
     LINGER_S,
     NO_STEP,
     PAUSES_S,
+    Holding,
     LettingGo,
-    Row,
     Slots,
     Told,
     common,
@@ -28,19 +28,19 @@ EVERY = 4
 @pytest.mark.parametrize(
     ("rows", "newest", "keep"),
     [
-        ([Row(11, 10), Row(11, 10)], 11, 11),
-        ([Row(11, 10), Row(10, 9)], 10, 10),  # one has not made its last one
-        ([Row(11, 10), Row(10)], 10, 10),
-        ([Row(11), Row(10)], NO_STEP, NO_STEP),
-        ([Row(), Row(10, 9)], NO_STEP, NO_STEP),  # one has a new arena
-        ([Row(11, 10, OLDER_KEPT), Row(11, 10)], 11, 10),  # step 10 is read, or offered
-        ([Row(11, 10, NEWEST_KEPT), Row(11, 10)], 11, 11),
-        ([Row(11, 10, NEWEST_KEPT), Row(11, 10, OLDER_KEPT)], 11, None),
-        ([Row(11, 10, OLDER_KEPT), Row(11)], 11, 11),  # 10 is not on all: it is of no use
-        ([Row(12, 10, OLDER_KEPT), Row(12, 11, OLDER_KEPT)], 12, 12),
+        ([Holding(11, 10), Holding(11, 10)], 11, 11),
+        ([Holding(11, 10), Holding(10, 9)], 10, 10),  # one has not made its last one
+        ([Holding(11, 10), Holding(10)], 10, 10),
+        ([Holding(11), Holding(10)], NO_STEP, NO_STEP),
+        ([Holding(), Holding(10, 9)], NO_STEP, NO_STEP),  # one has a new arena
+        ([Holding(11, 10, OLDER_KEPT), Holding(11, 10)], 11, 10),  # step 10 is read, or offered
+        ([Holding(11, 10, NEWEST_KEPT), Holding(11, 10)], 11, 11),
+        ([Holding(11, 10, NEWEST_KEPT), Holding(11, 10, OLDER_KEPT)], 11, None),
+        ([Holding(11, 10, OLDER_KEPT), Holding(11)], 11, 11),  # 10 is not on all: it is of no use
+        ([Holding(12, 10, OLDER_KEPT), Holding(12, 11, OLDER_KEPT)], 12, 12),
     ],
 )
-def test_what_all_keep(rows: list[Row], newest: int, keep: int | None) -> None:
+def test_what_all_keep(rows: list[Holding], newest: int, keep: int | None) -> None:
     assert common(rows) == newest and to_keep(rows) == keep
 
 
@@ -58,7 +58,7 @@ class Rank:
         newest, older = [*sorted(self.steps, reverse=True), NO_STEP, NO_STEP][:2]
         return Slots(newest, older, newest in self.pinned, older in self.pinned)
 
-    def row(self, ranks: int, now: float, completed: int = 1 << 30) -> Row:
+    def row(self, ranks: int, now: float, completed: int = 1 << 30) -> Holding:
         told = Told(self.released)
         return self.letting_go.row(self.slots, told, completed=completed, world_size=ranks, now=now)
 
@@ -150,9 +150,9 @@ def test_a_coordinator_that_is_away_is_not_waited_for() -> None:
     rank = Rank(steps=[0, 4])
     rank.letting_go.on = True
     rank.letting_go.offered(4, Told(NO_STEP), 0.0)
-    assert rank.row(1, ANSWER_S - 0.1) == Row(4, 0, NEWEST_KEPT | WAITS)
-    assert rank.row(1, ANSWER_S + 0.1) == Row(4, 0, WAITS)
-    assert rank.row(1, ANSWER_S + PAUSES_S[0] + 0.1) == Row(4, 0, 0), "it may be back"
+    assert rank.row(1, ANSWER_S - 0.1) == Holding(4, 0, NEWEST_KEPT | WAITS)
+    assert rank.row(1, ANSWER_S + 0.1) == Holding(4, 0, WAITS)
+    assert rank.row(1, ANSWER_S + PAUSES_S[0] + 0.1) == Holding(4, 0, 0), "it may be back"
     rank.letting_go.offered(8, Told(NO_STEP), 20.0)
     assert rank.row(1, 20.0 + ANSWER_S + 2 * PAUSES_S[0] - 0.1).waits, "it is offered less often"
     rank.letting_go.offered(12, Told(8), 60.0)
@@ -192,20 +192,20 @@ def test_with_nothing_in_common_there_is_nothing_to_lose() -> None:
 def test_a_slot_of_an_earlier_generation_is_left_to_the_coordinator() -> None:
     rank = LettingGo()
     rank.on = True
-    assert rank.learn([Row(8), Row(7, 6)], 9, offer=False)
+    assert rank.learn([Holding(8), Holding(7, 6)], 9, offer=False)
     assert not rank.decides and rank.limits(Slots(8), Told(5), 1.0) == Told(5)
 
 
 def test_before_the_first_snapshot_of_a_generation_the_coordinator_decides() -> None:
     rank = LettingGo()
     rank.on = True
-    rows = [Row(), Row(8)]  # the slots of an earlier generation may hold all that there is
+    rows = [Holding(), Holding(8)]  # the slots of an earlier generation may hold all that there is
     assert rank.learn(rows, 8, offer=True)
     assert not rank.decides and rank.is_offered(8)
     assert rank.limits(Slots(8), Told(5, 6), 1.0) == Told(5, 6)
     rank.restart()
     row = rank.row(Slots(8, 7), Told(0), completed=9, world_size=2, now=1.0)
-    assert row == Row(), "it takes no part any more"
+    assert row == Holding(), "it takes no part any more"
 
 
 def test_a_step_that_never_becomes_whole_is_not_waited_for() -> None:
@@ -213,7 +213,7 @@ def test_a_step_that_never_becomes_whole_is_not_waited_for() -> None:
     rank.letting_go.on = True
     rank.letting_go.offered(4, Told(), 0.0)
     assert rank.row(1, 0.1).bits == NEWEST_KEPT | WAITS
-    rank.letting_go.learn([rank.row(2, 0.1), Row(3, 2)], 5, offer=False)
+    rank.letting_go.learn([rank.row(2, 0.1), Holding(3, 2)], 5, offer=False)
     assert rank.row(2, 0.2).bits == 0, "another rank has no snapshot of it"
     rank.letting_go.offered(8, Told(), 1.0)
     row = rank.letting_go.row(Slots(8, 7), Told(void=10), completed=9, world_size=1, now=1.1)
