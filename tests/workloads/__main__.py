@@ -58,7 +58,12 @@ def main() -> None:
         "--only", action="append", default=[], metavar="NAME", help="this workload; repeatable"
     )
     parser.add_argument("--steps", type=int, default=0, help="of each workload; 0: as the table has it")
-    parser.add_argument("--snapshot-every", type=int, default=SNAPSHOT_EVERY, metavar="STEPS")
+    parser.add_argument(
+        "--snapshot-every",
+        default=str(SNAPSHOT_EVERY),
+        metavar="STEPS|auto",
+        help="auto: without copies on other nodes",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="workloads at a time")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     args = parser.parse_args()
@@ -68,7 +73,10 @@ def main() -> None:
 
     def run(workload: Workload) -> tuple[Row, list[str]]:
         workload = dataclasses.replace(
-            workload, steps=args.steps or workload.steps, snapshot_every=args.snapshot_every
+            workload,
+            steps=args.steps or workload.steps,
+            snapshot_every=args.snapshot_every,
+            flags=(*workload.flags, *(("--replicas", "0") if args.snapshot_every == "auto" else ())),
         )
         row = strike(workload, max(args.kills, len(workload.phases)), args.seed)
         wrong = judged(workload, row)

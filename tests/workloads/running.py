@@ -109,7 +109,7 @@ def _run(
     job = Job(
         folder,
         *("--nnodes", "2", "--nproc-per-node", str(workload.nproc), "--spares", "1"),
-        *("--snapshot-every", str(workload.snapshot_every), *workload.flags),
+        *("--snapshot-every", workload.snapshot_every, *workload.flags),
         *("-m", "tests.workloads.struck", str(plan / "plan.json"), str(workload.path)),
         *(*workload.arguments, *more, "--out", str(folder / "out")),
         env=env | ({"HOLDFAST_SNAPSHOT_COPY": "lazy"} if workload.lazy else {}),

@@ -42,7 +42,7 @@ class Workload:
     refused: tuple[str, ...] = ()
     gpu: bool = False
     lazy: bool = False
-    snapshot_every: int = SNAPSHOT_EVERY
+    snapshot_every: str = str(SNAPSHOT_EVERY)
     variant: bool = False
 
     @property

@@ -239,10 +239,12 @@ def _begin_anew(state: ClusterState, job: Job) -> None:
     """Void the steps that ranks have left out, up to one that no rank will have reached when it hears of it.
 
     If only the known steps were voided, each rank would make its next snapshot as soon as it heard so, at
-    different steps, and they would go on missing each other. This way all begin anew at the same step."""
+    different steps, and they would go on missing each other. This way all begin anew at the same step. Not
+    with `snapshot_auto`: there the ranks agree on the steps, and the next one is as good as any."""
     passed = _passed_over(job)
     if passed > max(job.snapshots.voided, job.snapshots.released) and _paced(state, job):
-        _void(state, job, passed, max(passed, _reached_soon(state, job)))
+        soon = passed if job.spec.snapshot_auto else _reached_soon(state, job)
+        _void(state, job, passed, max(passed, soon))
 
 
 def _paced(state: ClusterState, job: Job) -> bool:
