@@ -11,6 +11,7 @@ from tests.agent.peering import JOB
 from tests.attack.messages import bodies, filled, hello, services
 from tests.attack.stage import CALLERS, KEPT_STEP
 from tests.security.authority import CLUSTER
+from tests.security.serving import UNHEARD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -119,17 +120,12 @@ async def _called(stage: Stage, name: str, method: Any, caller: str) -> Answer:
         return await ended(channel, method, request)
 
 
-_OURS = "Internal error from Core"
-"""What grpc.aio's client puts in the place of the server's answer when that ends a stream while the client
-writes to it: the caller does not learn the answer, and has to call again."""
-
-
 async def ended(channel: grpc.aio.Channel, method: Any, request: Any) -> Answer:
     """Call a method with one message until the server's own answer is heard. Returns how it ended, and all
     that was answered."""
     for _ in range(9):
         answer = await _ended(channel, method, request)
-        if answer.code is not grpc.StatusCode.INTERNAL or answer.said != _OURS:
+        if (answer.code, answer.said) != UNHEARD:
             break
     return answer
 

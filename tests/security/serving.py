@@ -139,11 +139,24 @@ async def asked(
             return error.code(), error.details() or ""
 
 
+UNHEARD = grpc.StatusCode.INTERNAL, "Internal error from Core"
+"""What grpc.aio's client puts in the place of the server's answer when that ends a stream while the client
+writes to it: the caller does not learn the answer, and has to call again."""
+
+
 async def greeted(
     address: str, hello: pb.AgentMessage, access: ClientCredentials | None = None
 ) -> tuple[Any, str]:
-    """Send this hello on a stream. Returns the kind of the answer, or the status, and its text."""
-    access = access or plain()
+    """Send this hello on a stream until the server's own answer is heard. Returns the kind of the answer, or
+    the status, and its text."""
+    for _ in range(9):
+        answer = await _greeted(address, hello, access or plain())
+        if answer != UNHEARD:
+            break
+    return answer
+
+
+async def _greeted(address: str, hello: pb.AgentMessage, access: ClientCredentials) -> tuple[Any, str]:
     async with access.channel(address, OPTIONS) as channel:
         call = channel.stream_stream(
             "/holdfast.control.v1.Control/Link",

@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
     made.add_argument("--tails", action="store_true", help="what steps do behind their optimizer counts")
-    made.add_argument("--often", action="store_true", help="ranks take a snapshot after every step, and agree on it")
+    made.add_argument("--often", action="store_true", help="a snapshot after every step, as ranks agree")
     made.add_argument("--checks", default="", choices=("", "report", "act"), help="of nodes, before seating")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
     made.add_argument("--json", action="store_true", help="of --schedules or --plant: one JSON object")
