@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 NO_STEP = -1
 NUMBERS = 3
@@ -47,6 +47,13 @@ class Slots:
     older: int = NO_STEP
     newest_read: bool = False
     older_read: bool = False
+
+    @classmethod
+    def of(cls, ready: Iterable[tuple[int, bool]]) -> Slots:
+        """From the step of each READY slot, and whether a reader keeps it."""
+        none = (NO_STEP, False)
+        newest, older = [*sorted(ready, reverse=True), none, none][:2]
+        return cls(newest[0], older[0], newest[1], older[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +178,7 @@ class LettingGo:
         if self.keep not in (slots.newest, slots.older) or self.keep == NO_STEP:
             return told
         other = slots.older if self.keep == slots.newest else slots.newest
-        if other != NO_STEP and other == self._offered and self._is_reserved(now):
+        if other == self._offered and self._is_reserved(now):
             return told
         return Told(self.keep, slots.newest if slots.newest > self.keep else NO_STEP)
 

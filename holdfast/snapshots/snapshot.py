@@ -222,10 +222,7 @@ class SnapshotWriter:
         except ArenaError:  # the snapshot itself will report it
             return letting_go.Slots()
         ready = [slot for slot in found if slot.state == SlotState.READY and slot.generation == generation]
-        newest = sorted(((slot.step, slot.pins > 0) for slot in ready), reverse=True)
-        steps = [step for step, _ in newest] + [letting_go.NO_STEP] * 2
-        read = [pinned for _, pinned in newest] + [False] * 2
-        return letting_go.Slots(steps[0], steps[1], read[0], read[1])
+        return letting_go.Slots.of((slot.step, slot.pins > 0) for slot in ready)
 
     def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
         """Why no slot of the arena could be written to now; None: one could, or there is no arena."""

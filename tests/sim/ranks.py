@@ -224,10 +224,8 @@ class Rank:
         )
 
     def _slots(self) -> Slots:
-        own = sorted((slot for slot in self.slots if slot[0] == self.generation), reverse=True)
-        steps = [*(step for _, step in own), NO_STEP, NO_STEP]
-        read = [*((self.name, slot) in self.agent.reads for slot in own), False, False]
-        return Slots(steps[0], steps[1], read[0], read[1])
+        own = (slot for slot in self.slots if slot[0] == self.generation)
+        return Slots.of((slot[1], (self.name, slot) in self.agent.reads) for slot in own)
 
     def _make_room(self) -> bool:
         """Empty the slot that may be overwritten (see holdfast.ipc.arena). False: there is none."""

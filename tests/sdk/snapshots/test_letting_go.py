@@ -55,8 +55,7 @@ class Rank:
 
     @property
     def slots(self) -> Slots:
-        newest, older = [*sorted(self.steps, reverse=True), NO_STEP, NO_STEP][:2]
-        return Slots(newest, older, newest in self.pinned, older in self.pinned)
+        return Slots.of((step, step in self.pinned) for step in self.steps)
 
     def row(self, ranks: int, now: float, completed: int = 1 << 30) -> Holding:
         told = Told(self.released)
