@@ -26,6 +26,7 @@ from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlStub
 from controlplane.wire.shape import WireError
+from controlplane.wire.versions import STEP_BEAT
 from holdfast import logs
 from holdfast.version import __version__
 
@@ -206,6 +207,7 @@ class CoordinatorLink:
         if not self._outbox.follow(message.term):
             raise _Moved(f"its term {message.term} is over: term {self.term} is newer", "")
         self._known_kinds = answer.hears
+        self._outbox.shortens = STEP_BEAT in answer.hears
         self.step_times_every_s = answer.step_times_every_s
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s

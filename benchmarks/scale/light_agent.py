@@ -10,8 +10,10 @@ from typing import cast
 
 from benchmarks.scale import shape
 from benchmarks.scale.http2 import NoRoom, Stream
+from controlplane.core.records.step_beats import WHOLE_EVERY
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire.versions import STEP_BEAT
 
 LINK = "/holdfast.control.v1.Control/Link"
 INCARNATION = 1
@@ -51,6 +53,11 @@ class LightAgent(asyncio.Protocol):
         self._again_s = AGAIN_S  # how long it waits before it connects again
         self._where = 0  # which of the addresses is tried next
         self._message = codec.to_coordinator(shape.beat(number, INCARNATION, 0, step_now()))
+        self._short = pb.AgentMessage()  # the short form of that one
+        self._shortens, self._left = (
+            False,
+            0,
+        )  # whether the coordinator knows it; beats until the next whole one
         self.attached, self.silent, self.killed = False, False, False
 
     async def connect(self) -> None:
@@ -89,6 +96,7 @@ class LightAgent(asyncio.Protocol):
     def _take(self, message: pb.CoordinatorMessage) -> None:
         kind = message.WhichOneof("body") or "none"
         if kind == "welcome" and self._talk.beat_every_s is None:
+            self._shortens, self._left = STEP_BEAT in message.welcome.hears, 0
             self._begin(message.welcome.beat_interval_s)
         elif kind == "refused":
             self._again_s = message.refused.again_after_s or AGAIN_S
@@ -130,12 +138,7 @@ class LightAgent(asyncio.Protocol):
         if self._transport is None or self._stream is None or self._transport.is_closing():
             return
         self._seq += 1
-        if self.killed:
-            beat = shape.beat(self._number, INCARNATION, self._seq, step_now(), killed=True)
-            self._message = codec.to_coordinator(beat)
-        else:
-            self._move(step_now())
-        data = self._message.SerializeToString()
+        data = self._next(step_now()).SerializeToString()
         try:
             self._transport.write(self._stream.message(data))
         except NoRoom:
@@ -143,11 +146,28 @@ class LightAgent(asyncio.Protocol):
             return
         self._talk.beats += 1
 
-    def _move(self, step: int) -> None:
-        """The message of the last beat, with what has changed since: making all of it anew costs more."""
+    def _next(self, step: int) -> pb.AgentMessage:
+        """The beat that is due. What has not changed since the last one is not made again: that costs more."""
+        if self.killed:
+            beat = shape.beat(self._number, INCARNATION, self._seq, step, killed=True)
+            return codec.to_coordinator(beat)
+        if self._left:
+            self._left -= 1
+            short = self._short.step_beat
+            short.seq = self._seq
+            for column, at in (
+                (short.steps, step),
+                (short.snapshot_steps, step - 1),
+                (short.snapshots_before, step - 2),
+            ):
+                column[:] = [at] * shape.RANKS
+            return self._short
         self._message.beat.seq = self._seq
         for member in self._message.beat.members:
             member.step, member.snapshot_step, member.snapshot_before = step, step - 1, step - 2
+        if self._shortens:
+            self._short.step_beat.like, self._left = self._seq, WHOLE_EVERY - 1
+        return self._message
 
     def kill_rank(self) -> float:
         """Report that a rank is dead, at once. Returns when (s, CLOCK_MONOTONIC)."""

@@ -102,6 +102,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.Elected: takeover.elected,
     ev.NodeJoined: nodes.joined,
     ev.NodeBeat: nodes.beat,
+    ev.StepBeat: nodes.step_beat,
     ev.NodesHeard: nodes.heard,
     ev.MemberReport: nodes.report,
     ev.NodeBroken: nodes.broken,

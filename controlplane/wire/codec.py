@@ -83,6 +83,7 @@ _HELLO = Mapping(events.NodeJoined, pb.Hello, 0, "node incarnation")
 
 _EVENTS: dict[str, Mapping] = {
     "beat": Mapping(events.NodeBeat, pb.Beat, 2),
+    "step_beat": Mapping(events.StepBeat, pb.StepBeat, 2),
     "report": Mapping(events.MemberReport, pb.Report, 2),
     "started": Mapping(events.MemberStarted, pb.Started, 2, "member job generation"),
     "snapshot_ready": Mapping(events.SnapshotReady, pb.SnapshotReady, 2, "member job"),

@@ -465,6 +465,20 @@ class Beat(_message.Message):
     copies: _containers.RepeatedCompositeFieldContainer[PeerCopy]
     def __init__(self, seq: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ...) -> None: ...
 
+class StepBeat(_message.Message):
+    __slots__ = ("seq", "like", "steps", "snapshot_steps", "snapshots_before")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    LIKE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    like: int
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    snapshot_steps: _containers.RepeatedScalarFieldContainer[int]
+    snapshots_before: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, seq: _Optional[int] = ..., like: _Optional[int] = ..., steps: _Optional[_Iterable[int]] = ..., snapshot_steps: _Optional[_Iterable[int]] = ..., snapshots_before: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Report(_message.Message):
     __slots__ = ("seq", "status")
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -1136,7 +1150,7 @@ class RankEnded(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., began_step: _Optional[int] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ordered: _Optional[str] = ..., at_s: _Optional[float] = ..., log: _Optional[str] = ..., text: _Optional[str] = ..., skipped_bytes: _Optional[int] = ..., no_text: _Optional[str] = ..., oom_kills: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cgroup: _Optional[str] = ..., kernel_text: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported", "node_checked")
+    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported", "node_checked", "step_beat")
     SENT_AT_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
@@ -1167,6 +1181,7 @@ class AgentMessage(_message.Message):
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_REPORTED_FIELD_NUMBER: _ClassVar[int]
     NODE_CHECKED_FIELD_NUMBER: _ClassVar[int]
+    STEP_BEAT_FIELD_NUMBER: _ClassVar[int]
     sent_at_s: float
     hello: Hello
     beat: Beat
@@ -1197,7 +1212,8 @@ class AgentMessage(_message.Message):
     gradients: Gradients
     replicas_reported: ReplicasReported
     node_checked: NodeChecked
-    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ..., node_checked: _Optional[_Union[NodeChecked, _Mapping]] = ...) -> None: ...
+    step_beat: StepBeat
+    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ..., node_checked: _Optional[_Union[NodeChecked, _Mapping]] = ..., step_beat: _Optional[_Union[StepBeat, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s", "hears", "step_times_every_s")

@@ -12,9 +12,12 @@ OLDEST_TAKEN = 3
 so that a cluster can be upgraded coordinators first, then node by node. At most one below
 PROTOCOL_VERSION."""
 
+STEP_BEAT = "step_beat"
+"""The body that an agent sends in the place of a `beat` to a coordinator that understands it."""
+
 NEW_WORDS = frozenset({
     "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients",
-    "replicas_reported", "node_checked",
+    "replicas_reported", "node_checked", STEP_BEAT,
 })  # fmt: skip
 """Bodies of AgentMessage that the version before does not understand: an agent sends them only to a
 coordinator whose welcome names them. Emptied when tests/skew/before.txt moves on."""

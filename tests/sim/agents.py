@@ -86,6 +86,7 @@ class Agent:
         )
         now, self.collecting = self.world.clock.now, False
         self.core, self.outbox = AgentCore(now, facts, self), Outbox()
+        self.outbox.shortens = True
         self.vouched: dict[tuple[str, Slot], ev.SnapshotVouched] = {}  # sent again to each new leader
         self.core.recall([recalled(status, None) for status in self.kept.values()])
         launching.attach(self)
@@ -182,7 +183,6 @@ class Agent:
         if not self.up or fencing.stopped(self):
             return
         self._look()
-        self.port += 1
         lost = self.torn and self.world.clock.now >= self.cut_until
         if lost or self.linked != self.world.term or self.world.cluster is None:
             self.connect()

@@ -174,24 +174,24 @@ def held_by_all(job: Job, step: int) -> bool:
 def from_statuses(job: Job) -> None:
     """Read the slots from the statuses of members that have changed: heartbeats make up for lost reports."""
     unread, job.unread = job.unread, {}
-    number, first = number_of(job), job.generation.resume.step if job.generation else NO_STEP
+    first = job.generation.resume.step if job.generation else NO_STEP
     for member in unread.values():
-        status = member.status
-        if status is None or not job.seating.holds(member):
+        if member.told is None or not job.seating.holds(member):
             continue
-        if job.snapshots.newest_before_generation < status.snapshot_step <= first:
-            job.snapshots.newest_before_generation = status.snapshot_step
-        if status.snapshot_generation == number:
-            from_status(job, member)
+        _, newest, _ = member.steps
+        if job.snapshots.newest_before_generation < newest <= first:
+            job.snapshots.newest_before_generation = newest
+        from_status(job, member)
 
 
 def from_status(job: Job, member: Member) -> None:
     """Record the slots of this generation that the newest status of a seated member shows."""
-    status, generation = member.status, job.generation
-    if generation is None or status is None or status.snapshot_generation != generation.number:
+    told, generation = member.told, job.generation
+    if generation is None or told is None or told.snapshot_generation != generation.number:
         return
     if member.failure is None:
-        for step in (status.snapshot_before, status.snapshot_step):
+        _, newest, before = member.steps
+        for step in (before, newest):
             if step > NO_STEP:
                 _have(job, member.rank, step)
 
@@ -262,7 +262,7 @@ def _paced(state: ClusterState, job: Job) -> bool:
 
 def _reached(job: Job) -> int:
     """Return the median of the ranks' steps, which a few wrong reports cannot move; NO_STEP: none heard."""
-    steps = sorted(member.status.step for member in job.seated() if member.status is not None)
+    steps = sorted(member.steps[0] for member in job.seated() if member.told is not None)
     return steps[len(steps) // 2] if steps else NO_STEP
 
 
@@ -360,8 +360,28 @@ def uncopied(job: Job, member: Member) -> bool:
     if status is None or generation is None or missed_a_snapshot(job, status):
         return False
     if status.snapshot_generation == generation.number or status.snapshot_step == NO_STEP:
-        held = job.snapshots.held
-        return waiting.is_waited_for(
-            job, "copied", lambda mb: max(held.get(mb.rank, ()), default=NO_STEP) <= job.snapshots.released
-        )
+        return _some_hold_none(job)
     return status.snapshot_step > generation.resume.step or job.snapshots.released >= status.snapshot_step
+
+
+def all_uncopied(job: Job, members: Sequence[Member]) -> bool:
+    """Whether the same holds for the snapshots of all these members, which train in the generation and have
+    made them in it. Their slots need not have been read from their statuses."""
+    for member in members:
+        step, newest, _ = member.steps
+        if step >= max(newest, job.snapshots.released) + 2 * job.spec.snapshot_every:
+            return False
+    return _some_hold_none(job)
+
+
+def _some_hold_none(job: Job) -> bool:
+    """Whether some rank holds no snapshot of this generation that is newer than the release."""
+    number, released, held = number_of(job), job.snapshots.released, job.snapshots.held
+
+    def holds_none(member: Member) -> bool:
+        told, newest = member.told, held.get(member.rank, (NO_STEP,))[-1]
+        if newest <= released and told is not None and told.snapshot_generation == number:
+            return member.failure is not None or member.steps[1] <= released  # its slots may be unread
+        return newest <= released
+
+    return waiting.is_waited_for(job, "copied", holds_none)

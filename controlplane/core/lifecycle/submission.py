@@ -53,7 +53,7 @@ def submitted(state: ClusterState, event: ev.JobSubmitted) -> None:
         words = f"etcd holds a job of this name that cannot be read: {left[0].key}: {left[0].reason}"
         state.note(REFUSED, spec.job, words)
         return
-    job = _again(state, job, spec) if job else Job(spec)
+    job = _again(state, job, spec) if job else Job(spec, hosts=state.hosts)
     state.jobs[spec.job] = job
     adopting.claim(state, job)
     job.reason = "submitted"
@@ -74,6 +74,7 @@ def _again(state: ClusterState, old: Job, spec: JobSpec) -> Job:
     formed, failed, saved = old.generations, old.recovery, old.checkpoints
     job = Job(
         spec,
+        hosts=state.hosts,
         generations=Generations(
             formed.known,
             formed.number,

@@ -38,7 +38,7 @@ def elected(state: ClusterState, event: ev.Elected) -> None:
     state.term = event.term
     state.wall_s = event.wall_s - state.now if event.wall_s else 0.0
     for spec in event.specs:
-        state.jobs[spec.job] = Job(spec, reason="read from etcd")
+        state.jobs[spec.job] = Job(spec, reason="read from etcd", hosts=state.hosts)
     for stored in event.states:
         if stored.job in state.jobs:
             _state(state.jobs[stored.job], stored)

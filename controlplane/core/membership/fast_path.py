@@ -161,13 +161,18 @@ def _uncopied(state: ClusterState, job: Job, member: Member) -> bool:
     """Whether this member's snapshots change nothing, or are looked at soon: in a large cluster a job looks
     at them no more often than at nodes. Otherwise, where no step is on all ranks, each beat would be a search
     over all ranks that finds nothing."""
+    if looked(state, job) or releasing.uncopied(job, member):
+        return True
+    job.copied_at = state.now
+    return False
+
+
+def looked(state: ClusterState, job: Job) -> bool:
+    """Whether this job has just looked at snapshots that are not on all ranks: then it does so again soon."""
     next_at = job.copied_at + look_gap_s(len(state.nodes))
     if state.now < next_at:
         state.wake(job, next_at)
         return True
-    if releasing.uncopied(job, member):
-        return True
-    job.copied_at = state.now
     return False
 
 

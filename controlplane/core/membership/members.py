@@ -74,7 +74,7 @@ def observe(state: ClusterState, node: str, status: MemberStatus, seq: int) -> N
     if status.generation > member.entered and phase in IN_GENERATION:
         member.entered = status.generation
     if not member.adopted or member.rank >= 0:
-        _see_step(state, job, phase, step)
+        see_step(state, job, phase, step)
     if member.failure is not None:
         _revive(state, job, member, status)
     if old is not None and old.phase is phase and _same(old, status):
@@ -86,7 +86,7 @@ def observe(state: ClusterState, node: str, status: MemberStatus, seq: int) -> N
     _take(state, job, member, old, status)
 
 
-def _see_step(state: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
+def see_step(state: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
     """Record how far the job is, as one of its ranks shows."""
     if step > job.restore.known_step and phase in _SHOWS_STEP:
         job.restore.known_step = step
@@ -111,7 +111,7 @@ def _take(
 ) -> None:
     """Act on what is new in a status."""
     plain = not job.elastic
-    member.kept = _slots(status)
+    member.kept = slots(status, status.snapshot_step, status.snapshot_before)
     if old is not None and old.shard and not status.shard:
         member.shard_before = (old.generation, old.shard)
     _learn(job, member, status)
@@ -238,17 +238,17 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
     )
 
 
-def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
-    """What the slots of its arena hold: (generation, step), ascending."""
-    newest = status.snapshot_generation
-    if status.snapshot_before <= NO_STEP and status.former_step <= NO_STEP:
-        return ((newest, status.snapshot_step),) if status.snapshot_step > NO_STEP else ()
-    slots = (
-        (status.former_generation, status.former_step),
-        (newest, status.snapshot_before),
-        (newest, status.snapshot_step),
-    )
-    return tuple(sorted(slot for slot in slots if slot[1] > NO_STEP))
+def slots(told: MemberStatus, newest: int, before: int) -> tuple[tuple[int, int], ...]:
+    """What the slots of its arena hold: (generation, step), ascending. `newest` and `before`: the steps of
+    those that the newest generation wrote."""
+    generation = told.snapshot_generation
+    if told.former_step <= NO_STEP:
+        if before <= NO_STEP:
+            return ((generation, newest),) if newest > NO_STEP else ()
+        if before < newest:
+            return (generation, before), (generation, newest)
+    found = ((told.former_generation, told.former_step), (generation, before), (generation, newest))
+    return tuple(sorted(slot for slot in found if slot[1] > NO_STEP))
 
 
 def _changes_index(old: MemberStatus, new: MemberStatus) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from controlplane import timeout_constraints
 from controlplane.core.elasticity import draining
 from controlplane.core.failures import deaths, eligibility, marks, node_checks, quarantine
-from controlplane.core.membership import mass_failure, members, replacement
+from controlplane.core.membership import mass_failure, members, replacement, short_beats
 from controlplane.core.records import effects as fx
+from controlplane.core.records import step_beats
 from controlplane.core.records.model import NO_RANK, Cause, Failure
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.cluster_state import Node
@@ -50,6 +51,7 @@ def joined(state: ClusterState, event: ev.NodeJoined) -> None:
     node.slots, node.port, node.last_contact_at = event.slots, event.port, state.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
     node.version, node.jobs = event.holdfast_version, event.jobs
+    node.whole = node.walk = None
     node.bad_devices = {}  # its agent reports them after its hello
     if was != "up" or new_launcher:
         node.up_since = state.now
@@ -131,7 +133,31 @@ def beat(state: ClusterState, event: ev.NodeBeat) -> None:
         return
     node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
+    node.part_read = bool(event.unread)
+    node.whole, node.walk = None if node.part_read else event, None
     _whole_view(state, node, event, event.seq)
+
+
+def step_beat(state: ClusterState, event: ev.StepBeat) -> None:
+    """Take a heartbeat in which only steps have moved since a whole one of this stream.
+
+    An agent whose whole one is not known here has to come anew: nothing that it says would be understood."""
+    node = _contact(state, event.node, event.incarnation, "beat")
+    if node is None:
+        return
+    if event.seq <= node.seq:
+        state.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
+        return
+    steps = step_beats.rows(event, node.whole)
+    if steps is None:
+        why = f"heartbeat {event.like}, which its heartbeat {event.seq} is like, is not known here"
+        state.drop(NoteKind.STALE_BEAT, node.name, why)
+        if not node.part_read:
+            state.emit(fx.Refuse(node.name, event.incarnation, f"{why}: come anew", retry=True))
+        return
+    node.seq, node.top = event.seq, max(node.top, event.seq)
+    if not short_beats.walked(state, node, steps):
+        _whole_view(state, node, short_beats.expanded(node, event, steps), event.seq)
 
 
 def heard(state: ClusterState, event: ev.NodesHeard) -> None:

@@ -240,6 +240,7 @@ _FITS_RECORD = By("what was ordered: commit.refuse")
 ROWS: dict[type, EventChecks] = {
     ev.NodeJoined: EventChecks("hello", _HELLO, _STATUSES, _STATUSES, _STATUSES),
     ev.NodeBeat: EventChecks("beat", _STREAM, _STATUSES, _STATUSES, _STATUSES),
+    ev.StepBeat: EventChecks("short beat", _STREAM, _STATUSES, _STATUSES, _STATUSES),
     ev.MemberReport: EventChecks("report", _STREAM, _STATUSES, _STATUSES, _STATUSES),
     ev.DeviceReport: EventChecks("device", _STREAM),
     ev.MemberStarted: EventChecks("start", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),

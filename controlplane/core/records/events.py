@@ -147,6 +147,20 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class StepBeat:
+    """A heartbeat that is like the whole one with the number `like`, apart from steps: those of its members,
+    in their order (step_beats.py)."""
+
+    node: str
+    incarnation: int
+    seq: int
+    like: int
+    steps: tuple[int, ...] = ()
+    snapshot_steps: tuple[int, ...] = ()
+    snapshots_before: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodesHeard:
     """Heartbeats of many nodes at once: each agent (node, incarnation) lives and has nothing new."""
 
@@ -324,6 +338,7 @@ Event = (
     Elected
     | NodeJoined
     | NodeBeat
+    | StepBeat
     | NodesHeard
     | MemberReport
     | NodeBroken

@@ -87,6 +87,7 @@ TOUCHED: dict[type[Any], JobsOf] = {
     ev.Elected: _elected,
     ev.NodeJoined: _joined,
     ev.NodeBeat: _beaten,
+    ev.StepBeat: _none,
     ev.NodesHeard: _none,
     ev.MemberReport: _of_status,
     ev.NodeBroken: _none,

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.diagnosis import OpenFinding
     from controlplane.core.records.effects import Effect, Store
+    from controlplane.core.records.events import NodeBeat
     from controlplane.core.records.model import (
         CheckpointRecord,
+        Generation,
         Incident,
         JobPhase,
         LemonRecord,
@@ -63,6 +65,21 @@ class Drain:
     in_order: bool = False  # it was done while the node was connected: its end is expected
     delay_noted: str = ""  # what delays it, as journaled last
     asked_by_s: float = 0.0  # `by` as people asked for it, a Unix time; 0: they did not
+
+
+@dataclass(frozen=True, slots=True)
+class StepWalk:
+    """All members of a node in the order of its last whole heartbeat, all of one job.
+
+    `members`: each with its `words` at that time. `held`: the `held_step` of each rank that trains; None for
+    others, whose steps must not move."""
+
+    job: Job
+    generation: Generation
+    seating_version: int
+    members: list[tuple[Member, int]]
+    held: list[int | None]
+    names: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -107,6 +124,9 @@ class Node:
     replaced: bool = False  # the platform has removed it
     jobs: tuple[str, ...] = ()  # the jobs whose ranks and replicas it takes; (): any
     check: NodeCheck = field(default_factory=NodeCheck)
+    whole: NodeBeat | None = None  # its last whole heartbeat on this stream; None: none that could be read
+    part_read: bool = False  # parts of that heartbeat could not be read
+    walk: StepWalk | None = None  # how its short heartbeats are taken, if nothing but steps matters
 
     @property
     def free_to_go(self) -> bool:
@@ -159,6 +179,7 @@ class ClusterState:
         self.now = 0.0
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
+        self.hosts: dict[str, dict[str, None]] = {}  # by node: jobs with members there, or former ones
         self.deadlines = Deadlines()
         self.counts: dict[str, int] = {}  # dropped and refused messages by kind
         self.incidents: list[Incident] = []  # closed ones of this term, oldest first
@@ -371,4 +392,5 @@ class ClusterState:
 
     def members_of(self, node: str) -> list[tuple[Job, Member]]:
         """Every member known on a node, with its job."""
-        return [(job, member) for job in self.jobs.values() for member in job.by_node.get(node, {}).values()]
+        known = (self.jobs.get(name) for name in self.hosts.get(node, ()))
+        return [(job, member) for job in known if job for member in job.by_node.get(node, {}).values()]

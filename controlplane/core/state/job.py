@@ -60,6 +60,8 @@ class Job:
     seating: RankIndex = field(default_factory=RankIndex)
     members: dict[str, Member] = field(default_factory=dict)
     by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members, by node
+    # Of all jobs that share it: the names of those that a node has, or had, members of.
+    hosts: dict[str, dict[str, None]] = field(default_factory=dict)
     # Cache of `seatless`: ((RankIndex.version, number of nodes), nodes).
     _seatless: tuple[tuple[int, int], list[str]] = field(default_factory=lambda: ((-1, -1), []))
     zombies: dict[str, Member] = field(default_factory=dict)  # judged dead, but their processes live
@@ -98,6 +100,7 @@ class Job:
         if known is member:
             self.members_added += 1
             member.number = self.members_added
+            self.hosts.setdefault(member.node, {})[self.name] = None
         return self.by_node.setdefault(known.node, {}).setdefault(known.name, known)
 
     def remove(self, member: Member) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.records.model import NO_RANK, MemberPhase, Role
+from controlplane.core.records import step_beats
+from controlplane.core.records.model import NO_RANK, NO_STEP, MemberPhase, Role
 
 if TYPE_CHECKING:
     from controlplane.core.records.effects import Launch
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
         Failure,
         MemberStatus,
     )
+    from controlplane.core.records.step_beats import Steps
+
+_NO_STEPS = (NO_STEP, NO_STEP, NO_STEP)
 
 
 @dataclass(slots=True)
@@ -28,7 +32,10 @@ class Member:
     rank: int = NO_RANK
     # Its order, repeated until its effect is seen; None: not of this leader, or refused.
     launch: Launch | None = None
-    status: MemberStatus | None = None  # as its agent reported last; None: not reported yet
+    # As its agent reported last, but for newer steps; None: not reported yet. Read `status` or `steps`.
+    told: MemberStatus | None = None
+    _newer: Steps | None = None  # steps newer than those of `told`; None: it has the newest
+    words: int = 0  # how many whole statuses it had: grows with each
     kept: tuple[tuple[int, int], ...] = ()  # (generation, step) of the READY slots of its arena, ascending
     # (generation, shard id) that it reported before its id became unknown.
     shard_before: tuple[int, str] = (0, "")
@@ -50,6 +57,29 @@ class Member:
     adopted: bool = False
 
     @property
+    def status(self) -> MemberStatus | None:
+        """As its agent reported last; None: not reported yet."""
+        if self._newer is not None and self.told is not None:
+            self.told, self._newer = step_beats.moved(self.told, self._newer), None
+        return self.told
+
+    @status.setter
+    def status(self, status: MemberStatus | None) -> None:
+        self.told, self._newer = status, None
+        self.words += 1
+
+    @property
+    def steps(self) -> Steps:
+        """The steps that its status shows; cheaper than the status, which is made for who reads it."""
+        if self._newer is not None:
+            return self._newer
+        return step_beats.steps_of(self.told) if self.told is not None else _NO_STEPS
+
+    def move(self, steps: Steps) -> None:
+        """Take new steps; all else in its status is as before."""
+        self._newer = steps
+
+    @property
     def dead(self) -> bool:
         """Whether it was judged dead: it takes no further part."""
         return self.failure is not None
@@ -57,7 +87,7 @@ class Member:
     @property
     def phase(self) -> MemberPhase:
         """As its agent reported last; LAUNCHED before that."""
-        return self.status.phase if self.status else MemberPhase.LAUNCHED
+        return self.told.phase if self.told else MemberPhase.LAUNCHED
 
     @property
     def generation(self) -> int:
@@ -65,9 +95,9 @@ class Member:
 
         An agent may report the generation under which a member was launched before it has formed any. That
         one does not count."""
-        if self.status is None:
+        if self.told is None:
             return 0
-        shown = self.status.generation
+        shown = self.told.generation
         if self.entered >= shown:
             return shown
         under = self.launch.generation.number if self.launch and self.launch.generation else 0
@@ -76,4 +106,4 @@ class Member:
     @property
     def alive(self) -> bool:
         """Whether its process lives, as far as its agent has reported."""
-        return self.status is not None and self.status.phase is not MemberPhase.EXITED
+        return self.told is not None and self.told.phase is not MemberPhase.EXITED

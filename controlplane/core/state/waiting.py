@@ -46,7 +46,7 @@ def quiet(job: Job) -> bool:
 
 def in_seat(job: Job, member: Member) -> bool:
     """Whether this member lives, has its seat, and reports neither a failure nor missing shared memory."""
-    status = member.status
+    status = member.told
     if member.failure is not None or status is None or status.failure is not None or status.no_room:
         return False
     return job.seating.holds(member)

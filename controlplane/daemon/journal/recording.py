@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.records.events import NodeBeat
+from controlplane.core.records.events import NodeBeat, StepBeat
 from controlplane.daemon.journal.compaction import Shortener
 from controlplane.daemon.journal.line_file import LineFile
 from controlplane.wire.records import plain
@@ -123,6 +123,8 @@ class Recording:
             self._whole.close()
 
     def _plain(self, record: Any) -> Any:
+        if isinstance(record, StepBeat):  # names and numbers; one comes for each of many nodes each second
+            return {name: getattr(record, name) for name in StepBeat.__slots__}
         return plain(self._shortened(record, self._key))
 
     def _beat(self, beat: NodeBeat) -> dict[str, Any]:

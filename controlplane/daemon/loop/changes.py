@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _QUIET = (
     events.NodeBeat,
+    events.StepBeat,
     events.NodesHeard,
     events.Tick,
     events.Stored,

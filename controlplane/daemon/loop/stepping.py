@@ -216,7 +216,7 @@ class Loop:
 
     def _record(self, event: Event, effects: list[Effect]) -> None:
         self._metrics.events_total.add(type(event).__name__)
-        if isinstance(event, events.NodeBeat):
+        if isinstance(event, events.NodeBeat | events.StepBeat):
             self._metrics.heartbeats_total.add()
         news = [effect for effect in effects if not self._is_repeated(effect)]
         if self._is_steady(event) and not news:
@@ -246,7 +246,7 @@ class Loop:
     def _is_steady(self, event: Event) -> bool:
         """Return whether an event is routine: a tick, one rank's snapshot of many, or a beat that differs
         from the node's last one in steps only."""
-        if isinstance(event, events.Tick | events.SnapshotReady | events.SnapshotVouched):
+        if isinstance(event, events.StepBeat | events.Tick | events.SnapshotReady | events.SnapshotVouched):
             return True
         if not isinstance(event, events.NodeBeat):
             return False

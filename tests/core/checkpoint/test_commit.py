@@ -186,7 +186,7 @@ def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
     )
     for seat in seats(1, 1):
         status = MemberStatus(seat.member, "j", MemberPhase.EXITED, elastic=True, held_step=100)
-        job.add(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status, done=True))
+        job.add(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, told=status, done=True))
     job.sit(seats(1, 1))
     job.checkpoints.records["100-1"] = record(100)
     job.checkpoints.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))
