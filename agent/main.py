@@ -117,7 +117,7 @@ class _Shell:
         """Report to the core once a second whether there is a stream to the leader: without one, ranks are
         fenced after a while."""
         while True:
-            self._node.decide(Linked(self._node.link.up))
+            self._node.decide(Linked(self._node.link.up, self._node.link.snapshots_by_beats))
             await asyncio.sleep(_LINK_LOOK_S)
 
     def _leave(self) -> None:

@@ -117,8 +117,8 @@ class CoordinatorLink:
         self._unsent: asyncio.Queue[tuple[codec.AgentEvent, pb.AgentMessage]] = asyncio.Queue()
         self._known_kinds: frozenset[str] = frozenset()
         self.step_times_every_s = 0.0  # how often the leader wants them; 0: never
+        self.snapshots_by_beats = False  # beats alone tell the leader of offered snapshots
         self.up = False
-        self.target = ""
         """The coordinator that this stream, or the one before it, goes to; "": none yet."""
         self.beats = 0
         self.welcomes = 0
@@ -209,6 +209,7 @@ class CoordinatorLink:
         self._known_kinds = answer.hears
         self._outbox.shortens = STEP_BEAT in answer.hears
         self.step_times_every_s = answer.step_times_every_s
+        self.snapshots_by_beats = answer.snapshots_by_beats
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
         self._up()

@@ -100,6 +100,10 @@ class AgentCore:
         if member is not None:
             self.members.update(member, no_room=event.reason)
 
+    def _linked(self, event: ev.Linked) -> None:
+        self.members.snapshots_by_beats = event.snapshots_by_beats
+        self._fencing.look(event.up)
+
     def _looked(self, event: ev.Looked) -> None:
         """Report ranks that have stopped making progress, and those that make progress again."""
         state = self.members
@@ -138,7 +142,7 @@ HANDLERS: dict[type[Any], Callable[[AgentCore, Any], None]] = {
     ev.ArenaAnswer: AgentCore._room,
     ev.StacksReported: lambda core_, event: core_._silences.judge_stacks(event),
     ev.Looked: AgentCore._looked,
-    ev.Linked: lambda core_, event: core_._fencing.look(event.up),
+    ev.Linked: AgentCore._linked,
     ev.NotLeading: lambda core_, event: core_._fencing.absent(event.coordinator),
     judging.Reading: lambda core_, event: core_.members.judge(event),
     judging.Tick: lambda core_, event: core_.members.judge(event),

@@ -91,9 +91,11 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """Whether the stream to the leader is up; sent once a second."""
+    """Whether the stream to the leader is up; sent once a second. `snapshots_by_beats`: the last leader wants
+    no word of offered snapshots but beats."""
 
     up: bool
+    snapshots_by_beats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class NodeState:
         self.facts, self.view = facts, view
         self.now = 0.0
         self.watch = judging.NodeWatch(facts.process_timeout_s, facts.device_timeout_s)
+        self.snapshots_by_beats = False  # the leader wants no word of offered snapshots but beats
         self.silent: Callable[[judging.Silent], None] = _ignore_silence
         self._all: dict[str, LocalMember] = {}
         self._out: list[fx.Effect] = []

@@ -177,6 +177,8 @@ class Ranks:
         if made.offered:  # what else there is of this generation may be overwritten at any moment
             self._state.note(member, snapshot_before=NO_STEP)
         self._state.do(fx.Keep(member.status))
+        if made.offered and not made.spacing and self._state.snapshots_by_beats:
+            return
         self._state.send_event(
             events.SnapshotReady(
                 facts.node,

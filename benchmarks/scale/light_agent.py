@@ -10,6 +10,7 @@ from typing import cast
 
 from benchmarks.scale import shape
 from benchmarks.scale.http2 import NoRoom, Stream
+from controlplane.core.records.model import NO_STEP
 from controlplane.core.records.step_beats import WHOLE_EVERY
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
@@ -54,10 +55,7 @@ class LightAgent(asyncio.Protocol):
         self._where = 0  # which of the addresses is tried next
         self._message = codec.to_coordinator(shape.beat(number, INCARNATION, 0, step_now()))
         self._short = pb.AgentMessage()  # the short form of that one
-        self._shortens, self._left = (
-            False,
-            0,
-        )  # whether the coordinator knows it; beats until the next whole one
+        self._shortens, self._left = False, 0  # whether beats may be short, and how many until a whole one
         self.attached, self.silent, self.killed = False, False, False
 
     async def connect(self) -> None:
@@ -80,6 +78,7 @@ class LightAgent(asyncio.Protocol):
         )
         self._transport.write(self._stream.opening() + self._stream.message(hello.SerializeToString()))
         if self._talk.beat_every_s is not None:
+            self._shortens, self._left = True, 0
             self._begin(self._talk.beat_every_s)
 
     def data_received(self, data: bytes) -> None:
@@ -147,7 +146,7 @@ class LightAgent(asyncio.Protocol):
         self._talk.beats += 1
 
     def _next(self, step: int) -> pb.AgentMessage:
-        """The beat that is due. What has not changed since the last one is not made again: that costs more."""
+        """The beat that is due; what has not changed since the last one is not made again."""
         if self.killed:
             beat = shape.beat(self._number, INCARNATION, self._seq, step, killed=True)
             return codec.to_coordinator(beat)
@@ -155,16 +154,13 @@ class LightAgent(asyncio.Protocol):
             self._left -= 1
             short = self._short.step_beat
             short.seq = self._seq
-            for column, at in (
-                (short.steps, step),
-                (short.snapshot_steps, step - 1),
-                (short.snapshots_before, step - 2),
-            ):
-                column[:] = [at] * shape.RANKS
+            short.steps[:] = [step] * shape.RANKS
+            short.snapshot_steps[:] = [shape.offered_in(step)] * shape.RANKS
+            short.snapshots_before[:] = [NO_STEP] * shape.RANKS
             return self._short
         self._message.beat.seq = self._seq
         for member in self._message.beat.members:
-            member.step, member.snapshot_step, member.snapshot_before = step, step - 1, step - 2
+            member.step, member.snapshot_step = step, shape.offered_in(step)
         if self._shortens:
             self._short.step_beat.like, self._left = self._seq, WHOLE_EVERY - 1
         return self._message

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 RANKS = 8
 NODES_PER_JOB = 100
+OFFER_EVERY = 10
+"""Of the snapshots after every step, the coordinator is told of so few."""
 ADDRESS, PORT = "127.0.0.1", 29500
 _SIGKILL = 9
 
@@ -49,18 +51,26 @@ def training(job: str, first: int, nodes: int) -> tuple[JobSpec, JobState, Gener
     )
     store, master, resume = f"{ADDRESS}:29400", f"{ADDRESS}:29401", Resume(Tier.FRESH, 0)
     generation = Generation(job, 1, 1, seats, store, master, resume, "the first launch")
-    spec = JobSpec(job, ("t.py",), "/", (), nodes, nodes, RANKS)
+    spec = JobSpec(
+        job, ("t.py",), "/", (), nodes, nodes, RANKS, snapshot_every=OFFER_EVERY, snapshot_auto=True
+    )
     return spec, JobState(job, JobPhase.RUNNING, ""), generation
 
 
+def offered_in(step: int) -> int:
+    """The newest step whose snapshot the ranks have offered when they are in this step."""
+    return (step - 1) // OFFER_EVERY * OFFER_EVERY
+
+
 def members_of(node: int, step: int) -> tuple[MemberStatus, ...]:
-    """The ranks of a node in this step. Each has made a snapshot after every step so far."""
-    job, first = job_of(node), node % NODES_PER_JOB * RANKS
+    """The ranks of a node in this step. Each has made a snapshot after every step so far, and offered every
+    tenth."""
+    job, first, offered = job_of(node), node % NODES_PER_JOB * RANKS, offered_in(step)
     return tuple(
         MemberStatus(
             *(f"{job}.{rank}", job, MemberPhase.RUNNING),
             elastic=True, generation=1, rank=rank, step=step, pid=1000 + rank,
-            snapshot_step=step - 1, snapshot_generation=1, snapshot_before=step - 2,
+            snapshot_step=offered, snapshot_generation=1,
         )
         for rank in range(first, first + RANKS)
     )  # fmt: skip

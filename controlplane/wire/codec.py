@@ -270,7 +270,12 @@ def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMess
 
 
 def welcome(
-    cluster: str, beat_interval_s: float, term: int, step_times_every_s: float = 0.0
+    cluster: str,
+    beat_interval_s: float,
+    term: int,
+    step_times_every_s: float = 0.0,
+    *,
+    snapshots_by_beats: bool = False,
 ) -> pb.CoordinatorMessage:
     """Return the answer to a hello that is accepted."""
     return pb.CoordinatorMessage(
@@ -280,6 +285,7 @@ def welcome(
             beat_interval_s=beat_interval_s,
             hears=sorted(versions.NEW_WORDS),
             step_times_every_s=step_times_every_s,
+            snapshots_by_beats=snapshots_by_beats,
         ),
     )
 
@@ -302,6 +308,7 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
             welcomed.beat_interval_s,
             frozenset(welcomed.hears),
             max(0.0, welcomed.step_times_every_s),
+            welcomed.snapshots_by_beats,
         )
     if body == "refused":
         no = message.refused

@@ -1216,16 +1216,18 @@ class AgentMessage(_message.Message):
     def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ..., node_checked: _Optional[_Union[NodeChecked, _Mapping]] = ..., step_beat: _Optional[_Union[StepBeat, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("cluster", "beat_interval_s", "hears", "step_times_every_s")
+    __slots__ = ("cluster", "beat_interval_s", "hears", "step_times_every_s", "snapshots_by_beats")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     HEARS_FIELD_NUMBER: _ClassVar[int]
     STEP_TIMES_EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_BY_BEATS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     beat_interval_s: float
     hears: _containers.RepeatedScalarFieldContainer[str]
     step_times_every_s: float
-    def __init__(self, cluster: _Optional[str] = ..., beat_interval_s: _Optional[float] = ..., hears: _Optional[_Iterable[str]] = ..., step_times_every_s: _Optional[float] = ...) -> None: ...
+    snapshots_by_beats: bool
+    def __init__(self, cluster: _Optional[str] = ..., beat_interval_s: _Optional[float] = ..., hears: _Optional[_Iterable[str]] = ..., step_times_every_s: _Optional[float] = ..., snapshots_by_beats: bool = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("reason", "retry", "leader", "again_after_s")

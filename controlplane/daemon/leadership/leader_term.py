@@ -107,6 +107,10 @@ BEATS_PER_S = 1000
 """Heartbeats per second that one leader should get in all. With more nodes, each sends them less often; also
 those that come first to a new leader, which knows from etcd how many there are."""
 
+REPORTING_NODES_MAX = 100
+"""In larger clusters heartbeats alone tell of the snapshots that ranks offer: a message of each rank would be
+several times as many messages as heartbeats are."""
+
 
 class LeaderTerm:
     """One leader term: built after the election, dropped when leadership is lost.
@@ -378,8 +382,11 @@ class LeaderTerm:
         return self.diagnosis.curves(job) | {"goodput": goodput}
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
-        interval_s = min(self._node_timeout_s / 6, max(1.0, len(self.core.state.nodes) / BEATS_PER_S))
-        return codec.welcome(self._cluster_name, interval_s, term, self._step_times_every_s())
+        nodes = len(self.core.state.nodes)
+        interval_s = min(self._node_timeout_s / 6, max(1.0, nodes / BEATS_PER_S))
+        by_beats = nodes > REPORTING_NODES_MAX
+        times_every_s = self._step_times_every_s()
+        return codec.welcome(self._cluster_name, interval_s, term, times_every_s, snapshots_by_beats=by_beats)
 
     def _step_times_every_s(self) -> float:
         """How often each agent reports step times: once per window; in large clusters, as it beats.
