@@ -28,8 +28,8 @@ NO_STEP = -1
 NUMBERS = 3
 """Numbers per rank in the exchange: those of `Holding`."""
 ANSWER_S = 10.0
-"""So long an offered step is kept without an answer. A coordinator that is there needs a fraction of it, or, in
-a cluster of thousands of nodes, the time until each has sent its next heartbeat: 5 s."""
+"""So long an offered step is kept without an answer. A coordinator that is there needs a fraction of it; in a
+cluster of thousands of nodes, the time until each has sent its next heartbeat: 5 s."""
 PAUSES_S = (5.0, 20.0)
 """Without an answer: how long until a step is offered again, at first and at most. It doubles each time."""
 LINGER_S = 1.0
