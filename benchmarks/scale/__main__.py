@@ -24,6 +24,7 @@ from benchmarks.scale import process
 from benchmarks.scale.generators import Generators
 from benchmarks.scale.seeding import seed
 from benchmarks.scale.shape import NODES_PER_JOB, RANKS, Fleet, job_of, name_of
+from controlplane.daemon.leadership.welcoming import beat_interval_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from benchmarks.coordinators import Cluster
 
 CLUSTER = "scale"
-BEAT_S = 5.0
-"""As often as a coordinator with its default settings has agents beat."""
 NODE_TIMEOUT_S = 30.0
 ATTACHED_TIMEOUT_S = 600.0
 SETTLE_S = 15.0
@@ -90,10 +89,11 @@ def bare_server() -> Iterator[tuple[int, str]]:
 
 
 def limit(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
-    """The same agents and messages against the bare server."""
+    """The same agents and messages against the bare server, as often as a coordinator asks for them."""
+    interval_s = beat_interval_s(fleet.nodes, NODE_TIMEOUT_S)
     with (
         bare_server() as (pid, address),
-        Generators(fleet, generators, (address,), CLUSTER, BEAT_S) as agents,
+        Generators(fleet, generators, (address,), CLUSTER, interval_s) as agents,
     ):
         storm_s = storm(fleet, agents)
         found = steady(pid, agents, seconds)

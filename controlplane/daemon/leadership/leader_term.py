@@ -51,6 +51,7 @@ from controlplane.daemon.diagnosis.stack_requests import StackRequests
 from controlplane.daemon.journal.stack_archive import FOLDER, StackArchive
 from controlplane.daemon.leadership import accounts as time_accounts
 from controlplane.daemon.leadership import findings as kept_findings
+from controlplane.daemon.leadership import welcoming
 from controlplane.daemon.leadership.recorder import StoreWriter
 from controlplane.daemon.loop.changes import Changes
 from controlplane.daemon.loop.dispatch import CoordinatorDispatcher
@@ -102,14 +103,6 @@ MARKED = {
 
 OperatorRequest = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted | JobDeleteRequested
 """What a person can ask for a node or a job. The core answers with one of the notes above."""
-
-BEATS_PER_S = 1000
-"""Heartbeats per second that one leader should get in all. With more nodes, each sends them less often; also
-those that come first to a new leader, which knows from etcd how many there are."""
-
-REPORTING_NODES_MAX = 100
-"""In larger clusters heartbeats alone tell of the snapshots that ranks offer: a message of each rank would be
-several times as many messages as heartbeats are."""
 
 
 class LeaderTerm:
@@ -382,19 +375,8 @@ class LeaderTerm:
         return self.diagnosis.curves(job) | {"goodput": goodput}
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
-        nodes = len(self.core.state.nodes)
-        interval_s = min(self._node_timeout_s / 6, max(1.0, nodes / BEATS_PER_S))
-        by_beats = nodes > REPORTING_NODES_MAX
-        times_every_s = self._step_times_every_s()
-        return codec.welcome(self._cluster_name, interval_s, term, times_every_s, snapshots_by_beats=by_beats)
-
-    def _step_times_every_s(self) -> float:
-        """How often each agent reports step times: once per window; in large clusters, as it beats.
-
-        0: never."""
-        return self.diagnosis.every_s and max(
-            self.diagnosis.every_s, len(self.core.state.nodes) / BEATS_PER_S
-        )
+        nodes, window_s = len(self.core.state.nodes), self.diagnosis.every_s
+        return welcoming.welcome(self._cluster_name, term, nodes, self._node_timeout_s, window_s)
 
     async def _show(self) -> None:
         """Update the gauges that are counted from the cluster's state, once a second."""
