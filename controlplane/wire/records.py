@@ -5,6 +5,7 @@ Reading is strict about types and ignores unknown keys, so that a newer version 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import zlib
 from enum import Enum
@@ -28,13 +29,24 @@ R = TypeVar("R")
 
 def plain(value: Any) -> Any:
     """Return a record as JSON values: dicts, lists, strings, numbers, null."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        return {shape.name: plain(getattr(value, shape.name)) for shape in shapes_of(type(value))}
-    return value
+    return {name: plain(getattr(value, name)) for name in _names(kind)} if _names(kind) else value
+
+
+_ATOMS = frozenset((str, int, float, bool, type(None)))
+
+
+@functools.cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """The fields of a record; () if it is none."""
+    record: bool = dataclasses.is_dataclass(kind)
+    return tuple(shape.name for shape in shapes_of(kind)) if record else ()
 
 
 def spell(record: Any) -> bytes:

@@ -366,7 +366,7 @@ def uncopied(job: Job, member: Member) -> bool:
 
 def all_uncopied(job: Job, members: Sequence[Member]) -> bool:
     """Whether the same holds for the snapshots of all these members, which train in the generation and have
-    made them in it. Their slots need not have been read from their statuses."""
+    made them in it."""
     for member in members:
         step, newest, _ = member.steps
         if step >= max(newest, job.snapshots.released) + 2 * job.spec.snapshot_every:

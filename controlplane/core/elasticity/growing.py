@@ -16,8 +16,10 @@ from controlplane.core.restore import sharding
 from controlplane.core.state.resize import Resize, Spot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from controlplane.core.placement.formation import Capacity
-    from controlplane.core.state.cluster_state import ClusterState
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
 
 
@@ -26,6 +28,11 @@ def plan(state: ClusterState, job: Job) -> Resize | None:
     if state.paused:
         return None
     return _leave(state, job) or _move(state, job) or grow(state, job)
+
+
+def _nodes(state: ClusterState, job: Job) -> Iterator[Node]:
+    """Yield the known nodes that have seats of the job. All nodes may be a hundred times as many."""
+    return (state.nodes[name] for name in job.seat_nodes() if name in state.nodes)
 
 
 def _now(job: Job) -> dict[str, list[Spot]]:
@@ -51,7 +58,7 @@ def _leave(state: ClusterState, job: Job) -> Resize | None:
     """Plan to leave the nodes that are drained: other nodes take their ranks, or the job shrinks.
 
     A drain that diagnosis has begun shrinks no job, and comes after those that people ask for."""
-    going = {n.name for n in state.nodes.values() if n.drain is not None and job.seating.uses(n.name)}
+    going = {node.name for node in _nodes(state, job) if node.drain is not None}
     if not going:
         return None
     asked = {name for name in going if not marks.by_diagnosis(state.nodes[name].drain)}
@@ -105,8 +112,7 @@ def _note_delay(state: ClusterState, job: Job, going: set[str], why: str) -> Non
 
 def _move(state: ClusterState, job: Job) -> Resize | None:
     """Plan to move living ranks off bad devices: to other devices of the node, or else to another node."""
-    marked = [node for node in state.nodes.values() if node.excluded or node.bad_devices]
-    if not any(job.seating.uses(node.name) for node in marked):
+    if not any(node.excluded or node.bad_devices for node in _nodes(state, job)):
         return None
     rows = _now(job)
     hit = {spot: why for row in rows.values() for spot in row if (why := _trouble(state, spot))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
-from controlplane.core.records.model import NodeMarks
+from controlplane.core.records.model import NodeMarks, NodePlace
 from controlplane.core.state.cluster_state import Drain, Node
 
 if TYPE_CHECKING:
@@ -37,9 +37,15 @@ def of(node: Node) -> NodeMarks:
 
 def record(state: ClusterState, node: Node) -> None:
     """Write a node's state and marks to etcd, unless they have changed again by the time of the write."""
+    node.stored = None
     shown, reason, marks = node.shown, node.reason, of(node)
     effect = fx.StoreNode(node.name, shown, reason, node.address, node.domain, marks)
     state.store(f"node/{node.name}", effect, wanted=lambda: node.shown == shown and of(node) == marks)
+
+
+def stand(node: Node) -> bool:
+    """Whether a former leader has left the node's state and marks in etcd as they are now."""
+    return node.stored == NodePlace(node.name, node.shown, node.reason, node.address, node.domain)
 
 
 def word(node: Node) -> str:

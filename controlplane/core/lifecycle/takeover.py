@@ -50,8 +50,7 @@ def elected(state: ClusterState, event: ev.Elected) -> None:
     for generation in sorted(event.generations, key=lambda g: g.number):
         if generation.job in state.jobs:
             _generation(state, state.jobs[generation.job], generation, generation.job in again)
-    for name in sorted(event.nodes):
-        nodes.expect(state, name)
+    nodes.expect_all(state, event)
     for name in again:
         submission.recall(state, state.jobs[name])
     state.unread = event.unread

@@ -62,7 +62,7 @@ def joined(state: ClusterState, event: ev.NodeJoined) -> None:
     node.state, node.reason = "up", ""
     _back(state, node, was)
     state.emit(fx.Admit(node.name, node.incarnation, state.term))
-    if was != "up" or new_launcher:
+    if (was != "up" or new_launcher) and not marks.stand(node):
         marks.record(state, node)
     _listen(state, node)
     _forget_orders(state, node)
@@ -225,6 +225,15 @@ def expect(state: ClusterState, name: str) -> None:
     node = state.nodes.setdefault(name, Node(name))
     node.last_contact_at = state.now
     _listen(state, node)
+
+
+def expect_all(state: ClusterState, event: ev.Elected) -> None:
+    """Expect every node that was up, and remember how etcd has them."""
+    for name in sorted(event.nodes):
+        expect(state, name)
+    for place in event.places:
+        if (node := state.nodes.get(place.node)) is not None:
+            node.stored = place
 
 
 def deadline(state: ClusterState, name: str) -> None:

@@ -126,6 +126,8 @@ def _look(state: ClusterState, job: Job, snapped: list[Member]) -> None:
     """Have the job look at the new snapshots of these members, if it has not done so just now."""
     if fast_path.looked(state, job):
         return
+    for member in snapped:
+        releasing.from_status(job, member)
     if not releasing.all_uncopied(job, snapped):
         job.copied_at = state.now
         state.touch(job)

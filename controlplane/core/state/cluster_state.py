@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Incident,
         JobPhase,
         LemonRecord,
+        NodePlace,
         PeerCopy,
     )
     from controlplane.core.records.stores import Unread
@@ -124,6 +125,7 @@ class Node:
     replaced: bool = False  # the platform has removed it
     jobs: tuple[str, ...] = ()  # the jobs whose ranks and replicas it takes; (): any
     check: NodeCheck = field(default_factory=NodeCheck)
+    stored: NodePlace | None = None  # as a former leader left it in etcd; None: not so, or not any more
     whole: NodeBeat | None = None  # its last whole heartbeat on this stream; None: none that could be read
     part_read: bool = False  # parts of that heartbeat could not be read
     walk: StepWalk | None = None  # how its short heartbeats are taken, if nothing but steps matters
