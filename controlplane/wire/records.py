@@ -36,17 +36,18 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    return {name: plain(getattr(value, name)) for name in _names(kind)} if _names(kind) else value
+    names = _names(kind)
+    return value if names is None else {name: plain(getattr(value, name)) for name in names}
 
 
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 
 
 @functools.cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """The fields of a record; () if it is none."""
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a record; None if it is none."""
     record: bool = dataclasses.is_dataclass(kind)
-    return tuple(shape.name for shape in shapes_of(kind)) if record else ()
+    return tuple(shape.name for shape in shapes_of(kind)) if record else None
 
 
 def spell(record: Any) -> bytes:
