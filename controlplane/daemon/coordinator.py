@@ -31,6 +31,7 @@ from controlplane.daemon.journal.rotation import FileLimits
 from controlplane.daemon.kube.platform import Platform
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.standby import Standby
+from controlplane.daemon.loop import garbage
 from controlplane.daemon.loop.event_loop import CoordinatorLoop
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.server.context import ServerContext
@@ -80,6 +81,7 @@ async def run(settings: CoordinatorSettings) -> int:
 
 async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
     """Bind all ports, then stand for election until `stop` is set. Undo it all in reverse order."""
+    garbage.look_at_young_objects()
     async with contextlib.AsyncExitStack() as stack:
         journal = _open_journal(settings)
         stack.push_async_callback(journal.close)

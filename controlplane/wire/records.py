@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 def plain(value: Any) -> Any:
     """Return a record as JSON values: dicts, lists, strings, numbers, null."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _ATOMS:
         return value
     if isinstance(value, Enum):

@@ -10,9 +10,9 @@ import pytest
 
 from controlplane.core import view
 from controlplane.core.cluster import HANDLERS, PHASES, Cluster
+from controlplane.core.lifecycle.differing import differences
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.differing import differences
 from controlplane.core.records.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import CoreSettings

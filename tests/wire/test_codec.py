@@ -33,6 +33,7 @@ from controlplane.wire.shape import Shape, WireError, shapes_of
 ORDERS = get_args(codec.Order)
 FROM_AGENTS = [
     events.NodeBeat,
+    events.StepBeat,
     events.MemberReport,
     events.DeviceReport,
     events.MemberStarted,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.core.records import events as ev
-    from controlplane.core.records.model import MemberStatus
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
@@ -221,12 +220,13 @@ def _release_again(state: ClusterState, job: Job) -> None:
     if not _some_missed_one(job):
         return
     state.wake(job, state.now + state.settings.long_retry_s)
+    if job.seating.rank_sets.unreported and max(job.snapshots.released, job.snapshots.voided) <= NO_STEP:
+        return  # a new leader that has not heard all ranks: it knows of nothing that could be said or voided
     for member in job.seated():
-        status = member.status
-        if status is None or not missed_a_snapshot(job, status):
+        if not missed_a_snapshot(job, member):
             continue
         nodes: Sequence[str] = [member.node]
-        if status.snapshot_step > job.snapshots.released:
+        if member.steps[1] > job.snapshots.released:
             _begin_anew(state, job)
             nodes = job.seat_nodes()
         for node in nodes if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else []:
@@ -339,12 +339,15 @@ def _passed_over(job: Job) -> int:
     )
 
 
-def missed_a_snapshot(job: Job, status: MemberStatus) -> bool:
+def missed_a_snapshot(job: Job, member: Member) -> bool:
     """Whether a rank found no free slot for a snapshot that it should have made since its newest one."""
-    newest = max(status.snapshot_step, job.snapshots.released)
-    if status.phase is MemberPhase.FINISHED and newest < status.held_step:
+    told, (step, newest, _) = member.told, member.steps
+    if told is None:
+        return False
+    newest = max(newest, job.snapshots.released)
+    if told.phase is MemberPhase.FINISHED and newest < told.held_step:
         return True
-    return status.step >= newest + 2 * job.spec.snapshot_every
+    return step >= newest + 2 * job.spec.snapshot_every
 
 
 def still_copied(job: Job, member: Member) -> bool:
@@ -357,7 +360,7 @@ def uncopied(job: Job, member: Member) -> bool:
 
     A snapshot of an earlier generation matters only while its slot has to be released."""
     status, generation = member.status, job.generation
-    if status is None or generation is None or missed_a_snapshot(job, status):
+    if status is None or generation is None or missed_a_snapshot(job, member):
         return False
     if status.snapshot_generation == generation.number or status.snapshot_step == NO_STEP:
         return _some_hold_none(job)
@@ -367,11 +370,7 @@ def uncopied(job: Job, member: Member) -> bool:
 def all_uncopied(job: Job, members: Sequence[Member]) -> bool:
     """Whether the same holds for the snapshots of all these members, which train in the generation and have
     made them in it."""
-    for member in members:
-        step, newest, _ = member.steps
-        if step >= max(newest, job.snapshots.released) + 2 * job.spec.snapshot_every:
-            return False
-    return _some_hold_none(job)
+    return not any(missed_a_snapshot(job, member) for member in members) and _some_hold_none(job)
 
 
 def _some_hold_none(job: Job) -> bool:

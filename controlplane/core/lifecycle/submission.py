@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import adopting
 from controlplane.core.lifecycle import ending
+from controlplane.core.lifecycle.differing import differences
 from controlplane.core.placement import formation
 from controlplane.core.records import effects as fx
-from controlplane.core.records.differing import differences
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.concerns import Checkpoints, Generations, Numbers, Recovery, Restore

@@ -48,7 +48,8 @@ def withholds_loss(state: ClusterState, node: Node) -> bool:
 def _ask(state: ClusterState, guard: MassFailureGuard, node: Node) -> None:
     """Have the guard wait for this node, and probe it."""
     if node.name not in guard.waits:
-        guard.waits[node.name] = "" if node.peer else "it has left no address to ask it at"
+        why = "" if node.peer else "it has left no address to ask it at"
+        guard.wait(node.name, why, has_address=bool(node.peer))
         _probe(state, node)
 
 
@@ -87,20 +88,20 @@ def answered(state: ClusterState, event: ev.ProbeAnswered) -> None:
         state.note(NoteKind.PROBE_ANSWERED, node.name, "it lives, although it does not speak to us")
         spoke(state, node)
         return
-    state.guard.waits[node.name] = event.reason or "no answer"
+    state.guard.wait(node.name, event.reason or "no answer", has_address=bool(node.peer))
     _perhaps_over(state)
 
 
 def spoke(state: ClusterState, node: Node) -> None:
     """Note that a node was heard: the guard does not wait for it any more."""
-    if state.guard is not None and state.guard.waits.pop(node.name, None) is not None:
+    if state.guard is not None and state.guard.forget(node.name):
         state.deadlines.sooner(("node", node.name), last_alive_at(node) + state.settings.node_timeout_s)
         _perhaps_over(state)
 
 
 def _perhaps_over(state: ClusterState) -> None:
     """When every answer is in, judge in this step, so that what was lost together becomes one verdict."""
-    if state.guard is not None and all(state.guard.waits.values()):
+    if state.guard is not None and not state.guard.unanswered and not state.guard.addressless:
         state.deadlines.sooner(("guard", ""), state.now)
 
 
@@ -113,10 +114,8 @@ def due(state: ClusterState) -> list[tuple[Node, str]]:
     if guard is None:
         return []
     ends = guard.since + state.settings.brake_max_s
-    open_ = [name for name, why in guard.waits.items() if not why]
-    addressless = [name for name in guard.waits if not state.nodes[name].peer]
-    if state.now < ends and (open_ or addressless):
-        for name in open_:
+    if state.now < ends and (guard.unanswered or guard.addressless):
+        for name in guard.unanswered:
             _probe(state, state.nodes[name])
         state.deadlines.sooner(("guard", ""), min(ends, state.now + state.settings.probe_every_s))
         return []

@@ -10,11 +10,29 @@ from enum import StrEnum
 class MassFailureGuard:
     """The mass-failure guard while it is on: since when (s), and why.
 
-    `waits`: each silent node, and the answer to its probe; "" while there is none."""
+    `waits`: each silent node, and the answer to its probe; "" while there is none. `unanswered`: those
+    without an answer. `addressless`: those that cannot be probed."""
 
     since: float
     reason: str
     waits: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[str, None] = field(default_factory=dict)
+    addressless: dict[str, None] = field(default_factory=dict)
+
+    def wait(self, node: str, answer: str, *, has_address: bool) -> None:
+        """Wait for this node from now on, or take the answer to its probe."""
+        self.forget(node)
+        self.waits[node] = answer
+        if not answer:
+            self.unanswered[node] = None
+        if not has_address:
+            self.addressless[node] = None
+
+    def forget(self, node: str) -> bool:
+        """Wait for this node no more. Returns whether it was waited for."""
+        self.unanswered.pop(node, None)
+        self.addressless.pop(node, None)
+        return self.waits.pop(node, None) is not None
 
 
 class Level(StrEnum):

@@ -16,6 +16,7 @@ from controlplane.daemon.leadership import accounts, findings
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.leader_term import LeaderTerm
 from controlplane.daemon.leadership.rows import RecordMapping
+from controlplane.daemon.loop import garbage
 from controlplane.daemon.loop.stepping import TermOver
 from controlplane.daemon.server import log_tails
 from controlplane.wire import codec
@@ -73,6 +74,7 @@ class Standby:
                 await self._lead(leadership)
             finally:
                 await _resign(leadership)
+            garbage.collect_all()
             await asyncio.sleep(PAUSE_S)
 
     async def _watch_leader(self) -> None:
