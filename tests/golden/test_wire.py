@@ -75,7 +75,9 @@ def encoded(what: str, record: Any) -> bytes:
         "event": lambda: codec.to_coordinator(record),
         "order": lambda: codec.to_agent(record, 9, "j/3"),
         "hello": lambda: codec.hello(record, "prod", 5, "1.2"),
-        "welcome": lambda: codec.welcome(record.cluster, record.beat_interval_s, 3),
+        "welcome": lambda: codec.welcome(
+            record.cluster, record.beat_interval_s, 3, snapshots_by_beats=record.snapshots_by_beats
+        ),
         "refused": lambda: codec.refused(
             record.reason,
             retry=record.retry,

@@ -32,8 +32,7 @@ def wire(samples: Samples) -> Iterator[Sample]:
             yield _sent("order", order, codec.to_agent(order, 9, "j/3"), full)
         joined = dataclasses.replace(samples.of(events.NodeJoined, full=full), holdfast_version="1.2")
         yield _sent("hello", joined, codec.hello(joined, "prod", 5, "1.2"), full)
-    yield _sent("welcome", codec.Welcome("prod", 1.5, module("codec").versions.NEW_WORDS),
-                codec.welcome("prod", 1.5, 3))  # fmt: skip
+    yield _sent("welcome", *_welcome(codec))
     yield _sent("refused", *_refused(codec))
     for name in ("JobRow", "NodeRow", "RankRow", "HealthRow"):
         row = samples.of(getattr(module("view"), name))
@@ -42,6 +41,12 @@ def wire(samples: Samples) -> Iterator[Sample]:
     yield _sent("row", record, codec.row_message(record))
     spec = samples.of(module("model").JobSpec)
     yield _sent("spec", spec, codec.spec_message(spec))
+
+
+def _welcome(codec: Any) -> tuple[Any, Any]:
+    """A welcome with all fields that the commit knows, and its message."""
+    more = {"snapshots_by_beats": True} if hasattr(codec.Welcome, "snapshots_by_beats") else {}
+    return codec.Welcome("prod", 1.5, codec.versions.NEW_WORDS, **more), codec.welcome("prod", 1.5, 3, **more)
 
 
 def _refused(codec: Any) -> tuple[Any, Any]:
