@@ -24,7 +24,7 @@ SETUP, LOGGED = "session = Session()\n", "log = StepLog(session, OpenLog)"
 
 EACH_IN_A_CHILD = """
 import os, runpy, sys
-import torch, holdfast.session
+import torch, torch._dynamo, holdfast.session
 for path in sys.argv[1:]:
     if os.fork() == 0:
         os.chdir(os.path.dirname(path))
