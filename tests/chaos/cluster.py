@@ -39,7 +39,9 @@ WATCHING: dict[str, Any] = {
 """The agents' settings."""
 
 
-def until(what: Callable[[], Any], about: Callable[[], str], timeout_s: float = READY_S) -> Any:
+def until(
+    what: Callable[[], Any], about: Callable[[], str], timeout_s: float = READY_S, pause_s: float = 0.05
+) -> Any:
     """Wait for the first true answer. Raises AssertionError when none comes in time: `about` says what is
     missing."""
     deadline = time.monotonic() + timeout_s
@@ -47,7 +49,7 @@ def until(what: Callable[[], Any], about: Callable[[], str], timeout_s: float = 
         found = what()
         if found:
             return found
-        time.sleep(0.05)
+        time.sleep(pause_s)
     raise AssertionError(f"not within {timeout_s:.0f} s: {about()}")
 
 

@@ -26,7 +26,8 @@ RATE = "40mbit"
 FOUND_S = 240.0
 BEFORE = 8  # windows that were judged before the link is slowed
 KINDS = ("slow_link", "slow_node_network", "slow_network")
-BUSY = 40  # answers that nodes are too busy to judge their links, after which nobody waits any longer
+ASKED_S = 1.0  # the pause between two answers: each is a process, and the leader judges once a second
+BUSY = 20  # answers that nodes are too busy to judge their links, after which nobody waits any longer
 NOT_CALM = ("crowded", "slow_alone", "too_few_links")
 
 
@@ -47,7 +48,7 @@ def test_a_throttled_node_is_told_apart_from_a_slow_rank() -> None:
             judged += bool(asked(cluster, "broad").get("anatomy", {}).get("judged"))
             return judged >= BEFORE
 
-        until(trains, lambda: f"the job trains and is judged; logs are in {path}", FOUND_S)
+        until(trains, lambda: f"the job trains and is judged; logs are in {path}", FOUND_S, ASKED_S)
         before = asked(cluster, "broad")
         assert not [row for row in before["findings"] if "link" in row["kind"] or "network" in row["kind"]]
         healthy = {node for node in NODES if node != "n1"}
@@ -67,7 +68,7 @@ def test_a_throttled_node_is_told_apart_from_a_slow_rank() -> None:
             busy += told.get("links", {}).get("code") in NOT_CALM
             return bool(links(("slow_node_network",))) or busy >= BUSY
 
-        until(answered, lambda: f"a slow link is found; {told}", FOUND_S)
+        until(answered, lambda: f"a slow link is found; {told}", FOUND_S, ASKED_S)
         if not links(("slow_node_network",)):
             pytest.skip(f"this machine does too much else to judge links: {told['links']['unknown']}")
         rows = links(("slow_node_network",))
@@ -82,4 +83,4 @@ def test_a_throttled_node_is_told_apart_from_a_slow_rank() -> None:
             told = asked(cluster, "broad")
             return "findings" in told and not links(KINDS)
 
-        until(resolved, lambda: f"the finding is resolved; {told}", FOUND_S)
+        until(resolved, lambda: f"the finding is resolved; {told}", FOUND_S, ASKED_S)

@@ -75,10 +75,12 @@ class Trained:
         """The journal's lines about checkpoints that ended in this way."""
         return [body for body in self.bodies("CheckpointChanged") if body["outcome"] == outcome]
 
-    def wait(self, what: Callable[[], Any], about: str, timeout_s: float = DEADLINE_S) -> Any:
+    def wait(
+        self, what: Callable[[], Any], about: str, timeout_s: float = DEADLINE_S, pause_s: float = 0.02
+    ) -> Any:
         """Wait for a true answer, and return it. Fails the test with the run's output when none comes in
         time."""
-        return until(what, lambda: f"{about}; {self.run.output[-6000:]}", timeout_s)
+        return until(what, lambda: f"{about}; {self.run.output[-6000:]}", timeout_s, pause_s)
 
     def more(self, count: int = 1) -> str:
         """Wait until this many more checkpoints are committed, and return the id of the newest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -10,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.local.layout import layout_at
 from controlplane.cli.local.processes import descendants, is_running
+from controlplane.cli.main import main
 from tests.leashed import leashed
 from tests.soak.books import Rotated
 
@@ -38,6 +40,8 @@ while not (folder / "done").exists():
 
 ASKED_S = 1.0
 """The pause between two answers of a command: each is a process, and costs half a second of CPU time."""
+ANSWERED_S = 0.2
+"""The same without a process (`answer`)."""
 
 
 def until(
@@ -55,6 +59,15 @@ def until(
             return found
         time.sleep(pause_s)
     raise AssertionError(f"not within {timeout_s:.0f} s: {about if isinstance(about, str) else about()}")
+
+
+def answer(*words: str) -> subprocess.CompletedProcess[str]:
+    """What a command of `holdfast` answers, without a process of its own: for tests that ask until something
+    is so, and would else take half a CPU from what they wait for. Not where an event loop runs."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 class JournalLines:

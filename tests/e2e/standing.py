@@ -27,7 +27,7 @@ from tests.e2e.test_cli_by_hand import PROGRAM, daemon, holdfast
 from tests.leashed import leashed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 NODES = ("n0", "n1")
 SLOTS = 64
@@ -110,8 +110,9 @@ class Job:
         return ended(self.process, lambda: self.output, timeout_s)
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
-        """The bodies of the journal's lines of one type about this job so far."""
-        return [body for body in self._journal.bodies(kind) if job_of(body) == self.job]
+        """The bodies of the journal's lines of one type about this job so far, its notes included."""
+        found = self._journal.bodies(kind)
+        return [body for body in found if self.job in (job_of(body), body.get("subject"))]
 
     def stop(self) -> None:
         """End it, if it has not ended."""
@@ -126,16 +127,25 @@ class Job:
 
 
 @contextmanager
-def submitted(*words: str, script: str = OBEDIENT, storage: bool = False) -> Iterator[Job]:
-    """Submit a job with a folder of its own, which its script gets as argument; end it afterwards."""
+def submitted(
+    *words: str,
+    script: str = OBEDIENT,
+    storage: bool = False,
+    files: Mapping[str, str] | None = None,
+    arguments: Sequence[str] | None = None,
+) -> Iterator[Job]:
+    """Submit a job with a folder of its own, with these files in it; end it afterwards. `arguments`: of the
+    script; None: the folder."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     env = {}
     if storage:
         (folder / "ledger").mkdir()
         env["HOLDFAST_LEDGER"] = str(folder / "ledger")
         words = ("--storage", str(folder / "storage"), *words)
-    (folder / "script.py").write_text(script)
-    job = Job(folder, *words, str(folder / "script.py"), str(folder), env=env)
+    for name, text in {"script.py": script, **(files or {})}.items():
+        (folder / name).write_text(text)
+    given = [str(folder)] if arguments is None else arguments
+    job = Job(folder, *words, str(folder / "script.py"), *given, env=env)
     try:
         yield job.start()
     finally:

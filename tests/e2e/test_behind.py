@@ -6,18 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.e2e.cli_running import ASKED_S, Run, running, until
 from tests.e2e.standing import Job, submitted
-from tests.e2e.test_cli_by_hand import PROGRAM, daemon
 from tests.exhaustive import all_but
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRAINS = """
 import os, pathlib, sys, time
@@ -166,29 +165,11 @@ def test_a_job_that_is_stopped_behind_train_ends() -> None:
         assert run.traces() == []
 
 
-def submitted_to(folder: Path, where: tuple[str, str], script: str) -> subprocess.CompletedProcess[str]:
-    words = ("submit", *where, "--wait", "--max-restarts", "0", "--rdzv-id", script)
-    command = [*PROGRAM, *words, str(folder / f"{script}.py"), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-
-
-async def test_submit_waits_for_what_is_behind_train_and_tells_how_it_ended() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="hf-") as name:
-        folder = Path(name)
-        (folder / "raises.py").write_text(TRAINS + RAISES.replace("session.rank == 1", "True"))
-        (folder / "saves.py").write_text(TRAINS + SAVES)
-        (folder / "go").touch()
-        async with PrivateEtcd(folder / "etcd") as etcd:
-            with ExitStack() as stack:
-                flags = ("--etcd", etcd.endpoint, "--etcd-private", "--lease-ttl-s", "2")
-                address = stack.enter_context(
-                    daemon(folder, "c", "coordinator", *flags, "--listen", "127.0.0.1:0")
-                )
-                where = ("--coordinator", address)
-                places = ("--run-dir", str(folder / "run"), "--shm-dir", str(folder), "--slots", "1")
-                stack.enter_context(daemon(folder, "a", "agent", *where, "--node", "n7", *places))
-                saved = submitted_to(folder, where, "saves")
-                assert saved.returncode == 0 and "job saves finished" in saved.stdout, saved.stderr
-                assert (folder / "model-0.pt").exists()
-                raised = submitted_to(folder, where, "raises")
-                assert raised.returncode == 1 and "the evaluation is wrong" in raised.stdout + raised.stderr
+def test_submit_waits_for_what_is_behind_train_and_tells_how_it_ended() -> None:
+    once, go = ("--max-restarts", "0"), {"go": ""}
+    with submitted(*once, script=TRAINS + SAVES, files=go) as saved:
+        assert saved.end() == 0 and f"job {saved.job} finished" in saved.told, saved.output
+        assert (saved.folder / "model-0.pt").exists()
+    raises = RAISES.replace("session.rank == 1", "True")
+    with submitted(*once, script=TRAINS + raises, files=go) as raised:
+        assert raised.end() == 1 and "the evaluation is wrong" in raised.told, raised.output

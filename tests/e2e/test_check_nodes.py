@@ -62,27 +62,10 @@ def restarted(run: Run) -> bool:
 
 
 @pytest.mark.slow
-def test_nodes_are_checked_before_they_take_ranks_and_after_a_failure(
+def test_nodes_are_checked_before_they_take_ranks_and_one_that_fails_takes_none_until_it_is_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_CHECK_NODES", "act")
-    with running("--nnodes", "2", *FLAGS, script=OBEDIENT) as run:
-        run.rank_pid(0)
-        pid = run.rank_pid(1)
-        assert sorted(notes(run, "node_checked")) == ["n0", "n1"], story(run)
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: restarted(run), lambda: story(run))
-        assert len(notes(run, "node_checked")) > 2
-        (run.folder / "done").touch()
-        assert run.end() == 0, run.output[-4000:]
-        assert not notes(run, "node_unchecked")
-
-
-@pytest.mark.slow
-def test_a_node_that_fails_its_check_takes_no_ranks_until_it_is_released(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its process that computes is killed, as by the kernel for want of memory."""
+    """Its process that computes is killed, as by the kernel for want of memory. A failure checks both."""
     monkeypatch.setenv("HOLDFAST_CHECK_NODES", "act")
     with running("--nnodes", "2", *FLAGS, script=OBEDIENT) as run:
         os.kill(until(lambda: measuring(run, "n1"), lambda: story(run)), signal.SIGKILL)
@@ -95,9 +78,14 @@ def test_a_node_that_fails_its_check_takes_no_ranks_until_it_is_released(
             assert "node_checking: n1: it is new here" in shown, shown
             assert f"node_checked: n1: it is new here: cpu: {FAILED}" in shown, shown
         holdfast(run, "quarantine", "--release", "n1")
-        run.rank_pid(0), run.rank_pid(1)
+        run.rank_pid(0)
+        pid, before = run.rank_pid(1), len(notes(run, "node_checked"))
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: restarted(run), lambda: story(run))
+        assert len(notes(run, "node_checked")) > before
         (run.folder / "done").touch()
         assert run.end() == 0, run.output[-4000:]
+        assert not notes(run, "node_unchecked")
 
 
 @pytest.mark.slow

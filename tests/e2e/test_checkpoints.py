@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.local.processes import descendants
 from tests.e2e.checkpointing import kill
 from tests.e2e.cli_running import Run, running, until
+
+if TYPE_CHECKING:
+    from tests.e2e.standing import Job
 
 SHARDED = """
 import hashlib, json, os, pathlib, sys, time
@@ -56,12 +59,12 @@ def script(last: int, pause_s: float) -> str:
     return SHARDED.replace("LAST", str(last)).replace("PAUSE", str(pause_s))
 
 
-def step_of(run: Run, rank: int) -> int:
+def step_of(run: Run | Job, rank: int) -> int:
     path = run.folder / f"step.{rank}"
     return int((path.exists() and path.read_text()) or -1)
 
 
-def result(run: Run, rank: int) -> dict[str, Any]:
+def result(run: Run | Job, rank: int) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run.folder / f"result.{rank}").read_text())
     return found
 

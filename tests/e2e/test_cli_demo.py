@@ -20,6 +20,7 @@ from controlplane.cli.demo.verdict import DemoOutcome, as_json
 from controlplane.cli.local.processes import freeze_and_kill
 from holdfast.ipc.progress_page import ProgressPage
 from tests.e2e.cli_running import Run, running, until
+from tests.e2e.standing import Job, submitted
 
 GPT = Path(__file__).parents[2] / "holdfast" / "examples" / "train_gpt.py"
 STEPS = 100
@@ -89,17 +90,21 @@ def test_the_verdict_is_bad_when_a_bit_or_a_sample_differs() -> None:
     assert not outcome({0: "a", 1: "b"}, Samples(64, 1, 0)).good
 
 
-def gpt(*words: str, storage: bool = False) -> Any:
-    """A run of the example, small, on two ranks; its script arguments come from the harness's folder."""
-    wrapper = (
+def wrapper() -> str:
+    """The example, small; its arguments come from the harness's folder."""
+    return (
         "import os, runpy, sys\n"
         f"sys.argv = [{str(GPT)!r}, *{SMALL!r}, '--digest-dir', sys.argv[1] + '/digests']\n"
         f"runpy.run_path({str(GPT)!r}, run_name='__main__')\n"
     )
-    return running("--nproc-per-node", "2", *words, script=wrapper, storage=storage)
 
 
-def digests(run: Run) -> set[str]:
+def gpt(*words: str, storage: bool = False) -> Any:
+    """A run of the example on two ranks."""
+    return running("--nproc-per-node", "2", *words, script=wrapper(), storage=storage)
+
+
+def digests(run: Run | Job) -> set[str]:
     found = [json.loads(path.read_text()) for path in (run.folder / "digests").glob("*.json")]
     assert sorted(entry["rank"] for entry in found) == [0, 1]
     return {entry["digest"] for entry in found}
@@ -128,7 +133,7 @@ def rank_pid(run: Run, rank: int) -> int:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> set[str]:
-    with gpt() as run:
+    with submitted("--nproc-per-node", "2", script=wrapper()) as run:
         assert run.end() == 0, run.output
         return digests(run)
 
@@ -196,7 +201,7 @@ def test_a_demo_whose_run_ends_by_itself_says_so(tmp_path: Path, script: str, sa
 
 
 @pytest.mark.slow
-def test_the_demo_ends_with_its_verdict() -> None:
+def test_the_demo_ends_with_its_verdict_and_leaves_nothing(folder: Path) -> None:
     words = [
         "demo",
         "--json",
@@ -210,9 +215,14 @@ def test_the_demo_ends_with_its_verdict() -> None:
         "400",
     ]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "controlplane", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-m", "controlplane", *words],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("holdfast-demo-*"))
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["identical"] and result["samples"] == {"consumed": 160, "repeated": 0, "skipped": 0}
     assert [(told["rank"], told["lost_steps"]) for told in result["incidents"]] == [(1, 0)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from controlplane.cli.demo.memory import drawn_bit, flip_bit
-from tests.e2e.cli_running import Run, running, until
+from tests.e2e.cli_running import until
+from tests.e2e.standing import Job, submitted
 from tests.e2e.test_suspect_checkpoints import listed
 
 STEPS, FLIPPED = 40, 23
@@ -69,11 +70,11 @@ def script(*, flips: bool, overwritten: int = -1) -> str:
     return SCRIPT.replace("FLIPS", str(flips)).replace("OVERWRITTEN", str(overwritten))
 
 
-def weights(run: Run) -> set[str]:
+def weights(run: Job) -> set[str]:
     return {(run.folder / f"result.{rank}").read_text() for rank in range(3)}
 
 
-def flip(run: Run, seed: int) -> str:
+def flip(run: Job, seed: int) -> str:
     path = run.folder / "addresses.json"
     until(path.exists, lambda: run.output)
     given = json.loads(path.read_text())
@@ -84,11 +85,11 @@ def flip(run: Run, seed: int) -> str:
 
 
 def test_the_job_goes_back_before_the_flip_and_ends_with_the_undisturbed_weights() -> None:
-    with running(*FLAGS, *CHECKED, "act", script=script(flips=False), storage=True) as calm:
+    with submitted(*FLAGS, *CHECKED, "act", script=script(flips=False), storage=True) as calm:
         assert calm.end() == 0, calm.output
         assert not calm.journal("Judged")
         (undisturbed,) = weights(calm)
-    with running(*FLAGS, *CHECKED, "act", script=script(flips=True), storage=True) as run:
+    with submitted(*FLAGS, *CHECKED, "act", script=script(flips=True), storage=True) as run:
         flip(run, seed=5)
         assert run.end() == 0, run.output
         (judged,) = run.journal("Judged")
@@ -104,7 +105,7 @@ def test_the_job_goes_back_before_the_flip_and_ends_with_the_undisturbed_weights
 
 def test_only_reported_the_job_trains_on_and_its_checkpoints_are_marked_until_replicas_agree_again() -> None:
     given = script(flips=True, overwritten=33)
-    with running(*FLAGS, *CHECKED, "report", script=given, storage=True) as run:
+    with submitted(*FLAGS, *CHECKED, "report", script=given, storage=True) as run:
         flip(run, seed=6)
         assert run.end() == 0, run.output
         assert not run.journal("Judged")

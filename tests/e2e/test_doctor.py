@@ -6,12 +6,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from functools import partial
 from typing import Any
 
-from tests.e2e.cli_running import ASKED_S, Run, running, until
+from tests.e2e.cli_running import ANSWERED_S, Run, answer, running, until
 
 FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--diagnose-every-s", "1")
 SCRIPT = """
@@ -43,18 +41,7 @@ train()
 def doctor(run: Run) -> dict[str, Any]:
     """The answer to `holdfast doctor`, for programs."""
     address = run.layout.read_card().get("coordinator", "127.0.0.1:1")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "controlplane",
-        "doctor",
-        run.job,
-        "--coordinator",
-        address,
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = answer("doctor", run.job, "--coordinator", address, "--json")
     if done.returncode:
         return {"error": done.stderr}
     found: dict[str, Any] = json.loads(done.stdout)
@@ -76,7 +63,7 @@ def judged(run: Run) -> bool:
     return bool(doctor(run).get("anatomy", {}).get("judged"))
 
 
-told = partial(until, pause_s=ASKED_S)
+told = partial(until, pause_s=ANSWERED_S)
 
 
 def test_a_slow_rank_is_named_and_the_next_leader_remembers_it() -> None:

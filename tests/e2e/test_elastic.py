@@ -101,46 +101,51 @@ def unsupervised(run: Run) -> Iterator[None]:
         os.kill(run.process.pid, signal.SIGCONT)
 
 
-def test_a_lost_node_shrinks_the_job_and_its_return_grows_it() -> None:
+def test_a_lost_node_shrinks_the_job_its_return_grows_it_and_a_node_is_drained_at_a_step_boundary() -> None:
     flags = ("--nnodes", "2:3", "--nproc-per-node", "1", *QUICK)
     with running(*flags, script=TRAINING, storage=True) as run:
-        first = world(run, 3)
-        lost = run.pid_of("n2")
-        with unsupervised(run):
-            freeze_and_kill(lost)
-            until(lambda: "shrink" in strategies(run), lambda: f"a shrink; {run.output[-6000:]}")
-            second = world(run, 2, first)
-        third = world(run, 3, second)
+        grown = lost_and_back(run)
+        told = len(run.journal("IncidentChanged"))
+        drained(run, grown)
         ended_well(run)
-        seats = formed(run)
-        assert [seat["node"] for seat in seats[second]] == ["n0", "n1"]
-        assert [seat["member"] for seat in seats[third]][:2] == [seat["member"] for seat in seats[second]]
-        assert strategies(run)[-1] == "grow", strategies(run)
-
-
-def test_a_node_is_drained_at_a_step_boundary() -> None:
-    flags = ("--nnodes", "2:3", "--nproc-per-node", "1", *QUICK)
-    with running(*flags, script=TRAINING, storage=True) as run:
-        first = world(run, 3)
-        address = str(run.layout.read_card()["coordinator"])
-        wrong = holdfast("drain", "nowhere", "--coordinator", address)
-        assert wrong.returncode == 1 and "known are n0, n1, n2" in wrong.stderr
-        done = holdfast("drain", "n1", "--wait", "--deadline-s", "60", "--coordinator", address)
-        assert done.returncode == 0, done.stderr + done.stdout + run.output[-3000:]
-        second = world(run, 2, first)
-        refused = holdfast("drain", "n0", "--coordinator", address)
-        assert refused.returncode == 1 and "--force" in refused.stderr, refused.stderr
-        shown = json.loads(holdfast("get", "nodes", "-o", "json", "--coordinator", address).stdout)
-        assert {row["node"]: row["standing"] for row in shown}["n1"] == "drained"
-        assert holdfast("uncordon", "n1", "--coordinator", address).returncode == 0
-        third = world(run, 3, second)
-        os.kill(run.pid_of("n2"), signal.SIGTERM)  # the machine goes away; the supervisor brings it back
-        fourth = world(run, 2, third)
-        ended_well(run)
-        seats = formed(run)
-        assert [seat["node"] for seat in seats[second]] == ["n0", "n2"]
-        assert "n2" not in [seat["node"] for seat in seats[fourth]]
-        incidents = [b["incident"] for b in run.journal("IncidentChanged")]
+        incidents = [b["incident"] for b in run.journal("IncidentChanged")[told:]]
         planned = [each for each in incidents if each["verdict"]["cause"] == "resized"]
         assert {each["plan"]["strategy"] for each in planned} >= {"shrink", "grow"}
         assert not [each for each in incidents if each["lost_steps"]], "zero steps lost"
+
+
+def lost_and_back(run: Run) -> int:
+    """Lose the node n2 and have it back; the generation that has it again."""
+    first = world(run, 3)
+    lost = run.pid_of("n2")
+    with unsupervised(run):
+        freeze_and_kill(lost)
+        until(lambda: "shrink" in strategies(run), lambda: f"a shrink; {run.output[-6000:]}")
+        second = world(run, 2, first)
+    third = world(run, 3, second)
+    seats = formed(run)
+    assert [seat["node"] for seat in seats[second]] == ["n0", "n1"]
+    assert [seat["member"] for seat in seats[third]][:2] == [seat["member"] for seat in seats[second]]
+    assert strategies(run)[-1] == "grow", strategies(run)
+    return third
+
+
+def drained(run: Run, first: int) -> None:
+    """Drain the node n1, let it back, and have n2 go away in order."""
+    address = str(run.layout.read_card()["coordinator"])
+    wrong = holdfast("drain", "nowhere", "--coordinator", address)
+    assert wrong.returncode == 1 and "known are n0, n1, n2" in wrong.stderr
+    done = holdfast("drain", "n1", "--wait", "--deadline-s", "60", "--coordinator", address)
+    assert done.returncode == 0, done.stderr + done.stdout + run.output[-3000:]
+    second = world(run, 2, first)
+    refused = holdfast("drain", "n0", "--coordinator", address)
+    assert refused.returncode == 1 and "--force" in refused.stderr, refused.stderr
+    shown = json.loads(holdfast("get", "nodes", "-o", "json", "--coordinator", address).stdout)
+    assert {row["node"]: row["standing"] for row in shown}["n1"] == "drained"
+    assert holdfast("uncordon", "n1", "--coordinator", address).returncode == 0
+    third = world(run, 3, second)
+    os.kill(run.pid_of("n2"), signal.SIGTERM)  # the machine goes away; the supervisor brings it back
+    fourth = world(run, 2, third)
+    seats = formed(run)
+    assert [seat["node"] for seat in seats[second]] == ["n0", "n2"]
+    assert "n2" not in [seat["node"] for seat in seats[fourth]]

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from controlplane.daemon.etcd.server import PrivateEtcd
-from tests.e2e.cli_running import until
+from tests.e2e.cli_running import ASKED_S, until
 from tests.e2e.test_cli_by_hand import daemon, folder, holdfast
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ async def test_an_idle_agent_that_is_told_to_end_has_left(folder: Path) -> None:
             where = ("--coordinator", address)
             places = ("--run-dir", str(folder / "run"), "--shm-dir", str(folder))
             with daemon(folder, "agent", "agent", *where, "--node", "n7", "--slots", "1", *places):
-                until(lambda: states(where).get("n7") == "up", "the node joins")
-            until(lambda: states(where)["n7"] != "up", "its end is noticed")
+                until(lambda: states(where).get("n7") == "up", "the node joins", pause_s=ASKED_S)
+            until(lambda: states(where)["n7"] != "up", "its end is noticed", pause_s=ASKED_S)
             assert states(where)["n7"] == "left"
             told = json.loads(holdfast("status", "-o", "json", *where).stdout)
             assert told["health"] == {"level": "healthy", "reasons": []}

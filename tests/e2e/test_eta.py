@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.cli_running import running, until
+from tests.e2e.cli_running import ANSWERED_S, answer, running, until
 from tests.e2e.test_elastic import QUICK, TRAINING, ended_well, world
 from tests.e2e.test_pause import asked
 
@@ -18,13 +18,18 @@ TOTAL = TRAINING.replace("session = Session()", "session = Session(total_steps=2
 
 
 def row(run: Run) -> dict[str, Any]:
-    (found,) = json.loads(asked(run, "get", "job", run.job, "-o", "json"))
+    address = str(run.layout.read_card()["coordinator"])
+    done = answer("get", "job", run.job, "-o", "json", "--coordinator", address)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
     return dict(found)
 
 
 def known(run: Run) -> dict[str, Any]:
     """The job's row once its end is known."""
-    until(lambda: row(run)["eta_s"] is not None, lambda: f"{row(run)}; {run.output[-3000:]}")
+    until(
+        lambda: row(run)["eta_s"] is not None, lambda: f"{row(run)}; {run.output[-3000:]}", pause_s=ANSWERED_S
+    )
     return row(run)
 
 

@@ -8,6 +8,7 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 from tests.e2e.checkpointing import trained
+from tests.e2e.cli_running import ANSWERED_S, answer
 from tests.e2e.test_bad_moments import small_memory
 from tests.e2e.test_checkpoint_storages import EVERY_TEN, fill
 from tests.e2e.test_cli_by_hand import holdfast
@@ -28,15 +29,16 @@ def asked(job: Trained, *words: str) -> str:
 
 
 def health(job: Trained) -> str:
-    (row,) = json.loads(asked(job, "get", "jobs", "-o", "json"))
+    words = ("get", "jobs", "-o", "json", "--coordinator", job.run.layout.read_card()["coordinator"])
+    (row,) = json.loads(answer(*words).stdout)
     return str(row["health"])
 
 
 def scraped(job: Trained) -> dict[str, float]:
     """The coordinator's series."""
     address = json.loads((job.run.layout.state / "coordinator.json").read_text())["metrics"]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
     pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
     return {name: float(value) for name, value in pairs}
 
@@ -57,16 +59,18 @@ def test_a_full_disk_is_said_everywhere_until_it_has_room_again() -> None:
             job.wait(
                 lambda: scraped(job)[f"holdfast_checkpoint_failures_in_a_row{{{mine}"] >= 3,
                 "the metric shows it",
+                pause_s=ANSWERED_S,
             )
             _said(job, len(newest))
             assert scraped(job)[f'holdfast_job_health{{state="degraded",{mine}'] == 1
             assert scraped(job)[f'holdfast_job_trouble{{kind="checkpoints_failing",{mine}'] == 1
             ballast.unlink()
             job.more(1)
-            job.wait(lambda: health(job) == "healthy", "all is well again")
+            job.wait(lambda: health(job) == "healthy", "all is well again", pause_s=ANSWERED_S)
             job.wait(
                 lambda: scraped(job)[f"holdfast_checkpoint_failures_in_a_row{{{mine}"] == 0,
                 "the metric shows that, too",  # it looks at the job each second
+                pause_s=ANSWERED_S,
             )
             assert "degraded" not in asked(job, "status")
             job.finish()

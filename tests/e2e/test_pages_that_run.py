@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli_running import Run, running, until
+from tests.e2e.cli_running import ANSWERED_S, Run, answer, running, until
+from tests.e2e.standing import submitted
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TWO_RANKS = ("--nproc-per-node", "2", "--spares", "1")
@@ -23,7 +24,7 @@ SETUP, LOGGED = "session = Session()\n", "log = StepLog(session, OpenLog)"
 
 EACH_IN_A_CHILD = """
 import os, runpy, sys
-import torch, holdfast.session
+import torch, torch._dynamo, holdfast.session
 for path in sys.argv[1:]:
     if os.fork() == 0:
         os.chdir(os.path.dirname(path))
@@ -107,7 +108,7 @@ def test_the_recipe_of_a_logger_runs_where_the_library_is(name: str, tmp_path: P
 
 def log_of(script: str) -> list[dict[str, float]]:
     """The lines of the log that a recipe writes, as a job of two ranks."""
-    with running(*TWO_RANKS, script=f"import os, sys; os.chdir(sys.argv[1])\n{script}") as run:
+    with submitted(*TWO_RANKS, script=f"import os, sys; os.chdir(sys.argv[1])\n{script}") as run:
         assert run.end() == 0, run.output
         return [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
 
@@ -139,21 +140,22 @@ def process_of(run: Run, rank: int) -> int:
     found = re.search(r"--coordinator (\S+)", run.output)
     if not found:
         return 0
-    asking = ["get", "ranks", "-o", "json", "--coordinator", found[1]]
-    words = [sys.executable, "-P", "-m", "controlplane", *asking]
-    rows = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    done = answer("get", "ranks", "-o", "json", "--coordinator", found[1])
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
     return next((row["pid"] for row in rows if (row["rank"], row["phase"]) == (rank, "running")), 0)
 
 
 @pytest.mark.slow
 def test_the_quickstart_ends_with_the_same_loss_with_and_without_a_kill() -> None:
     (script,) = blocks("quickstart.md")
-    losses = []
-    for kill in (True, False):
-        with running(*TWO_RANKS, script=script, arguments=("100",)) as run:
-            if kill:
-                os.kill(until(partial(process_of, run, 1), "rank 1 trains"), signal.SIGKILL)
-            assert run.end() == 0, run.output
-            assert ("incident 1 recovered in" in run.output) == kill
-            losses += re.findall(r"loss on all data: (\S+)", run.output)
+    with running(*TWO_RANKS, script=script, arguments=("100",)) as run:
+        os.kill(until(partial(process_of, run, 1), "rank 1 trains", pause_s=ANSWERED_S), signal.SIGKILL)
+        assert run.end() == 0, run.output
+        assert "incident 1 recovered in" in run.output
+        losses = re.findall(r"loss on all data: (\S+)", run.output)
+    with submitted(*TWO_RANKS, script=script, arguments=("100",)) as calm:
+        assert calm.end() == 0, calm.output
+        assert not calm.journal("IncidentChanged")
+        losses += re.findall(r"loss on all data: (\S+)", calm.output)
     assert len(losses) == 2 and losses[0] == losses[1]

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.cli_running import running, until
+from tests.e2e.cli_running import ANSWERED_S, answer, running, until
 from tests.e2e.test_cli_run import holdfast
 from tests.e2e.test_elastic import QUICK, TRAINING, ended_well, world
 
@@ -23,14 +23,20 @@ def asked(run: Run, *words: str, code: int = 0) -> str:
     return done.stderr if code else done.stdout
 
 
+def rows(run: Run, table: str) -> Any:
+    """A table of this run, without a process for each look."""
+    done = answer("get", table, "-o", "json", "--coordinator", str(run.layout.read_card()["coordinator"]))
+    assert done.returncode == 0, done.stderr + run.output[-3000:]
+    return json.loads(done.stdout)
+
+
 def job(run: Run) -> dict[str, Any]:
-    (row,) = json.loads(asked(run, "get", "jobs", "-o", "json"))
+    (row,) = rows(run, "jobs")
     return dict(row)
 
 
 def pids(run: Run) -> dict[int, int]:
-    rows = json.loads(asked(run, "get", "ranks", "-o", "json"))
-    return {row["rank"]: row["pid"] for row in rows if row["role"] == "rank" and row["pid"]}
+    return {row["rank"]: row["pid"] for row in rows(run, "ranks") if row["role"] == "rank" and row["pid"]}
 
 
 def test_a_job_is_paused_loses_a_rank_and_goes_on() -> None:
@@ -44,8 +50,10 @@ def test_a_job_is_paused_loses_a_rank_and_goes_on() -> None:
         before, living = job(run), pids(run)
         assert "a talk" in before["reason"] and "already" in asked(run, "pause", run.job)
         os.kill(living[1], signal.SIGKILL)
-        until(lambda: pids(run).get(1, living[1]) != living[1], lambda: run.output[-3000:])
-        until(lambda: job(run)["phase"] == "paused", lambda: run.output[-3000:])
+        until(
+            lambda: pids(run).get(1, living[1]) != living[1], lambda: run.output[-3000:], pause_s=ANSWERED_S
+        )
+        until(lambda: job(run)["phase"] == "paused", lambda: run.output[-3000:], pause_s=ANSWERED_S)
         assert "running" in asked(run, "resume", run.job, "--wait")
         world(run, 2, first)
         assert pids(run)[0] == living[0], "who was not killed is the same process"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tests.e2e.cli_running import running
+from tests.e2e.standing import submitted
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, AFTER = (ROOT / "examples" / "porting" / name for name in ("train_torchrun.py", "train.py"))
@@ -36,7 +36,7 @@ def test_both_scripts_run_and_save_the_average(tmp_path: Path) -> None:
         [*torchrun, str(BEFORE), str(tmp_path)], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "step 80: error" in done.stdout, done.stderr
-    with running("--nproc-per-node", "2", "--spares", "1", script=AFTER.read_text()) as run:
+    with submitted("--nproc-per-node", "2", "--spares", "1", script=AFTER.read_text()) as run:
         assert run.end() == 0, run.output
         assert "step 80: error" in run.output
         assert torch.load(tmp_path / "average.pt").keys() == torch.load(run.folder / "average.pt").keys()

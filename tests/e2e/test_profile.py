@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.cli_running import OBEDIENT, running, until
-from tests.e2e.test_cli_run import holdfast
+from tests.e2e.cli_running import ANSWERED_S, OBEDIENT, answer, running, until
 from tests.e2e.test_pause import asked, job, pids
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ train()
 def run() -> Iterator[Run]:
     """A job of two ranks that trains."""
     with running("--nnodes", "1", "--nproc-per-node", "2", script=SCRIPT) as made:
-        until(lambda: trains(made), lambda: made.output[-3000:])
+        until(lambda: trains(made), lambda: made.output[-3000:], pause_s=ANSWERED_S)
         yield made
 
 
@@ -63,7 +62,7 @@ def address(run: Run) -> str:
 
 
 def trains(run: Run) -> bool:
-    done = holdfast("get", "jobs", "-o", "json", "--coordinator", address(run))
+    done = answer("get", "jobs", "-o", "json", "--coordinator", address(run))
     rows = json.loads(done.stdout) if done.returncode == 0 else []
     return any(row["phase"] == "running" and row["step"] > 2 for row in rows)
 
@@ -101,7 +100,7 @@ def test_both_ranks_are_profiled_and_train_on(run: Run) -> None:
         assert "aten::addmm" in {each["name"] for each in row["operators"]} or len(row["operators"]) >= 10
         assert 0 < sum(each["share"] for each in row["operators"]) <= 1.0001
     step = job(run)["step"]
-    until(lambda: job(run)["step"] > step, lambda: run.output[-3000:])
+    until(lambda: job(run)["step"] > step, lambda: run.output[-3000:], pause_s=ANSWERED_S)
     assert pids(run) == living, "no process was started again"
     assert "are to be profiled for 3 steps" in asked(run, "events")
     table = asked(run, "profile", run.job, "--steps", "1")
@@ -118,7 +117,7 @@ def test_what_is_refused_is_named(run: Run) -> None:
     asked(run, "pause", run.job, "--wait")
     assert "it is paused" in asked(run, "profile", run.job, code=1)
     asked(run, "resume", run.job, "--wait")
-    until(lambda: trains(run), lambda: run.output[-3000:])
+    until(lambda: trains(run), lambda: run.output[-3000:], pause_s=ANSWERED_S)
 
 
 def test_a_second_profile_is_refused_and_a_killed_rank_ends_the_first(run: Run) -> None:
@@ -139,7 +138,7 @@ def test_a_second_profile_is_refused_and_a_killed_rank_ends_the_first(run: Run) 
     assert "its process has ended" in reasons[1] or "was lost" in reasons[1], reasons
     assert "generation" in reasons[0], reasons
     (run.folder / "slow").unlink()
-    until(lambda: trains(run), lambda: run.output[-3000:])
+    until(lambda: trains(run), lambda: run.output[-3000:], pause_s=ANSWERED_S)
     again = profiled(run, "--ranks", "0,1", "--steps", "2")
     assert again.returncode == 0, again.stdout + again.stderr
 
@@ -154,7 +153,7 @@ def test_a_leader_that_dies_tells_the_person_to_ask_again(run: Run) -> None:
     _, errors = pending.communicate(timeout=240)
     assert pending.returncode == 3 and "ask again" in errors, errors
     (run.folder / "slow").unlink()
-    until(lambda: trains(run), lambda: run.output[-3000:])
+    until(lambda: trains(run), lambda: run.output[-3000:], pause_s=ANSWERED_S)
     (run.folder / "done").touch()
     assert run.end() == 0, run.output[-3000:]
 
@@ -164,8 +163,9 @@ def test_a_plain_script_is_refused_by_name() -> None:
         until(lambda: list(plain.folder.glob("*.pid")), lambda: plain.output[-3000:])
         until(
             lambda: (
-                '"running"' in holdfast("get", "jobs", "-o", "json", "--coordinator", address(plain)).stdout
+                '"running"' in answer("get", "jobs", "-o", "json", "--coordinator", address(plain)).stdout
             ),
             "it runs",
+            pause_s=ANSWERED_S,
         )
         assert "without Holdfast's SDK" in asked(plain, "profile", plain.job, code=1)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from tests.e2e.checkpointing import kill
 from tests.e2e.cli_running import running, until
+from tests.e2e.standing import submitted
 from tests.e2e.test_checkpoints import result, script, step_of
 
 if TYPE_CHECKING:
     from tests.e2e.cli_running import Run
+    from tests.e2e.standing import Job
 
 TELL_PID = """session = Session()
 if os.environ["RANK"] == "1":
@@ -41,7 +43,7 @@ def test_a_snapshot_after_every_fast_step_is_taken_by_all_ranks_or_by_none() -> 
 def test_by_default_a_dead_rank_of_a_sharded_job_costs_what_the_ranks_have_chosen() -> None:
     flags = ("--nproc-per-node", "2", "--spares", "1", "--checkpoint-every", "4")  # so every 4 at most
     text = script(16, 0.5).replace("session = Session()", TELL_PID)
-    with running(*flags, script=text, storage=True) as run:
+    with submitted(*flags, script=text, storage=True) as run:
         until(lambda: step_of(run, 0) >= 11 and step_of(run, 1) >= 11, lambda: f"step 11; {run.output}")
         kill([int((run.folder / "pid.1").read_text())])
         assert run.end() == 0, run.output
@@ -72,7 +74,7 @@ def test_while_the_coordinator_is_away_a_dead_rank_costs_no_more_than_otherwise(
         assert result(run, 0)["digest"] == result(run, 1)["digest"]
 
 
-def chosen(run: Run) -> int:
+def chosen(run: Run | Job) -> int:
     """How many steps the ranks let pass between two snapshots, at most; 0: they have not chosen yet."""
     found = [one["reason"] for one in run.journal("Note") if one["kind"] == "snapshot_spacing"]
     every = [1 if "after every step" in reason else int(reason.split()[4]) for reason in found]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cli_running import Run, running
+from tests.e2e.standing import Job, submitted
 from tests.e2e.test_corrupt_state import CHECKED, FLAGS, flip
 
 SCRIPT = """
@@ -77,10 +77,10 @@ session.close()
 
 def started(fault: str, nproc: int = 3, policy: str = "act") -> Any:
     flags = (*FLAGS[:1], str(nproc), *FLAGS[2:], *CHECKED, policy)
-    return running(*flags, script=SCRIPT.replace("FAULT", fault), storage=True)
+    return submitted(*flags, script=SCRIPT.replace("FAULT", fault), storage=True)
 
 
-def judged(run: Run) -> str:
+def judged(run: Job) -> str:
     """What the first replay has shown, as the journal has it."""
     notes = [note["reason"] for note in run.journal("Note") if note["kind"] == "state_judged"]
     assert notes, run.output

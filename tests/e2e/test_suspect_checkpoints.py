@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.e2e.cli_running import Run, running
+from tests.e2e.standing import Job, submitted
 
 SCRIPT = """
 import os, pathlib, sys, time
@@ -51,8 +51,8 @@ session.close()
 FLAGS = ("--nproc-per-node", "2", "--snapshot-every", "8", "--checkpoint-every", "8")
 
 
-def listed(run: Run, *words: str) -> Any:
-    """What `holdfast checkpoint` says of the storage, when no coordinator is there any more."""
+def listed(run: Job, *words: str) -> Any:
+    """What `holdfast checkpoint` says of the storage, without asking a coordinator."""
     command = [sys.executable, "-P", "-m", "controlplane", "checkpoint", *words]
     storage = [f"file://{run.folder}/storage", "-o", "json"]
     done = subprocess.run([*command, *storage], capture_output=True, text=True, timeout=60, check=True)
@@ -60,7 +60,7 @@ def listed(run: Run, *words: str) -> Any:
 
 
 def test_a_checkpoint_that_the_step_after_it_proved_wrong_is_told_as_suspect_by_the_storage_alone() -> None:
-    with running(*FLAGS, script=SCRIPT, storage=True) as run:
+    with submitted(*FLAGS, script=SCRIPT, storage=True) as run:
         assert run.end() == 0, run.output
         (judged,) = run.journal("Judged")
         assert judged["plan"]["strategy"] == "rollback", run.output

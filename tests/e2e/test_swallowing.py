@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 from tests.e2e.cli_running import Run, running, until
+from tests.e2e.standing import Job, submitted
 
 SCRIPT = (Path(__file__).parents[1] / "sdk" / "swallowing.py").read_text()
 STOPPED_S = 2.0
 
 
-def digests(run: Run) -> list[str]:
+def digests(run: Run | Job) -> list[str]:
     assert run.end() == 0, run.output
     return [json.loads(path.read_text())["digest"] for path in sorted(run.folder.glob("result.*.json"))]
 
@@ -28,7 +29,7 @@ def script(run_how: str, **kill: int) -> str:
 
 def test_agents_that_are_stopped_around_the_kill_change_nothing() -> None:
     flags = ("--nnodes", "2", "--nproc-per-node", "1", "--spares", "1", "--snapshot-every", "5")
-    with running(*flags, script=script("sync")) as run:
+    with submitted(*flags, script=script("sync")) as run:
         whole = digests(run)
     assert len(whole) == 2 and len(set(whole)) == 1
     with running(*flags, script=script("sync", rank=1, step=6, hold=1)) as run:

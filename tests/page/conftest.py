@@ -31,9 +31,9 @@ NPM = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A Chromium of the module's own."""
+    """One Chromium for all tests: each tab has cookies and storage of its own (`tab`)."""
     found = Browser(chromium())
     yield found
     found.end()

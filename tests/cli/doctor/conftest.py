@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.cli.main import main
+from tests.sdk.conftest import zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+__all__ = ["zygote"]
 
 
 @pytest.fixture

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.cli_running import until
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("apart.py")
 RANKS = 4
@@ -31,20 +35,29 @@ def line(marker: str) -> str:
     ],
 )
 def test_a_real_rank_that_goes_apart_is_named_with_file_and_line(
-    fault: str, kind: str, lines: tuple[str, ...], tmp_path: Path, answer: Callable[[Path], dict[str, Any]]
+    fault: str,
+    kind: str,
+    lines: tuple[str, ...],
+    tmp_path: Path,
+    zygote: Zygote,
+    answer: Callable[[Path], dict[str, Any]],
 ) -> None:
-    words = [sys.executable, str(SCRIPT), str(tmp_path)]
-    running = [
-        subprocess.Popen([*words, str(rank), str(RANKS), fault], stderr=subprocess.PIPE, text=True)
-        for rank in range(RANKS)
+    logs = [tmp_path / f"{rank}.log" for rank in range(RANKS)]
+    words = [(str(tmp_path), str(rank), str(RANKS), fault) for rank in range(RANKS)]
+    ranks = [
+        zygote.spawn(SCRIPT, dict(os.environ), log, *each) for log, each in zip(logs, words, strict=True)
     ]
+
+    def codes() -> list[int | None]:
+        return [zygote.poll(pid) for pid in ranks]
+
     try:
-        ends = [each.communicate(timeout=240)[1] for each in running]
+        until(lambda: None not in codes(), lambda: f"all ranks end: {codes()}")
     finally:
-        for each in running:
-            each.kill()
-            each.communicate()
-    assert [each.returncode for each in running] == [0] * RANKS, ends
+        for pid, code in zip(ranks, codes(), strict=True):
+            if code is None:
+                os.kill(pid, signal.SIGKILL)
+    assert codes() == [0] * RANKS, [each.read_text() for each in logs]
     found = answer(tmp_path)
     (culprit,) = found["culprits"]
     assert (culprit["rank"], culprit["kind"], culprit["op"], culprit["seq"]) == (2, kind, "all_reduce", 4)
