@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.scale import shape
 from benchmarks.scale.shape import Fleet
 from controlplane.core import cluster as cluster_module
 from controlplane.core.cluster import Cluster
+from controlplane.core.membership import mass_failure
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import JobPhase
@@ -19,7 +21,7 @@ from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.rows import RecordMapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 NODES = 200
@@ -28,13 +30,14 @@ STEP = 100
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[Counter[str]]:
-    """How often each job is driven within the context."""
+def counted(function: Callable[..., Any] = cluster_module._drive) -> Iterator[Counter[str]]:
+    """How often each job is driven within the context; or how often this function is called."""
     found: Counter[str] = Counter()
 
     def see(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is cluster_module._drive.__code__:
-            found[frame.f_locals["job"].name] += 1
+        if event == "call" and frame.f_code is function.__code__:
+            job = frame.f_locals.get("job")
+            found[job.name if job is not None else ""] += 1
 
     sys.setprofile(see)
     try:
@@ -103,3 +106,31 @@ def test_in_a_small_cluster_each_change_is_looked_at_at_once() -> None:
             made.step(1.0, shape.joined(node, 1, STEP))
         assert drives["j"] > 0
     assert [look_gap_s(nodes) for nodes in (2, 64, 65, 1_000, 5_000)] == [0.0, 0.0, 0.25, 0.25, 1.0]
+
+
+def test_a_node_that_etcd_has_as_it_is_is_not_written_again() -> None:
+    made = successor()
+    assert not any(isinstance(each, fx.STORES) for each in made.step(1.0, shape.joined(0, 1, STEP)))
+    moved = dataclasses.replace(shape.joined(1, 1, STEP), address="10.0.0.9")
+    (stored,) = [each for each in made.step(1.0, moved) if isinstance(each, fx.StoreNode)]
+    assert (stored.node, stored.address) == (shape.name_of(1), "10.0.0.9")
+    made.step(1.1, ev.Stored(stored.ticket))
+    cordoned = made.step(1.2, ev.CordonRequested(shape.name_of(0), on=True, reason="a test"))
+    (marked,) = [each for each in cordoned if isinstance(each, fx.StoreNode)]
+    made.step(1.3, ev.Stored(marked.ticket))
+    again = made.step(9.0, dataclasses.replace(shape.joined(0, 2, STEP), launcher="another"))
+    assert any(isinstance(each, fx.StoreNode) for each in again), "it is not as the former leader left it"
+
+
+def test_a_guard_that_waits_for_many_nodes_is_not_asked_at_each_word() -> None:
+    """All nodes but some are silent for longer than their timeout; those that come have no look at all."""
+    made = successor()
+    for node in range(20):
+        greet(made, node, 1.0)
+    made.step(31.0, ev.Tick())
+    assert made.state.guard is not None and len(made.state.guard.waits) > NODES // 2
+    with counted(mass_failure.due) as looks:
+        for node in range(20, NODES // 2):
+            greet(made, node, 31.1)
+    assert sum(looks.values()) <= 1
+    made.check()
