@@ -177,8 +177,8 @@ class Ranks:
         if made.offered:  # what else there is of this generation may be overwritten at any moment
             self._state.note(member, snapshot_before=NO_STEP)
         self._state.do(fx.Keep(member.status))
-        if made.offered and not made.spacing and self._state.snapshots_by_beats:
-            return
+        if self._state.snapshots_by_beats and made.offered and not made.spacing and member.status.rank > 0:
+            return  # beats tell of it; what it costs is told by rank 0
         self._state.send_event(
             events.SnapshotReady(
                 facts.node,

@@ -13,8 +13,8 @@ BEATS_PER_S = 1000
 """Heartbeats per second that one leader should get in all. With more nodes, each sends them less often; also
 those that come first to a new leader, which knows from etcd how many there are."""
 REPORTING_NODES_MAX = 100
-"""In larger clusters heartbeats alone tell of the snapshots that ranks offer: a message of each rank would be
-several times as many messages as heartbeats are."""
+"""In larger clusters heartbeats alone tell of the snapshots that ranks offer, but for rank 0: a message of
+each rank would be several times as many messages as heartbeats are."""
 
 
 def beat_interval_s(nodes: int, node_timeout_s: float) -> float:

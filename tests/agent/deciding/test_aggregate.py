@@ -377,13 +377,15 @@ def test_a_store_that_no_beat_could_carry_is_refused_at_the_hello() -> None:
 
 @pytest.mark.parametrize("offered", [True, False])
 @pytest.mark.parametrize("by_beats", [True, False])
-def test_a_leader_of_many_nodes_hears_of_offered_snapshots_by_heartbeats_alone(
-    by_beats: bool, offered: bool
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_leader_of_many_nodes_hears_of_offered_snapshots_by_heartbeats_and_rank_0(
+    rank: int, by_beats: bool, offered: bool
 ) -> None:
     stage = running()
+    stage.core.members.update(stage.member, rank=rank)
     stage.tell(ev.Linked(True, by_beats))
     made = {"generation": 1, "step": 8, "stall_s": 0.1, "offered": offered}
     reported = told(stage.said("snapshot", **made), events.SnapshotReady)
-    assert len(reported) == (0 if by_beats and offered else 1)
+    assert len(reported) == (0 if by_beats and offered and rank else 1)
     assert stage.core.members.statuses()[0].snapshot_step == 8, "a heartbeat has it in any case"
     assert told(stage.said("snapshot", **made | {"spacing": "every step"}), events.SnapshotReady)
