@@ -29,7 +29,7 @@ from holdfast.telemetry.training_end import OPEN_FROM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.integrations.runs import Run
+    from holdfast.integrations.runs import LoggerRun
     from holdfast.session import Session
 
 _SEED = (1 << 31) - 1
@@ -132,7 +132,7 @@ class OwnLoop:
         self._logged = logged  # a script may log at rank 0 only
         self._memory.sealed = max(self._memory.sealed, logged)
 
-    def keep_runs(self, runs: Sequence[Run]) -> None:
+    def keep_runs(self, runs: Sequence[LoggerRun]) -> None:
         """These loggers have one run per job: `log` to them by their index. Call it before `epochs`, in each
         generation with equal ones."""
         if self._memory.log is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.integrations.log_writer import Logger
-    from holdfast.integrations.runs import Found, Run
+    from holdfast.integrations.runs import Found, LoggerRun
     from holdfast.session import Session
 
 KEEP, CAPACITY = 200, 10_000
@@ -34,7 +34,7 @@ log = logging.getLogger("holdfast.sdk")
 class RunLog(EntryLog):
     """The log of one logger. `found`: how another process finds its run; None: it has not been made."""
 
-    def __init__(self, session: Session, run: Run) -> None:
+    def __init__(self, session: Session, run: LoggerRun) -> None:
         super().__init__(session, self._open, KEEP, CAPACITY)
         self.run = run
         self.found: Found | None = None
@@ -77,7 +77,7 @@ class RunLog(EntryLog):
 class TrainerLog:
     """All loggers of a trainer. `runs`: one for each, in the same order on all ranks."""
 
-    def __init__(self, session: Session, runs: Sequence[Run]) -> None:
+    def __init__(self, session: Session, runs: Sequence[LoggerRun]) -> None:
         self._session = session
         self._logs = [RunLog(session, run) for run in runs]
         self._calls: list[Call] = []  # of the step that runs
@@ -108,7 +108,7 @@ class TrainerLog:
             each.found, each.last = found, max(row[index][1] for row in rows)
             each.run.tell(found)
 
-    def renew(self, runs: Sequence[Run]) -> None:
+    def renew(self, runs: Sequence[LoggerRun]) -> None:
         """A script has made its loggers again, the same ones, and a generation begins."""
         if len(runs) != len(self._logs):
             raise SessionError(f"the script has made {len(self._logs)} loggers, and now makes {len(runs)}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.integrations.own_loop import OwnLoop
-    from holdfast.integrations.runs import Found, Run
+    from holdfast.integrations.runs import Found, LoggerRun
 
 _TOLD = (
     "log_with=%s: calls to it are made once each, but it begins anew in another process that becomes rank 0. "
@@ -62,7 +62,7 @@ def tell_of(others: Iterable[Any]) -> None:
         log.warning(_TOLD, each.name if isinstance(each, tracking.GeneralTracker) else each)
 
 
-def run_of(name: str, project: str, folder: Any, config: Any, options: Mapping[str, Any]) -> Run:
+def run_of(name: str, project: str, folder: Any, config: Any, options: Mapping[str, Any]) -> LoggerRun:
     """The run of a tracker that is kept, as init_trackers describes it."""
     return _KINDS[name](project, folder, config, options)
 
@@ -74,7 +74,7 @@ def _begun(tracker: Any, config: Any) -> Any:
     return tracker
 
 
-def _tensorboard(project: str, folder: Any, config: Any, options: Mapping[str, Any]) -> Run:
+def _tensorboard(project: str, folder: Any, config: Any, options: Mapping[str, Any]) -> LoggerRun:
     from holdfast.integrations.runs.tensorboard import TensorBoardRun
 
     def place() -> Found:
@@ -84,7 +84,7 @@ def _tensorboard(project: str, folder: Any, config: Any, options: Mapping[str, A
     return TensorBoardRun(place)
 
 
-def _mlflow(project: str, _folder: Any, config: Any, options: Mapping[str, Any]) -> Run:
+def _mlflow(project: str, _folder: Any, config: Any, options: Mapping[str, Any]) -> LoggerRun:
     import mlflow
 
     from holdfast.integrations.runs.mlflow import MlflowRun, apart
@@ -96,7 +96,7 @@ def _mlflow(project: str, _folder: Any, config: Any, options: Mapping[str, Any])
     return MlflowRun(create)
 
 
-def _wandb(project: str, _folder: Any, config: Any, options: Mapping[str, Any]) -> Run:
+def _wandb(project: str, _folder: Any, config: Any, options: Mapping[str, Any]) -> LoggerRun:
     from holdfast.integrations.runs.wandb import WandbRun
 
     def opened(run: Any) -> None:
@@ -106,4 +106,8 @@ def _wandb(project: str, _folder: Any, config: Any, options: Mapping[str, Any]) 
     return WandbRun({"project": project, **options}, "global_step", opened=opened)
 
 
-_KINDS: dict[str, Callable[..., Run]] = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}
+_KINDS: dict[str, Callable[..., LoggerRun]] = {
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
+}

@@ -18,7 +18,7 @@ from holdfast.integrations.trainer_log import TrainerLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.integrations.runs import Found, Run
+    from holdfast.integrations.runs import Found, LoggerRun
     from holdfast.session import Session
 
 _NO = ("", "false", "0")
@@ -83,7 +83,7 @@ class HistoryLog:
         self._given = until
 
 
-def _tensorboard(trainer: Any, callback: Any) -> Run:
+def _tensorboard(trainer: Any, callback: Any) -> LoggerRun:
     from holdfast.integrations.runs.tensorboard import TensorBoardRun
 
     if callback.tb_writer is not None:
@@ -97,7 +97,7 @@ def _tensorboard(trainer: Any, callback: Any) -> Run:
     return TensorBoardRun(place, rename=reporting.rewrite_logs)
 
 
-def _wandb(trainer: Any, callback: Any) -> Run:
+def _wandb(trainer: Any, callback: Any) -> LoggerRun:
     import wandb
 
     from holdfast.integrations.runs.wandb import WandbRun
@@ -122,7 +122,7 @@ def _wandb(trainer: Any, callback: Any) -> Run:
     return WandbRun(options, "train/global_step", opened, rename=rename)
 
 
-def _mlflow(trainer: Any, callback: Any) -> Run:
+def _mlflow(trainer: Any, callback: Any) -> LoggerRun:
     import mlflow
 
     from holdfast.integrations.runs.mlflow import MlflowRun, apart
@@ -153,7 +153,7 @@ _FIRST: Any = SimpleNamespace(
     logging_steps=0,
 )
 """What callbacks ask of the state when they begin a run."""
-_KINDS: dict[type, Callable[[Any, Any], Run]] = {
+_KINDS: dict[type, Callable[[Any, Any], LoggerRun]] = {
     reporting.TensorBoardCallback: _tensorboard,
     reporting.WandbCallback: _wandb,
     reporting.MLflowCallback: _mlflow,

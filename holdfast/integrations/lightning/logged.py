@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.integrations.lightning.progress import FitProgress
-    from holdfast.integrations.runs import Run
+    from holdfast.integrations.runs import LoggerRun
     from holdfast.session import Session
 
 
@@ -28,7 +28,7 @@ class Loggers:
 
     def __init__(self, trainer: Any, session: Session) -> None:
         self.others: list[Any] = []
-        runs: list[Run] = []
+        runs: list[LoggerRun] = []
         for logger in trainer.loggers:
             run = loggers.run_of(logger)
             if run is None:

@@ -16,7 +16,7 @@ from holdfast.errors import SessionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.integrations.runs import Found, Run
+    from holdfast.integrations.runs import Found, LoggerRun
 
 _TOLD = (
     "%s: calls to it are made once each, but it begins anew in another process that becomes rank 0. One run "
@@ -25,7 +25,7 @@ _TOLD = (
 log = logging.getLogger("holdfast.sdk")
 
 
-def run_of(logger: Any) -> Run | None:
+def run_of(logger: Any) -> LoggerRun | None:
     """The run of a logger; None, and a warning, for one that Holdfast does not keep.
 
     Raises SessionError for what a logger cannot do under Holdfast."""
@@ -53,14 +53,14 @@ def _versioned(logger: Any) -> tuple[Callable[[], Found], Callable[[Found], None
     return place, tell
 
 
-def _tensorboard(logger: Any) -> Run:
+def _tensorboard(logger: Any) -> LoggerRun:
     from holdfast.integrations.runs.tensorboard import TensorBoardRun
 
     place, tell = _versioned(logger)
     return TensorBoardRun(place, rename=_renamed(logger), tell=tell)
 
 
-def _csv(logger: Any) -> Run:
+def _csv(logger: Any) -> LoggerRun:
     from holdfast.integrations.runs.csv_file import CsvRun
 
     place, tell_version = _versioned(logger)
@@ -81,7 +81,7 @@ def _continued(logger: Any) -> Any:
     return kind(log_dir=logger.log_dir)
 
 
-def _mlflow(logger: Any) -> Run:
+def _mlflow(logger: Any) -> LoggerRun:
     from holdfast.integrations.runs.mlflow import MlflowRun
 
     _refuse_model(logger)
@@ -100,7 +100,7 @@ def _mlflow(logger: Any) -> Run:
     return MlflowRun(create, rename=rename, tell=tell)
 
 
-def _wandb(logger: Any) -> Run:
+def _wandb(logger: Any) -> LoggerRun:
     from holdfast.integrations.runs.wandb import WandbRun
 
     _refuse_model(logger)
@@ -127,7 +127,7 @@ def _refuse_model(logger: Any) -> None:
         )
 
 
-_KINDS: dict[type, Callable[[Any], Run]] = {
+_KINDS: dict[type, Callable[[Any], LoggerRun]] = {
     TensorBoardLogger: _tensorboard,
     of_trainer.TensorBoardLogger: _tensorboard,
     CSVLogger: _csv,

@@ -26,7 +26,7 @@ STEP = "holdfast/step"
 """The name under which an entry has the trainer's own step."""
 
 
-class Run(ABC):
+class LoggerRun(ABC):
     """One run of a logger, whose `name` is for messages.
 
     - `rename(values)`: the numbers of an entry under the names that the logger gives them.

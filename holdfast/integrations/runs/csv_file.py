@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.integrations.runs import STEP, Rename, Run, local
+from holdfast.integrations.runs import STEP, LoggerRun, Rename, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.integrations.runs import Found, Rename
 
 
-class CsvRun(Run):
+class CsvRun(LoggerRun):
     """`place()`: the `folder` of the file, and what else `tell` takes."""
 
     name = "CSVLogger"
@@ -25,11 +25,11 @@ class CsvRun(Run):
         self._place = place
 
     def make(self) -> Found:
-        """Make the folder. As with Lightning alone, a file of another job goes."""
+        """Make the folder. As with Lightning alone, the lines of another job go."""
         made = self._place()
         folder = local(str(made["folder"]), self.name)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "metrics.csv").unlink(missing_ok=True)
+        (folder / "metrics.csv").write_text("")
         return {**made, "folder": str(folder), "first": 0}
 
     def open(self, found: Found) -> _Writer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from holdfast.integrations.runs import ENTRY, STEP, Rename, Run
+from holdfast.integrations.runs import ENTRY, STEP, LoggerRun, Rename
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.integrations.runs import Found, Rename
 
 
-class MlflowRun(Run):
+class MlflowRun(LoggerRun):
     """`create()`: makes the run, and returns the server's address (`uri`) and the run's id (`run_id`)."""
 
     name = "MLflow"

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from torch.utils.tensorboard import SummaryWriter
 
-from holdfast.integrations.runs import STEP, Rename, Run, local
+from holdfast.integrations.runs import STEP, LoggerRun, Rename, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MARK = "holdfast entry "
 
 
-class TensorBoardRun(Run):
+class TensorBoardRun(LoggerRun):
     """`place()`: writes what belongs to a run into its `folder`; returns it, and what else `tell` takes."""
 
     name = "TensorBoard"

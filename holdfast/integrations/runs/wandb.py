@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import wandb
 
-from holdfast.integrations.runs import ENTRY, STEP, Rename, Run
+from holdfast.integrations.runs import ENTRY, STEP, LoggerRun, Rename
 from holdfast.integrations.wandb_files import newest_step, texts
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ FLUSH_S = 0.1
 """How often W&B writes its files; what it has not written when rank 0 dies, another process writes."""
 
 
-class WandbRun(Run):
+class WandbRun(LoggerRun):
     """`options`: of wandb.init. `step_name`: the name of the trainer's step, and default axis. `opened(run)`:
     called in the thread of the writer, to set what belongs to the run."""
 

@@ -1,4 +1,4 @@
-"""The loggers of a trainer in a session without an agent: what their runs get, and what another process gets."""
+"""The loggers of a trainer in a session without an agent: what their runs get, and another process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from holdfast import Session
 from holdfast.errors import SessionError
-from holdfast.integrations.runs import STEP, Found, Run, local
+from holdfast.integrations.runs import STEP, Found, LoggerRun, local
 from holdfast.integrations.runs.csv_file import CsvRun
 from holdfast.integrations.trainer_log import TrainerLog
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Listed(Run):
+class Listed(LoggerRun):
     """A run that is a list."""
 
     name = "a list"
@@ -144,7 +144,7 @@ def test_a_csv_file_gets_no_line_twice(tmp_path: Path) -> None:
     path = tmp_path / "version_0" / "metrics.csv"
     path.write_text("of another job\n")
     found = run.make()
-    assert not path.exists()
+    assert path.read_text() == ""
     first = run.open(found)
     first.write(0, {STEP: 0, "loss": 0.5})
     first.write(1, {STEP: 1, "loss": 0.25})
