@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.frameworks.rows import Row
 
 ROOT = SCRIPTS.parents[2]
+DEADLINE_S = 600.0
+"""Of a job with three kills: each costs a process that imports its framework and the loggers."""
 FLAGS = ("--nproc-per-node", "2", "--spares", "1", "--snapshot-every", "2", "--checkpoint-every", "4")
 
 
@@ -155,12 +157,13 @@ def _to_stop(job: Run) -> None:
     until(
         lambda: all(path.exists() for path in stopped) or process.poll() is not None,
         lambda: job.output[-3000:],
+        DEADLINE_S,
     )
     assert process.poll() is None, job.output[-3000:]
 
 
 def _to_end(job: Run) -> None:
-    code = job.start().end()
+    code = job.start().end(DEADLINE_S)
     assert not code, f"exit code {code}:\n{job.output[-3000:]}"
 
 
