@@ -12,9 +12,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import CASES, LOG_CASES, PACKAGES, Case, LogCase, by_hand
+from tests.frameworks.cases import (
+    CASES,
+    LOG_CASES,
+    PACKAGES,
+    TRAINER_LOG_CASES,
+    Case,
+    LogCase,
+    TrainerLogCase,
+    by_hand,
+)
 from tests.frameworks.running import Undisturbed, run, run_logger
-from tests.frameworks.trainer_logs import TRAINER_LOG_CASES, TrainerLogCase
 
 LOGGERS = "loggers"
 AnyCase = Case | LogCase | TrainerLogCase

@@ -21,9 +21,8 @@ import torch
 
 from tests.e2e.cli_running import Run
 from tests.frameworks import judging, logging_cases, trainer_logs
-from tests.frameworks.cases import PACKAGES, Case, Kill
+from tests.frameworks.cases import PACKAGES, Case, Kill, TrainerLogCase
 from tests.frameworks.rows import Row
-from tests.frameworks.trainer_logs import TrainerLogCase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,63 +8,25 @@ import os
 import struct
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import Run, until
 from tests.frameworks import log_readers
-from tests.frameworks.cases import SCRIPTS
+from tests.frameworks.cases import SCRIPTS, TRAINER_LOG_CASES
 from tests.frameworks.log_readers import Log, served
 from tests.frameworks.logging_cases import end_everything
-from tests.frameworks.pacing import KILLS, STOP_AT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.frameworks.cases import TrainerLogCase
     from tests.frameworks.rows import Row
 
 ROOT = SCRIPTS.parents[2]
 DEADLINE_S = 600.0
 """Of a job with three kills: each costs a process that imports its framework and the loggers."""
 FLAGS = ("--nproc-per-node", "2", "--spares", "1", "--snapshot-every", "2", "--checkpoint-every", "4")
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerLogCase:
-    """One row: a framework's own logger. `tags`: the names that it gives to two numbers, one of the training
-    and one of the evaluations."""
-
-    framework: str
-    logger: str
-    tags: tuple[str, str]
-
-    @property
-    def name(self) -> str:
-        """As --case takes it."""
-        return f"{self.framework}_logs_{self.logger}"
-
-    @property
-    def library(self) -> str:
-        """As pip names it."""
-        return {"csv": "torch"}.get(self.logger, self.logger)
-
-    @property
-    def kill_at(self) -> str:
-        """What happens, in words."""
-        steps = sorted((*KILLS["begin"], *KILLS["logged"]))
-        return f"rank 0 in steps {', '.join(map(str, steps))}; all in step {STOP_AT}"
-
-
-_LIGHTNING, _OWN = ("loss_step", "val_loss"), ("loss", "val_loss")
-TRAINER_LOG_CASES = (
-    TrainerLogCase("hf", "tensorboard", ("train/loss", "eval/loss")),
-    TrainerLogCase("hf", "wandb", ("train/loss", "eval/loss")),
-    TrainerLogCase("hf", "mlflow", ("loss", "eval_loss")),
-    *(TrainerLogCase("lightning", each, _LIGHTNING) for each in ("tensorboard", "csv", "mlflow", "wandb")),
-    *(TrainerLogCase("accelerate", each, _OWN) for each in ("tensorboard", "mlflow", "wandb")),
-    *(TrainerLogCase("fabric", each, _OWN) for each in ("tensorboard", "csv", "mlflow", "wandb")),
-)
 
 
 def judge(case: TrainerLogCase, row: Row, folder: Path) -> None:
