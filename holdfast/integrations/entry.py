@@ -62,7 +62,10 @@ class LoopEntry:
             if session is None:
                 return given(*args, **kwargs)
             entered = functools.wraps(given)(functools.partial(self._enter, session, given))
-            return session.elastic(entered)(*args, **kwargs)
+            result = session.elastic(entered)(*args, **kwargs)
+            if self._memory.log is not None:
+                self._memory.log.finish()
+            return result
 
         return called
 

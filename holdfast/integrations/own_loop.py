@@ -22,11 +22,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.integrations.gathered import gather
+from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from holdfast.integrations.runs import LoggerRun
     from holdfast.session import Session
 
 _SEED = (1 << 31) - 1
@@ -55,11 +58,13 @@ class LoopMemory:
     """What a process remembers of its loops through all generations.
 
     How many calls to loggers it has made, and how many belong to steps that have ended (`sealed`); whether
-    schedulers have been looked for (`looked`), and local variables warned of (`told`)."""
+    schedulers have been looked for (`looked`), and local variables warned of (`told`); the loggers with one
+    run per job (`log`)."""
 
     def __init__(self) -> None:
         self.made = self.sealed = 0
         self.looked = self.told = False
+        self.log: TrainerLog | None = None
 
 
 class OwnLoop:
@@ -127,6 +132,20 @@ class OwnLoop:
         self._logged = logged  # a script may log at rank 0 only
         self._memory.sealed = max(self._memory.sealed, logged)
 
+    def keep_runs(self, runs: Sequence[LoggerRun]) -> None:
+        """These loggers have one run per job: `log` to them by their index. Call it before `epochs`, in each
+        generation with equal ones."""
+        if self._memory.log is None:
+            self._memory.log = TrainerLog(self.session, runs)
+        self._memory.log.renew(runs)
+        self._memory.log.track()
+
+    def log(self, index: int, step: int | None, values: Mapping[str, Any]) -> None:
+        """Log numbers to one of them. They count when the step ends, and only those of rank 0."""
+        was_logged = self.session.step and not self._led  # before the loop, when it was entered first
+        if self._memory.log is not None and not was_logged:
+            self._memory.log.log(index, step, values)
+
     # ------------------------------------------------------------------ for the script
 
     def epochs(self, total: int, batches: float = math.inf) -> Iterator[int]:
@@ -139,6 +158,8 @@ class OwnLoop:
         self._find_schedulers()
         self.session.restore()
         self._take_place()
+        if self._memory.log is not None:
+            self._memory.log.begin()
         while not progress.over and progress.epoch < total:
             self._read = False
             self._begin()
@@ -195,8 +216,9 @@ class OwnLoop:
         """End the step. No rank does before all have come here: what a dead rank had to do in it (log, save)
         is done, or the step runs again."""
         progress = self.progress
-        rows = self._rows(self._logged, progress.epoch, progress.batch)
-        if any(row[1:] != rows[0][1:] for row in rows):
+        calls = self._memory.log.calls() if self._memory.log is not None else b""
+        rows = self._rows(self._logged, progress.epoch, progress.batch, len(calls))
+        if any(row[1:3] != rows[0][1:3] for row in rows):
             places = ", ".join(
                 f"rank {rank}: epoch {row[1]}, batch {row[2]}" for rank, row in enumerate(rows)
             )
@@ -207,7 +229,16 @@ class OwnLoop:
         self._sealed(rows[0][0])
         progress.logged = self._logged
         self._open = False
+        if self._memory.log is None:
+            self.session.end_step()
+            return
+        self._memory.log.settle(gather(calls, *self._ranks)[0] if rows[0][3] else b"")
         self.session.end_step()
+        self._memory.log.completed()
+
+    @property
+    def _ranks(self) -> tuple[int, torch.device]:
+        return self.session.world_size, self.session.device
 
     def _rows(self, *numbers: int) -> list[list[int]]:
         """These numbers of every rank."""

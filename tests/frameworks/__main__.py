@@ -12,17 +12,27 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import CASES, LOG_CASES, PACKAGES, Case, LogCase, by_hand
+from tests.frameworks.cases import (
+    CASES,
+    LOG_CASES,
+    PACKAGES,
+    TRAINER_LOG_CASES,
+    Case,
+    LogCase,
+    TrainerLogCase,
+    by_hand,
+)
 from tests.frameworks.running import Undisturbed, run, run_logger
 
 LOGGERS = "loggers"
+AnyCase = Case | LogCase | TrainerLogCase
 
 
-def chosen(args: argparse.Namespace) -> list[Case | LogCase]:
+def chosen(args: argparse.Namespace) -> list[AnyCase]:
     """The cases that are asked for."""
     if args.script is not None:
         return [by_hand(args.script.resolve(), args.kill_at, args.only or "")]
-    every: tuple[Case | LogCase, ...] = (*CASES, *LOG_CASES)
+    every: tuple[AnyCase, ...] = (*CASES, *LOG_CASES, *TRAINER_LOG_CASES)
     cases = [case for case in every if args.only in (None, group(case))]
     cases = [case for case in cases if not args.case or case.name in args.case]
     if not cases:
@@ -30,7 +40,7 @@ def chosen(args: argparse.Namespace) -> list[Case | LogCase]:
     return cases
 
 
-def group(case: Case | LogCase) -> str:
+def group(case: AnyCase) -> str:
     """What --only calls it."""
     return case.framework if isinstance(case, Case) else LOGGERS
 

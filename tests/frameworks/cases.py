@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.frameworks.pacing import KILLS, STOP_AT
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -332,4 +334,41 @@ LOG_CASES = (
     LogCase("log_wandb", "wandb", "Weights & Biases"),
     LogCase("log_mlflow_refuses", "mlflow", "MLflow", signal.SIGKILL),
     LogCase("log_mlflow_hangs", "mlflow", "MLflow", signal.SIGSTOP),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLogCase:
+    """One row: a framework's own logger. `tags`: the names that it gives to two numbers, one of the training
+    and one of the evaluations."""
+
+    framework: str
+    logger: str
+    tags: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        """As --case takes it."""
+        return f"{self.framework}_logs_{self.logger}"
+
+    @property
+    def library(self) -> str:
+        """As pip names it."""
+        return {"csv": "torch"}.get(self.logger, self.logger)
+
+    @property
+    def kill_at(self) -> str:
+        """What happens, in words."""
+        steps = sorted((*KILLS["begin"], *KILLS["logged"]))
+        return f"rank 0 in steps {', '.join(map(str, steps))}; all in step {STOP_AT}"
+
+
+_LIGHTNING, _OWN = ("loss_step", "val_loss"), ("loss", "val_loss")
+TRAINER_LOG_CASES = (
+    TrainerLogCase("hf", "tensorboard", ("train/loss", "eval/loss")),
+    TrainerLogCase("hf", "wandb", ("train/loss", "eval/loss")),
+    TrainerLogCase("hf", "mlflow", ("loss", "eval_loss")),
+    *(TrainerLogCase("lightning", each, _LIGHTNING) for each in ("tensorboard", "csv", "mlflow", "wandb")),
+    *(TrainerLogCase("accelerate", each, _OWN) for each in ("tensorboard", "mlflow", "wandb")),
+    *(TrainerLogCase("fabric", each, _OWN) for each in ("tensorboard", "csv", "mlflow", "wandb")),
 )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import CASES, LOG_CASES
+from tests.frameworks.cases import CASES, LOG_CASES, TRAINER_LOG_CASES
 from tests.frameworks.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,9 @@ def unavailable(python: Path) -> str:
 
 def skip_all(reason: str) -> None:
     """Print every case as skipped."""
-    kills = {case.name: str(case.kill) for case in CASES} | {case.name: case.kill_at for case in LOG_CASES}
+    kills = {case.name: str(case.kill) for case in CASES}
+    kills |= {case.name: case.kill_at for case in LOG_CASES}
+    kills |= {case.name: case.kill_at for case in TRAINER_LOG_CASES}
     for name, kill_at in kills.items():
         print(Row(name, kill_at=kill_at, skipped=reason).as_json(), flush=True)
     print(f"skipped: {', '.join(kills)}: {reason}", file=sys.stderr)

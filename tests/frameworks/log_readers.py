@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+STEP_NAMES = ("train/global_step", "trainer/global_step", "global_step")
+"""What trainers call their own step in W&B."""
 Points = list[tuple[int, float]]
 
 
@@ -41,56 +44,86 @@ def json_lines(folder: Path) -> Log:
     return Log(points, [line["note"] for line in lines if "note" in line])
 
 
-def tensorboard(folder: Path) -> Log:
-    """By TensorBoard's EventAccumulator, of the one folder. It drops numbers that are written again, but no
-    text: a note that is there several times counts once."""
+def tensorboard(folder: Path, name: str = "loss") -> Log:
+    """By TensorBoard's EventAccumulator, of each folder with numbers of this name. It drops numbers that are
+    written again, but no text: a note that is there several times counts once."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder / "runs" / "my-job")).Reload()
-    texts = [event for tag in found.Tags()["tensors"] for event in found.Tensors(tag)]
-    notes = sorted({event.tensor_proto.string_val[0].decode() for event in texts})
-    folders = sorted({path.parent.name for path in (folder / "runs").rglob("*tfevents*")})
-    wrong = [] if folders == ["my-job"] else [f"the folders are {folders}"]
-    points = [(event.step, event.value) for event in found.Scalars("loss")]
-    return Log(points, notes, {"folders": len(folders)}, wrong)
+    log, folders = Log([], []), []
+    for path in sorted({path.parent for path in folder.rglob("*tfevents*")}):
+        found = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+        texts = [event for tag in found.Tags()["tensors"] for event in found.Tensors(tag)]
+        log.notes += sorted({b"".join(event.tensor_proto.string_val).decode() for event in texts})
+        if name in found.Tags()["scalars"]:
+            folders.append(str(path.relative_to(folder)))
+            log.points += [(event.step, event.value) for event in found.Scalars(name)]
+    log.runs = {"folders": len(folders)}
+    log.wrong = [] if len(folders) == 1 else [f"the folders are {folders}"]
+    return log
 
 
-def mlflow(_: Path) -> Log:
+def mlflow(_: Path, name: str = "loss") -> Log:
     """By the server's API."""
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient()
-    found = client.search_runs([client.get_experiment_by_name("my-job").experiment_id])
-    wrong = [] if len(found) == 1 else [f"{len(found)} runs"]
-    history = client.get_metric_history(found[0].info.run_id, "loss")
-    notes = [text for tag, text in sorted(found[0].data.tags.items()) if tag.startswith("holdfast.")]
-    points = sorted((point.step, point.value) for point in history)
-    return Log(points, notes, {"runs": len(found), "status": found[0].info.status}, wrong)
+    client, log = MlflowClient(), Log([], [])
+    found = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    log.wrong = [] if len(found) == 1 else [f"{len(found)} runs"]
+    for run in found:
+        history = client.get_metric_history(run.info.run_id, name)
+        log.points += sorted((point.step, point.value) for point in history)
+        tags = sorted(run.data.tags.items())
+        log.notes += [text for tag, text in tags if tag.startswith("holdfast.")]
+    log.runs = {"runs": len(found), "status": ", ".join(sorted({run.info.status for run in found}))}
+    return log
 
 
-def wandb(folder: Path) -> Log:
-    """From the files of the offline runs. W&B has no reader for them: these are read as in newest_step."""
+def wandb(folder: Path, name: str = "loss") -> Log:
+    """From the files of the offline runs. W&B has no reader for them: these are read as in newest_step. A
+    point is at the trainer's step, where there is one; and no step of W&B's own may be there twice."""
     from wandb.proto import wandb_internal_pb2 as messages
 
     from holdfast.integrations.wandb_files import records
 
     paths = sorted((folder / "wandb").glob("offline-run-*/run-*.wandb"))
     log = Log([], [], {"folders": len(paths)})
-    ids = set()
+    ids, own = set(), []
     for path in paths:
         for content in records(path):
             record = messages.Record.FromString(content)
             if record.HasField("run"):
                 ids.add(record.run.run_id)
             items = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
-            if "loss" in items:
-                log.points.append((record.history.step.num, float(items["loss"])))
+            own += [record.history.step.num] * record.HasField("history")
+            if name in items:
+                steps = [items[key] for key in STEP_NAMES if key in items]
+                step = int(steps[0]) if steps else record.history.step.num
+                log.points.append((step, float(items[name])))
             log.notes += [items["holdfast"]] if "holdfast" in items else []
-    log.wrong += [] if ids == {"job-1"} else [f"the run ids are {sorted(ids)}"]
+    log.wrong += [] if len(ids) == 1 else [f"the run ids are {sorted(ids)}"]
+    twice = sorted({step for step in own if own.count(step) > 1})
+    log.wrong += [f"W&B's own steps twice: {twice}"] * bool(twice)
     return log
 
 
-READERS: dict[str, Callable[[Path], Log]] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+def csv_file(folder: Path, name: str = "loss") -> Log:
+    """From Lightning's metrics.csv."""
+    log, paths = Log([], []), sorted(folder.rglob("metrics.csv"))
+    for path in paths:
+        with path.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row.get(name)]
+        log.points += [(int(row["step"]), float(row[name])) for row in rows]
+    log.runs = {"files": len(paths)}
+    log.wrong = [] if len(paths) == 1 else [f"the files are {[str(path) for path in paths]}"]
+    return log
+
+
+READERS: dict[str, Callable[..., Log]] = {
+    "tensorboard": tensorboard,
+    "mlflow": mlflow,
+    "wandb": wandb,
+    "csv": csv_file,
+}
 
 
 class Server:

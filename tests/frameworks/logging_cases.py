@@ -57,7 +57,7 @@ def _killed(case: LogCase, row: Row, job: Run) -> None:
     until(lambda: all(path.exists() for path in stopped), lambda: job.output)
     read = log_readers.READERS[case.library]
     before = _status(case, read, job.folder)
-    _end_everything(job)
+    end_everything(job)
     (job.folder / "stop").unlink()
     code = job.start().end()
     found = read(job.folder)
@@ -86,7 +86,7 @@ def _undisturbed(folder: Path) -> log_readers.Points:
     return log_readers.json_lines(folder).points
 
 
-def _end_everything(job: Run) -> None:
+def end_everything(job: Run) -> None:
     """SIGKILL for the run and all below it: every rank, agent and coordinator."""
     assert job.process is not None
     pids = [*job.everything_below(), job.process.pid]

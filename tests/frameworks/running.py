@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tests.e2e.cli_running import Run
-from tests.frameworks import judging, logging_cases
-from tests.frameworks.cases import PACKAGES, Case, Kill
+from tests.frameworks import judging, logging_cases, trainer_logs
+from tests.frameworks.cases import PACKAGES, Case, Kill, TrainerLogCase
 from tests.frameworks.rows import Row
 
 if TYPE_CHECKING:
@@ -103,14 +103,17 @@ def _judge_refusal(case: Case, row: Row, refused: RunEnd) -> None:
         row.differs.append(f"exit code {refused.code}, and not {case.refused!r}:\n{refused.last_words}")
 
 
-def run_logger(case: LogCase) -> Row:
+def run_logger(case: LogCase | TrainerLogCase) -> Row:
     """Run a case of a logger."""
     try:
         row = Row(case.name, importlib.metadata.version(case.library), 0, case.kill_at)
     except importlib.metadata.PackageNotFoundError:
         return Row(case.name, kill_at=case.kill_at, skipped=f"{case.library} is not installed")
     with _folder() as folder:
-        logging_cases.judge(case, row, folder)
+        if isinstance(case, TrainerLogCase):
+            trainer_logs.judge(case, row, folder)
+        else:
+            logging_cases.judge(case, row, folder)
     row.exact = not row.differs
     return row
 

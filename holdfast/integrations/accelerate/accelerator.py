@@ -12,7 +12,7 @@ import accelerate
 from accelerate.data_loader import DataLoaderShard
 
 from holdfast.integrations import accelerate_state, led_loader, versions
-from holdfast.integrations.accelerate import refusals
+from holdfast.integrations.accelerate import refusals, trackers
 from holdfast.integrations.accelerate.loader import LedShard
 from holdfast.integrations.entry import LoopEntry
 
@@ -52,6 +52,8 @@ class Accelerator(accelerate.Accelerator):
 
     _loop: OwnLoop | None = None
     dataloader_config: Any
+    log_with: Any
+    trackers: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not accelerate_state.agent_looks_after():
@@ -63,6 +65,7 @@ class Accelerator(accelerate.Accelerator):
         super().__init__(*args, **kwargs)
         refusals.check_accelerator(self, bool(named.get("cpu")))
         self.dataloader_config = _seeded(self.dataloader_config)
+        self._kept: list[Any] = []
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
         loop.session.track(loop=loop.progress, from_rank_0=True)
         if self.scaler is not None:
@@ -162,20 +165,39 @@ class Accelerator(accelerate.Accelerator):
         config: dict[str, Any] | None = None,
         init_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """accelerate's, once per process: trackers outlive generations."""
-        if self._loop is not None and project_name in _trackers:
-            self.trackers = _trackers[project_name]
+        """accelerate's. tensorboard, wandb and mlflow have one run per job; others are made once per process:
+        they outlive generations."""
+        if self._loop is None:
+            super().init_trackers(project_name, config, init_kwargs)
             return
-        super().init_trackers(project_name, config, init_kwargs)
-        if self._loop is not None:
-            _trackers[project_name] = self.trackers
+        every, kept = self.log_with, [str(each) for each in self.log_with if trackers.is_kept(each)]
+        if project_name not in _trackers:
+            self.log_with = [each for each in every if not trackers.is_kept(each)]
+            trackers.tell_of(self.log_with)
+            super().init_trackers(project_name, config, init_kwargs)
+            self.log_with, _trackers[project_name] = every, self.trackers
+        options = init_kwargs or {}
+        runs = [
+            trackers.run_of(name, project_name, self.logging_dir, config, options.get(name, {}))
+            for name in kept
+        ]
+        if runs:
+            self._loop.keep_runs(runs)
+        self._kept = [trackers.KeptTracker(name, self._loop, index) for index, name in enumerate(kept)]
+        self.trackers = [*_trackers[project_name], *self._kept]
 
     def log(
         self, values: dict[str, Any], step: int | None = None, log_kwargs: dict[str, Any] | None = None
     ) -> None:
         """accelerate's; a step that runs again logs nothing twice."""
-        if self._loop is None or self._loop.logs():
+        if self._loop is None:
             super().log(values, step, log_kwargs)
+            return
+        every, others = self.trackers, [each for each in self.trackers if each not in self._kept]
+        self.trackers = [*self._kept, *(others if others and self._loop.logs() else ())]
+        if self.trackers:
+            super().log(values, step, log_kwargs)
+        self.trackers = every
 
     def end_training(self) -> None:
         """accelerate's, but for the process group, which is the session's."""

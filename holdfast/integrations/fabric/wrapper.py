@@ -14,6 +14,7 @@ from holdfast.integrations.entry import LoopEntry
 from holdfast.integrations.fabric import refusals
 from holdfast.integrations.fabric.loader import LedFabricLoader
 from holdfast.integrations.fabric.strategy import LoopStrategy
+from holdfast.integrations.lightning.loggers import run_of
 from holdfast.session import Session
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Fabric(lightning.fabric.Fabric):
 
     _loop: OwnLoop | None = None
     _precision: Any
+    _loggers: list[Any]
     device: Any
 
     def __init__(
@@ -79,6 +81,15 @@ class Fabric(lightning.fabric.Fabric):
         scaler = getattr(self._precision, "scaler", None)
         if scaler is not None:
             loop.session.track(scaler=scaler)
+        self._others, self._kept = [], []
+        for logger in self._loggers:
+            run = run_of(logger)
+            if run is None:
+                self._others.append(logger)
+            else:
+                self._kept.append((logger, run))
+        if self._kept:
+            loop.keep_runs([run for _, run in self._kept])
 
     @property
     def session(self) -> Session | None:
@@ -141,8 +152,16 @@ class Fabric(lightning.fabric.Fabric):
 
     def log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Lightning's; a step that runs again logs nothing twice."""
-        if self._loop is None or self._loop.logs():
+        if self._loop is None:
             super().log_dict(metrics, step)
+            return
+        if self.is_global_zero:
+            for index in range(len(self._kept)):
+                self._loop.log(index, step, metrics)
+        if self._others and self._loop.logs():
+            every, self._loggers = self._loggers, self._others
+            super().log_dict(metrics, step)
+            self._loggers = every
 
     def save(self, *given: Any, **named: Any) -> None:
         """Lightning's: an export. A job goes on from its own checkpoints (`--storage`)."""

@@ -23,6 +23,7 @@ from holdfast.integrations.hf.arguments import CONFIGURED, prepare
 from holdfast.integrations.hf.data import SeededSamples, set_epoch
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
+from holdfast.integrations.hf.loggers import HistoryLog
 from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain, rates, set_rates
 from holdfast.state.randomness import mix, seed_step
 
@@ -55,15 +56,15 @@ class Trainer(transformers.Trainer):
         refusals.check(self)
         if self.args.dataloader_persistent_workers:
             self.args.dataloader_persistent_workers = False  # they would not learn of an epoch's seeds
-            transformers.logging.get_logger(__name__).warning(
-                "dataloader_persistent_workers is off: Holdfast"
-            )
+            log = transformers.logging.get_logger(__name__)
+            log.warning("dataloader_persistent_workers is off: Holdfast")
         self._progress, self._history = TrainerProgress(), LogHistory()
         ledger = EventLedger(Path(self.args.output_dir) / FOLDER)
         self.callback_handler = OnceHandler(self.callback_handler, self, ledger)
         self.accelerator.prepare_model = accelerate_state.wrapping(self.session, self.accelerator)
         self.session.on_leave(self._left)
         self._entered = self._over = self._tracks = self._made_schedule = False
+        self._loggers: Any = None
 
     # ------------------------------------------------------------------ the elastic loop
 
@@ -100,12 +101,12 @@ class Trainer(transformers.Trainer):
         measure = getattr(super(), name)
         if self.session is None or self.inside:
             return measure(*given, **named)
-        if not self._tracks:
-            self._tracks = True
-            self.session.track(model=self.model, from_rank_0=True)
+        self._track_model(anew=not self._tracks)
+        logged = len(self.state.log_history)
 
         def measured() -> Any:
             self.session.restore()
+            self._loggers.begin(logged)
             with self.session.phase("evaluate"):
                 return measure(*given, **named)
 
@@ -128,6 +129,7 @@ class Trainer(transformers.Trainer):
                 f"Trainer.{function.__name__}: this process joined when it was over, so it has no result: "
                 "leave out what follows it in the script, or do it in another job"
             )
+        self._loggers.finish()
         return results[0]
 
     def _begin(self) -> None:
@@ -142,11 +144,18 @@ class Trainer(transformers.Trainer):
         self._first_schedule: Any = None
         self._first_rates = rates(self._inner_optimizer)
         self._first_attributes = self.callback_handler.attributes()
-        self._started, self._tracks = time.time(), True
-        self.session.track(model=self.model, from_rank_0=True)
+        self._started = time.time()
+        self._track_model(anew=True)
         self.session.track(optimizer=self._inner_optimizer, progress=self._progress)
         if self.accelerator.scaler is not None:
             self.session.track(scaler=self.accelerator.scaler)
+
+    def _track_model(self, *, anew: bool) -> None:
+        if anew:
+            self._tracks = True
+            self.session.track(model=self.model, from_rank_0=True)
+        self._loggers = self._loggers or HistoryLog(self.session, self)
+        self._loggers.track()
 
     @property
     def _inner_optimizer(self) -> Any:
@@ -160,6 +169,7 @@ class Trainer(transformers.Trainer):
         known = any(row[0] for row in self._rows([float(self._entered)]))
         self.callback_handler.ledger.take_place(rank, anew=not known)
         self._entered, self._replayed, self.inside = True, False, True
+        self._loggers.begin(len(self._history.load(self._progress.kept.get("history", "[]"))))
         try:
             output = super()._inner_training_loop(*given, **named)
             self._over = True
@@ -304,7 +314,9 @@ class Trainer(transformers.Trainer):
             "callbacks": plain(self.callback_handler.attributes(), "callbacks"),
             "history": self._history.text(self.state.log_history),
         }
+        self._loggers.settle(self._history.agreed)
         self.session.end_step()
+        self._loggers.completed()
 
     # ------------------------------------------------------------------ the tail
 

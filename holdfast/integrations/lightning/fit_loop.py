@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lightning.fabric.utilities.data import _set_sampler_epoch
-from lightning.pytorch.loggers.utilities import _log_hyperparams
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.utilities import _select_data_fetcher
 from lightning.pytorch.trainer.states import RunningStage
@@ -17,7 +16,7 @@ from holdfast.errors import SessionError
 from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.epoch_loop import ElasticEpochLoop
 from holdfast.integrations.lightning.exports import Exports
-from holdfast.integrations.lightning.logged import Logged
+from holdfast.integrations.lightning.logged import Logged, Loggers
 from holdfast.integrations.lightning.progress import (
     BATCH,
     EPOCH_END,
@@ -57,14 +56,17 @@ class ElasticFitLoop(_FitLoop):
         session, strategy = self._session, self.trainer.strategy
         strategy.exports = Exports()  # steps are counted anew, and files of an earlier fit() stay
         self._progress = FitProgress(self.trainer, session)
-        self._logged = Logged(self.trainer, self._progress)
+        strategy.loggers = strategy.loggers or Loggers(self.trainer, session)
+        self._logged = Logged(self.trainer, self._progress, strategy.loggers)
         self._prepared, self._divided_for = False, -1
         optimizers = {f"optimizer_{index}": each for index, each in enumerate(strategy.optimizers)}
         session.track(model=strategy.lightning_module, **optimizers, progress=self._progress)
+        self._logged.log.track()
         # The loader of the sanity check was made without a rank.
         self.epoch_loop.val_loop._combined_loader = None
         try:
             session.elastic(self._generation)()
+            self._logged.log.finish()
         except SystemExit as leaving:
             if leaving.code == 0 or not self._prepared:
                 self._leave_unheard()
@@ -117,7 +119,7 @@ class ElasticFitLoop(_FitLoop):
         if not self.skip:
             refusals.check_loader(self._data_fetcher)
             if not late and self.trainer.enable_autolog_hparams:
-                _log_hyperparams(self.trainer)
+                self._logged.hyperparameters()
             self.on_run_start()
         changed = session.runtime.state.guard.changed(before) if self._progress.begun else ""
         if changed:

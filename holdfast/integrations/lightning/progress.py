@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
+from holdfast.integrations.gathered import gather
 from holdfast.integrations.lightning import plain, trainer_state
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ OVER = "over"
 """The fit loop is over."""
 
 _ROW_BYTES_MAX = 4 << 20
+_END = b"\0"
+"""Follows the calls: JSON has none."""
 
 
 class FitProgress:
@@ -62,15 +65,19 @@ class FitProgress:
         """Keep what the trainer knows before the first step."""
         self._first = trainer_state.capture(self._trainer)
 
-    def seal(self, place: str) -> None:
-        """End a step at this place: exchange what the ranks know. All ranks call it together."""
+    def seal(self, place: str, calls: bytes = b"") -> bytes:
+        """End a step at this place: exchange what the ranks know. All ranks call it together.
+
+        `calls`: JSON, those that this rank has made to loggers. Returns rank 0's."""
         known = trainer_state.capture(self._trainer)
         row = {"place": place, "logged": self.logged, "trainer": known}
         data = plain.dumps(row, "state")
         if len(data) > _ROW_BYTES_MAX:
             raise SessionError(f"Lightning: {_largest(known, len(data))}")
-        self._rows = plain.gather(data, self._session.world_size, self._session.device)
-        self.place = place
+        rows = gather(calls + _END + data, self._session.world_size, self._session.device)
+        pairs = [row.split(_END, 1) for row in rows]
+        self._rows, self.place = [row for _, row in pairs], place
+        return pairs[0][0]
 
     def resume(self) -> None:
         """Make this rank's trainer know what its rank knew at the newest end of a step.

@@ -39,10 +39,10 @@ class FitSteps:
         for parameter in self._module.parameters():
             parameter.grad = None
         self._logged.flush()
-        self._progress.seal(place)
-        self._logged.sealed()
+        self._logged.sealed(self._progress.seal(place, self._logged.log.calls()))
         self.open = False
         self._session.end_step()
+        self._logged.log.completed()
 
 
 def _limits(trainer: Any) -> list[tuple[float, float]]:

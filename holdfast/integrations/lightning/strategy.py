@@ -39,6 +39,7 @@ class HoldfastStrategy(DDPStrategy):
     model: Any
     lightning_module: Any
     optimizers: list[Any]
+    loggers: Any  # of the trainer, from its first fit() on
 
     def __init__(self, session: Session | None = None, **options: Any) -> None:
         refusals.check_options(options)
@@ -46,7 +47,7 @@ class HoldfastStrategy(DDPStrategy):
         self.session = session or Session(seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
         self._environment = HoldfastEnvironment(self.session)
         self._apart, self._own_forward = False, None
-        self.exports = Exports()
+        self.exports, self.loggers = Exports(), None
         super().__init__(cluster_environment=self._environment, **options)
 
     # ------------------------------------------------------------------ processes and ranks

@@ -13,7 +13,7 @@ from holdfast.integrations.lightning.plain import copied, is_plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_CHECKPOINT = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
+_CHECKPOINT = ("dirpath", "_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation")
 """What ModelCheckpoint needs besides its state_dict, so as to save each checkpoint once."""
 
 _CONNECTOR = (
@@ -64,10 +64,10 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
     for config, state in zip(trainer.lr_scheduler_configs, kept["schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
     trainer.precision_plugin.load_state_dict(kept["precision"])
-    for callback, state in zip(trainer.callbacks, kept["callbacks"], strict=True):
-        callback.load_state_dict(state)
     for callback, state in zip(trainer.checkpoint_callbacks, kept["checkpoints"], strict=True):
         vars(callback).update(state)
+    for callback, state in zip(trainer.callbacks, kept["callbacks"], strict=True):
+        callback.load_state_dict(state)
     if trainer.datamodule is not None:
         trainer.datamodule.load_state_dict(kept["data"])
     results.apply(loop.epoch_loop._results, kept["results"], trainer)
