@@ -36,11 +36,12 @@ ALONE = pb.AgentMessage.FromString(UNKNOWN)  # a message of which nobody here kn
 
 
 def _told() -> list[pb.AgentMessage]:
-    """One of each message that agents send, with a value in every field."""
-    made = [
-        dataclasses.replace(sample(kind), node="n1", incarnation=1) for kind in [*FROM_AGENTS, *FOR_DIAGNOSIS]
-    ]
-    return [codec.to_coordinator(event) for event in made]
+    """One of each message that agents send, with a value in every field. The short heartbeat is like the whole
+    one before it: an agent with any other is sent away."""
+    whole = sample(events.NodeBeat)
+    short = events.StepBeat("n1", 1, whole.seq + 1, whole.seq, *3 * [(1,) * len(whole.members)])
+    made = [short if kind is events.StepBeat else sample(kind) for kind in (*FROM_AGENTS, *FOR_DIAGNOSIS)]
+    return [codec.to_coordinator(dataclasses.replace(each, node="n1", incarnation=1)) for each in made]
 
 
 def _ordered() -> list[pb.CoordinatorMessage]:
