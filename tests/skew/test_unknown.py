@@ -36,8 +36,8 @@ ALONE = pb.AgentMessage.FromString(UNKNOWN)  # a message of which nobody here kn
 
 
 def _told() -> list[pb.AgentMessage]:
-    """One of each message that agents send, with a value in every field. The short heartbeat is like the whole
-    one before it: an agent with any other is sent away."""
+    """One of each message that agents send, with a value in every field. The short heartbeat is like the
+    whole one before it: an agent with any other is sent away."""
     whole = sample(events.NodeBeat)
     short = events.StepBeat("n1", 1, whole.seq + 1, whole.seq, *3 * [(1,) * len(whole.members)])
     made = [short if kind is events.StepBeat else sample(kind) for kind in (*FROM_AGENTS, *FOR_DIAGNOSIS)]

@@ -53,7 +53,7 @@ _VALUES: dict[int, Callable[[Random], Any]] = {
     F.TYPE_BOOL: lambda rng: rng.random() < 0.5,
     F.TYPE_DOUBLE: lambda rng: rng.choice(_FLOATS),
     F.TYPE_ENUM: lambda rng: rng.choice((0, 1, 2)),
-    F.TYPE_INT64: lambda rng: rng.choice(_LARGE),
+    **{kind: (lambda rng: rng.choice(_LARGE)) for kind in (F.TYPE_INT64, F.TYPE_SINT64)},
     F.TYPE_UINT32: lambda rng: abs(rng.choice(_INTEGERS)),
     F.TYPE_UINT64: lambda rng: abs(rng.choice(_INTEGERS)),
     **{kind: (lambda rng: rng.choice(_INTEGERS)) for kind in _SMALL},
