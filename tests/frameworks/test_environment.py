@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.cli_running import running, until
-from tests.frameworks.cases import CASES, LOG_CASES
+from tests.frameworks.cases import CASES, LOG_CASES, TRAINER_LOG_CASES
 from tests.frameworks.environment import INPUTS, ROOT, is_fresh
 from tests.frameworks.running import ended
 
@@ -40,7 +40,7 @@ def test_without_an_index_every_case_is_skipped_by_name_and_none_passed(tmp_path
         )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    every = [case.name for case in CASES] + [case.name for case in LOG_CASES]
+    every = [case.name for case in (*CASES, *LOG_CASES, *TRAINER_LOG_CASES)]
     assert [row["workload"] for row in rows] == every
     reason = "the environment cannot be installed: No matching distribution found for torch"
     assert {row["skipped"] for row in rows} == {reason}
