@@ -40,7 +40,8 @@ def test_without_an_index_every_case_is_skipped_by_name_and_none_passed(tmp_path
         )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    every = [case.name for case in (*CASES, *LOG_CASES, *TRAINER_LOG_CASES)]
+    every = [case.name for case in CASES]
+    every += [case.name for case in LOG_CASES] + [case.name for case in TRAINER_LOG_CASES]
     assert [row["workload"] for row in rows] == every
     reason = "the environment cannot be installed: No matching distribution found for torch"
     assert {row["skipped"] for row in rows} == {reason}
