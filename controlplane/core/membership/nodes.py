@@ -125,11 +125,8 @@ def _of_the_future(state: ClusterState, event: ev.NodeJoined) -> str:
 
 def beat(state: ClusterState, event: ev.NodeBeat) -> None:
     """Take a heartbeat, with the agent's whole view of its members."""
-    node = _contact(state, event.node, event.incarnation, "beat")
+    node = _newest_beat(state, event)
     if node is None:
-        return
-    if event.seq <= node.seq:
-        state.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
         return
     node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
@@ -138,15 +135,21 @@ def beat(state: ClusterState, event: ev.NodeBeat) -> None:
     _whole_view(state, node, event, event.seq)
 
 
+def _newest_beat(state: ClusterState, event: ev.NodeBeat | ev.StepBeat) -> Node | None:
+    """The node, if this heartbeat is of its current agent and newer than all before; else it is dropped."""
+    node = _contact(state, event.node, event.incarnation, "beat")
+    if node is not None and event.seq <= node.seq:
+        state.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
+        return None
+    return node
+
+
 def step_beat(state: ClusterState, event: ev.StepBeat) -> None:
     """Take a heartbeat in which only steps have moved since a whole one of this stream.
 
     An agent whose whole one is not known here has to come anew: nothing that it says would be understood."""
-    node = _contact(state, event.node, event.incarnation, "beat")
+    node = _newest_beat(state, event)
     if node is None:
-        return
-    if event.seq <= node.seq:
-        state.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
         return
     steps = step_beats.rows(event, node.whole)
     if steps is None:
