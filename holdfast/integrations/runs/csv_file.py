@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.integrations.runs import STEP, LoggerRun, Rename, local
+from holdfast.integrations.runs import STEP, LoggerRun, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

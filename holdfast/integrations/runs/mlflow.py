@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from holdfast.integrations.runs import ENTRY, STEP, LoggerRun, Rename
+from holdfast.integrations.runs import ENTRY, STEP, LoggerRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from torch.utils.tensorboard import SummaryWriter
 
-from holdfast.integrations.runs import STEP, LoggerRun, Rename, local
+from holdfast.integrations.runs import STEP, LoggerRun, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import wandb
 
-from holdfast.integrations.runs import ENTRY, STEP, LoggerRun, Rename
+from holdfast.integrations.runs import ENTRY, STEP, LoggerRun
 from holdfast.integrations.wandb_files import newest_step, texts
 
 if TYPE_CHECKING:
