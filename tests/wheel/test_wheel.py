@@ -137,7 +137,11 @@ def assert_hidden(place: Place) -> None:
     assert not [finder for finder in finders if "editable" in finder.lower()]
 
 
-FRAMEWORKS = ("accelerate", "lightning", "lightning_utilities", "torchmetrics", "transformers")
+FRAMEWORKS = (
+    *("accelerate", "lightning", "lightning_utilities", "torchmetrics", "transformers"),
+    *("mlflow", "tensorboard", "wandb"),
+)
+"""What a module of `holdfast.integrations` may import without a fallback: whoever calls it has it."""
 EVERY_MODULE = """
 import importlib, json, pkgutil, sys
 import holdfast
