@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.checkpointing.state import State
 
 BLOCK_BYTES = 8 << 20
+_READERS = 6
 
 
 class WarmCopy:
@@ -47,9 +50,9 @@ class WarmCopy:
         self._path.unlink()
 
 
-def disk_write_s(folder: Path, nbytes: int) -> float:
+def disk_write_s(path: Path, nbytes: int) -> float:
     """The seconds to write `nbytes` in 8 MiB blocks with O_DIRECT into one file, fsync included."""
-    path, block = folder / "limit", mmap.mmap(-1, BLOCK_BYTES)
+    block = mmap.mmap(-1, BLOCK_BYTES)
     block.write(os.urandom(BLOCK_BYTES))
     begun = time.perf_counter()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
@@ -59,9 +62,26 @@ def disk_write_s(folder: Path, nbytes: int) -> float:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    spent = time.perf_counter() - begun
-    path.unlink()
-    return spent
+    return time.perf_counter() - begun
+
+
+def disk_read_s(path: Path) -> float:
+    """The seconds to read such a file with O_DIRECT, in blocks of 8 MiB, six of them at a time."""
+    own = threading.local()
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+
+    def read(at: int) -> None:
+        if not hasattr(own, "block"):
+            own.block = mmap.mmap(-1, BLOCK_BYTES)
+        os.preadv(descriptor, [own.block], at)
+
+    try:
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(_READERS) as pool:
+            list(pool.map(read, range(0, os.fstat(descriptor).st_size, BLOCK_BYTES)))
+        return time.perf_counter() - begun
+    finally:
+        os.close(descriptor)
 
 
 def drop_caches() -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.chunks import Chunk
     from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
     from holdfast.checkpoint.storage.store import Store
-    from holdfast.ipc.arena import Arena
+    from holdfast.ipc.arena import Arena, SlotWriter
 
 T = TypeVar("T")
 WORKERS = 12
@@ -139,7 +139,7 @@ def load(
         raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
     try:
         writer.layout(wanted.header, wanted.data_bytes)
-        _fetch(store, manifest, _targets(manifest, wanted, area), writer.memory, stop or threading.Event())
+        _fetch(store, manifest, _targets(manifest, wanted, area), writer, stop or threading.Event())
     except BaseException:
         writer.abandon()
         raise
@@ -181,8 +181,10 @@ def shard_of(manifest: Manifest, shard_id: str) -> ManifestShard:
 
 
 def _fetch(
-    store: Store, manifest: Manifest, targets: list[list[_Target]], memory: memoryview, stop: threading.Event
+    store: Store, manifest: Manifest, targets: list[list[_Target]], writer: SlotWriter, stop: threading.Event
 ) -> None:
+    memory = writer.memory
+
     def one(number: int, chunk: Chunk) -> None:
         if stop.is_set():
             raise CheckpointError(f"checkpoint {manifest.id}: stopped on request while it was loaded")
@@ -197,6 +199,8 @@ def _fetch(
             content, rest = memoryview(whole), wanted
         for at, offset, nbytes in rest:
             memory[offset : offset + nbytes] = content[at : at + nbytes]
+        for target in wanted:
+            writer.unmap(target.offset, target.nbytes)
 
     _each(store, manifest, [number for number, wanted in enumerate(targets) if wanted], one)
 

@@ -94,7 +94,8 @@ def persist_part(
     _check_words(order, codec, share, shares)
     tensors, state = _content(slot)
     index = bases.index(store, job, base)
-    writing = Writing(store, ChunkTarget(job, base, checkpoint, shard, codec), index, tensors, slot.memory)
+    target = ChunkTarget(job, base, checkpoint, shard, codec)
+    writing = Writing(store, target, index, tensors, slot.memory, slot.unmap)
     writing.stop = stop or writing.stop
     cuts = cutting.plan(tensors, shares)[share]
     found = writing.run(cuts)

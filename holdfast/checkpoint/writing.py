@@ -1,8 +1,8 @@
 """Write one writer's chunks in one pass: hash, encode and store what has changed, refer to the rest.
 
-A place whose fingerprint is that of the last save needs nothing. If only some rows of it have changed, those
-alone are written (rows.py). Other chunks are named by their content, and written only if the base does not
-have them."""
+A place that holds what it held at the last save needs nothing: its fingerprint shows that, or the marks of its
+rows. If only some rows of it have changed, those alone are written (rows.py). Other chunks are named by their
+content, and written only if the base does not have them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from holdfast.checkpoint.format.names import PLAIN
 from holdfast.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.checkpoint.format.cutting import Cut, Span
     from holdfast.checkpoint.format.names import Bytes
     from holdfast.checkpoint.storage.store import Store
@@ -49,7 +51,8 @@ class ChunkTarget:
 class Writing:
     """Makes the chunks of some cuts of a slot durable, and knows where each cut's bytes are then.
 
-    `written`: bytes stored so far. Set `stop` to end it at the next chunk."""
+    `written`: bytes stored so far. Set `stop` to end it at the next chunk. `passed` is told each run of the
+    memory, (start, bytes), that is not needed any more, or only once again."""
 
     def __init__(
         self,
@@ -58,11 +61,12 @@ class Writing:
         index: BaseIndex,
         tensors: tuple[Tensor, ...],
         memory: memoryview,
+        passed: Callable[[int, int], object] = lambda start, nbytes: None,
     ) -> None:
         self.written = 0
         self.stop = threading.Event()
         self._store, self._target, self._index = store, target, index
-        self._tensors, self._memory = tensors, memory
+        self._tensors, self._memory, self._passed = tensors, memory, passed
         self._seen: dict[Place, Seen] = {}
         self._claims = ChunkClaims()
         self._lock = threading.Lock()
@@ -74,7 +78,7 @@ class Writing:
         `nice`: give way to training, unless training waits for this save."""
         with ThreadPoolExecutor(WORKERS, "persist", initializer=priority.give_way if nice else None) as pool:
             try:
-                found = list(pool.map(self._one, cuts))
+                found = list(pool.map(self._passing, cuts))
                 list(pool.map(self._pack, rows.packs(one for one in found if isinstance(one, rows.Delta))))
                 return [one.refs for one in found]
             except BaseException:
@@ -87,25 +91,40 @@ class Writing:
             self._index.durable.update((ref.chunk.blake3, ref.chunk) for ref in seen.refs)
         self._index.places.update(self._seen)
 
+    def _passing(self, cut: Cut) -> Seen | rows.Delta:
+        done = self._one(cut)
+        for span in cut.spans:
+            self._passed(span.offset, span.nbytes)
+        return done
+
     def _one(self, cut: Cut) -> Seen | rows.Delta:
         """Store one cut. A delta is returned if only some of its rows have to be written."""
         self._check_stop()
         content = cut.content(self._memory)
         spans = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
-        with self._thinking:
-            place, mark = (self._target.shard, spans), chunks.fingerprint(content)
-        before = self._index.places.get(place)
-        if before is not None and not self._durable(before.refs):
-            before = None
-        if before is not None and before.mark == mark:
+        place = (self._target.shard, spans)
+        before = self._before(place)
+        if before is not None and before.mark and before.mark == self._mark(content):
             return self._see(place, before)
         marks = self._rows(cut, place, content)
+        if before is not None and marks and marks == before.rows:
+            return self._see(place, before._replace(mark=self._mark(content)))
         runs = self._runs(cut, place, before, marks)
         if before is not None and runs is not None:
             span = cut.spans[0]
-            return rows.Delta(place, mark, marks, cut.nbytes, span.offset, span.tensor, runs, before.refs)
+            return rows.Delta(place, marks, cut.nbytes, span.offset, span.tensor, runs, before.refs)
         chunk = self._chunk(content, self._tensors[max(cut.spans, key=_nbytes).tensor])
+        mark = b"" if marks else self._mark(content)
         return self._see(place, Seen(mark, (Ref(chunk, 0, cut.nbytes),), marks))
+
+    def _before(self, place: Place) -> Seen | None:
+        """What the place held at the last save, if that is still durable."""
+        before = self._index.places.get(place)
+        return before if before is not None and self._durable(before.refs) else None
+
+    def _mark(self, content: Bytes) -> bytes:
+        with self._thinking:
+            return chunks.fingerprint(content)
 
     def _rows(self, cut: Cut, place: Place, content: Bytes) -> bytes:
         span = cut.spans[0]
@@ -133,7 +152,7 @@ class Writing:
         for delta in deltas:
             delta.place_in(Ref(chunk, at, delta.changed))
             at += delta.changed
-            self._see(delta.place, Seen(delta.mark, delta.refs, delta.rows))
+            self._see(delta.place, Seen(b"", delta.refs, delta.rows))
 
     def _see(self, place: Place, seen: Seen) -> Seen:
         with self._lock:

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING
 
 from holdfast import removal
 from holdfast.ipc import layout
-from holdfast.ipc.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
+from holdfast.ipc.shm import (
+    HEADER_ALIGN_BYTES,
+    PAGE_BYTES,
+    ArenaError,
+    align,
+    allocate,
+    locked,
+    touch,
+    unmap,
+)
 from holdfast.ipc.skips import Skip, SkipKind
 
 if TYPE_CHECKING:
@@ -72,6 +81,10 @@ class SlotView:
         """The data area itself, not a copy. Pin the slot while you read it."""
         return self.arena.area(self.index)[: self.data_bytes]
 
+    def unmap(self, start: int, nbytes: int) -> None:
+        """Take a run of the data out of this process's map: see `shm.unmap`."""
+        self.arena.unmap(self.index, start, nbytes)
+
     @property
     def shard(self) -> str:
         """The id of the shard in the slot; "" if its header names none."""
@@ -112,6 +125,10 @@ class SlotWriter:
             )
         self.memory[start:needed] = header
         self._sizes = (len(header), data_bytes)
+
+    def unmap(self, start: int, nbytes: int) -> None:
+        """Take a run of the data, which is complete, out of this process's map: see `shm.unmap`."""
+        self._arena.unmap(self.index, start, nbytes)
 
     def ready(self) -> SlotView:
         """Declare the slot complete. From now on it can be read."""
@@ -207,6 +224,10 @@ class Arena:
         """A slot's whole memory, writable and page aligned, at the same address while the arena is open."""
         start = PAGE_BYTES + index * self.slot_bytes
         return self._view[start : start + self.slot_bytes]
+
+    def unmap(self, index: int, start: int, nbytes: int) -> None:
+        """Take a run of a slot out of this process's map: see `shm.unmap`."""
+        unmap(self._memory, PAGE_BYTES + index * self.slot_bytes + start, nbytes)
 
     def newest(self) -> SlotView | None:
         """The READY slot of the newest generation; of two, the one with the higher step."""

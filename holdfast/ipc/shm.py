@@ -77,6 +77,15 @@ def touch(memory: mmap.mmap | memoryview) -> None:
             bytes(view[start : start + _TOUCH_PIECE_BYTES : _FAULT_AROUND_BYTES])
 
 
+def unmap(memory: mmap.mmap, start: int, nbytes: int) -> None:
+    """Take the whole pages of a run of shared memory out of this process's map. Their content stays.
+
+    Whoever uses them again maps them again. Unmapping all at the end takes as long, but then somebody waits."""
+    first, end = align(start, PAGE_BYTES), (start + nbytes) // PAGE_BYTES * PAGE_BYTES
+    if first < end:
+        memory.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
 @contextmanager
 def locked(descriptor: int, path: Path) -> Iterator[None]:
     """Hold the lock on a file for a moment. Raises ArenaError if its holder does not release it."""

@@ -49,6 +49,20 @@ def test_the_file_is_private_and_fully_allocated(arena: Arena) -> None:
     assert not arena.path.with_name(arena.path.name + ".new").exists()
 
 
+@pytest.mark.parametrize(("start", "nbytes"), [(0, 160_000), (5, 9000), (4096, 4096), (1, 1), (0, 0)])
+def test_what_is_unmapped_is_still_there(arena: Arena, start: int, nbytes: int) -> None:
+    writer = begin(arena, 7, 6, 1)
+    writer.memory[start : start + nbytes] = b"7" * nbytes
+    writer.unmap(start, nbytes)
+    slot = write(writer, SMALL, content(SMALL, 3))
+    slot.unmap(start, nbytes)
+    assert values_of(slot) == content(SMALL, 3)
+    with Arena.open(arena.path) as other:
+        newest = other.newest()
+        assert newest is not None
+        assert values_of(newest) == content(SMALL, 3)
+
+
 def test_an_empty_arena_has_no_newest(arena: Arena) -> None:
     assert arena.newest() is None
     assert arena.find(0) is None

@@ -1,7 +1,7 @@
 """Write row deltas: if only few rows of a chunk changed, write those and refer to the rest.
 
 A chunk's bytes are compared in grains: the rows of its tensor (several short rows together, long ones in
-blocks). xxh3_64 shows which grains changed since the last save of this base. The changed grains of many
+blocks). xxh3_128 shows which grains changed since the last save of this base. The changed grains of many
 chunks are packed into new chunks. The bytes of a place are then pieces of older chunks and of such packs. No
 chain is ever replayed: the pieces name their bytes directly."""
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.names import Bytes
     from holdfast.ipc.layout import Tensor
 
+_MARK_WORDS = 2  # of 8 bytes
 _GRAIN_MIN = 512
 _GRAIN_MAX = 64 * 1024
 _RUNS_MAX = 4096
@@ -47,8 +48,8 @@ def grain(tensor: Tensor) -> int:
 
 
 def marks(content: Bytes, start: int, size: int) -> bytes:
-    """The xxh3_64 of each grain. `start`: where the content begins in its tensor; grains count from there."""
-    digest = xxhash.xxh3_64_digest
+    """The xxh3_128 of each grain. `start`: where the content begins in its tensor; grains count from there."""
+    digest = xxhash.xxh3_128_digest
     first = size - start % size  # where the second grain begins
     rest = [digest(content[low : low + size]) for low in range(first, len(content), size)]
     return b"".join([digest(content[:first]), *rest])
@@ -60,7 +61,8 @@ def changed(before: bytes, after: bytes, nbytes: int, start: int, size: int) -> 
         return None
     import numpy as np  # imported here: an agent without such tensors need not load it
 
-    differs = np.frombuffer(before, np.uint64) != np.frombuffer(after, np.uint64)
+    words = np.frombuffer(before, np.uint64) != np.frombuffer(after, np.uint64)
+    differs = words.reshape(-1, _MARK_WORDS).any(axis=1)
     edges = np.flatnonzero(np.diff(differs.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
     if len(edges) > _RUNS_MAX:
         return None
@@ -84,7 +86,6 @@ class Delta:
     - `refs`: where they all are, once the pack with the changed ones is written; () before."""
 
     place: Place
-    mark: bytes
     rows: bytes
     nbytes: int
     offset: int

@@ -88,6 +88,18 @@ def test_no_pieces_of_many_chunks(state: State, shm: Path) -> None:
     assert loaded(state.store, shm / "b", f"{state.step}-1") == state.values
 
 
+def test_a_place_rests_and_changes_in_turns(state: State, shm: Path) -> None:
+    """Rows show what a place holds after a change, a fingerprint after a rest: each notices one row."""
+    state.save()
+    source = random.Random(6)
+    for number, rests in enumerate((0, 1, 2, 0, 3)):
+        for _ in range(rests):
+            assert state.save() == 0
+        state.touch("table", source.randrange(40_000), source)
+        assert 300 <= state.save() <= 3 * 600
+        assert loaded(state.store, shm / f"b{number}", f"{state.step}-1") == state.values
+
+
 def test_most_rows_changed_is_written_whole(state: State, shm: Path) -> None:
     whole = state.save()
     state.values["table"][:] = random.Random(5).randbytes(len(state.values["table"]))
@@ -190,6 +202,6 @@ def test_runs_are_exactly_the_grains_that_differ(seed: int) -> None:
 
 
 def test_unequal_marks_are_no_delta() -> None:
-    assert rows.changed(b"", b"12345678", 1, 0, 512) is None
-    assert rows.changed(b"12345678", b"1234567812345678", 1000, 0, 512) is None
+    assert rows.changed(b"", bytes(16), 1, 0, 512) is None
+    assert rows.changed(bytes(16), bytes(32), 1000, 0, 512) is None
     assert layout.SMALL_BYTES == 64 << 10
