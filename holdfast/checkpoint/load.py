@@ -6,6 +6,7 @@ import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.checkpoint import suspect
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.chunks import Chunk
     from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
     from holdfast.checkpoint.storage.store import Store
-    from holdfast.ipc.arena import Arena, SlotWriter
+    from holdfast.ipc.arena import Arena
 
 T = TypeVar("T")
 WORKERS = 12
@@ -137,9 +138,11 @@ def load(
     writer = arena.begin(manifest.step, manifest.generation, released_step=_ANY_STEP, held=True)
     if isinstance(writer, Skip):
         raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
+    passed = partial(arena.unmap, writer.index)
     try:
         writer.layout(wanted.header, wanted.data_bytes)
-        _fetch(store, manifest, _targets(manifest, wanted, area), writer, stop or threading.Event())
+        targets = _targets(manifest, wanted, area)
+        _fetch(store, manifest, targets, writer.memory, stop or threading.Event(), passed=passed)
     except BaseException:
         writer.abandon()
         raise
@@ -181,10 +184,14 @@ def shard_of(manifest: Manifest, shard_id: str) -> ManifestShard:
 
 
 def _fetch(
-    store: Store, manifest: Manifest, targets: list[list[_Target]], writer: SlotWriter, stop: threading.Event
+    store: Store,
+    manifest: Manifest,
+    targets: list[list[_Target]],
+    memory: memoryview,
+    stop: threading.Event,
+    *,
+    passed: Callable[[int, int], object],
 ) -> None:
-    memory = writer.memory
-
     def one(number: int, chunk: Chunk) -> None:
         if stop.is_set():
             raise CheckpointError(f"checkpoint {manifest.id}: stopped on request while it was loaded")
@@ -200,7 +207,7 @@ def _fetch(
         for at, offset, nbytes in rest:
             memory[offset : offset + nbytes] = content[at : at + nbytes]
         for target in wanted:
-            writer.unmap(target.offset, target.nbytes)
+            passed(target.offset, target.nbytes)
 
     _each(store, manifest, [number for number, wanted in enumerate(targets) if wanted], one)
 

@@ -12,6 +12,7 @@ none of them is a checkpoint."""
 from __future__ import annotations
 
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoint import bases
@@ -95,8 +96,8 @@ def persist_part(
     tensors, state = _content(slot)
     index = bases.index(store, job, base)
     target = ChunkTarget(job, base, checkpoint, shard, codec)
-    writing = Writing(store, target, index, tensors, slot.memory, slot.unmap)
-    writing.stop = stop or writing.stop
+    writing = Writing(store, target, index, tensors, slot.memory)
+    writing.stop, writing.passed = stop or writing.stop, partial(slot.arena.unmap, slot.index)
     cuts = cutting.plan(tensors, shares)[share]
     found = writing.run(cuts)
     if not slot.current():

@@ -1,8 +1,8 @@
 """Write one writer's chunks in one pass: hash, encode and store what has changed, refer to the rest.
 
-A place that holds what it held at the last save needs nothing: its fingerprint shows that, or the marks of its
-rows. If only some rows of it have changed, those alone are written (rows.py). Other chunks are named by their
-content, and written only if the base does not have them."""
+A place that holds what it held at the last save needs nothing: its fingerprint shows that, or the marks of
+its rows. If only some rows of it have changed, those alone are written (rows.py). Other chunks are named by
+their content, and written only if the base does not have them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class ChunkTarget:
 class Writing:
     """Makes the chunks of some cuts of a slot durable, and knows where each cut's bytes are then.
 
-    `written`: bytes stored so far. Set `stop` to end it at the next chunk. `passed` is told each run of the
-    memory, (start, bytes), that is not needed any more, or only once again."""
+    `written`: bytes stored so far. Set `stop` to end it at the next chunk. `passed` is told, in threads, each
+    run of the memory, (start, bytes), that was read; changed rows may be read once more."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Writing:
         index: BaseIndex,
         tensors: tuple[Tensor, ...],
         memory: memoryview,
-        passed: Callable[[int, int], object] = lambda start, nbytes: None,
     ) -> None:
         self.written = 0
         self.stop = threading.Event()
+        self.passed: Callable[[int, int], object] = lambda start, nbytes: None
         self._store, self._target, self._index = store, target, index
-        self._tensors, self._memory, self._passed = tensors, memory, passed
+        self._tensors, self._memory = tensors, memory
         self._seen: dict[Place, Seen] = {}
         self._claims = ChunkClaims()
         self._lock = threading.Lock()
@@ -94,7 +94,7 @@ class Writing:
     def _passing(self, cut: Cut) -> Seen | rows.Delta:
         done = self._one(cut)
         for span in cut.spans:
-            self._passed(span.offset, span.nbytes)
+            self.passed(span.offset, span.nbytes)
         return done
 
     def _one(self, cut: Cut) -> Seen | rows.Delta:

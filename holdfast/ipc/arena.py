@@ -18,17 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import removal
-from holdfast.ipc import layout
-from holdfast.ipc.shm import (
-    HEADER_ALIGN_BYTES,
-    PAGE_BYTES,
-    ArenaError,
-    align,
-    allocate,
-    locked,
-    touch,
-    unmap,
-)
+from holdfast.ipc import layout, shm
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
 from holdfast.ipc.skips import Skip, SkipKind
 
 if TYPE_CHECKING:
@@ -81,10 +72,6 @@ class SlotView:
         """The data area itself, not a copy. Pin the slot while you read it."""
         return self.arena.area(self.index)[: self.data_bytes]
 
-    def unmap(self, start: int, nbytes: int) -> None:
-        """Take a run of the data out of this process's map: see `shm.unmap`."""
-        self.arena.unmap(self.index, start, nbytes)
-
     @property
     def shard(self) -> str:
         """The id of the shard in the slot; "" if its header names none."""
@@ -125,10 +112,6 @@ class SlotWriter:
             )
         self.memory[start:needed] = header
         self._sizes = (len(header), data_bytes)
-
-    def unmap(self, start: int, nbytes: int) -> None:
-        """Take a run of the data, which is complete, out of this process's map: see `shm.unmap`."""
-        self._arena.unmap(self.index, start, nbytes)
 
     def ready(self) -> SlotView:
         """Declare the slot complete. From now on it can be read."""
@@ -227,7 +210,7 @@ class Arena:
 
     def unmap(self, index: int, start: int, nbytes: int) -> None:
         """Take a run of a slot out of this process's map: see `shm.unmap`."""
-        unmap(self._memory, PAGE_BYTES + index * self.slot_bytes + start, nbytes)
+        shm.unmap(self._memory, PAGE_BYTES + index * self.slot_bytes + start, nbytes)
 
     def newest(self) -> SlotView | None:
         """The READY slot of the newest generation; of two, the one with the higher step."""
@@ -409,12 +392,8 @@ def _checked_map(target: Path, descriptor: int) -> mmap.mmap:
     if words[1] != _VERSION:
         raise ArenaError(f"{target} is an arena of version {words[1]}, this Holdfast reads {_VERSION}")
     slot_bytes, slots = words[2], words[3]
-    if (
-        slots != SLOTS
-        or slot_bytes <= 0
-        or slot_bytes % PAGE_BYTES
-        or size != PAGE_BYTES + slots * slot_bytes
-    ):
+    fits = slot_bytes > 0 and size == PAGE_BYTES + SLOTS * slot_bytes
+    if slots != SLOTS or slot_bytes % PAGE_BYTES or not fits:
         raise ArenaError(
             f"{target} is damaged: {slots} slots of {slot_bytes} bytes in a file of {size} bytes"
         )

@@ -80,7 +80,7 @@ def touch(memory: mmap.mmap | memoryview) -> None:
 def unmap(memory: mmap.mmap, start: int, nbytes: int) -> None:
     """Take the whole pages of a run of shared memory out of this process's map. Their content stays.
 
-    Whoever uses them again maps them again. Unmapping all at the end takes as long, but then somebody waits."""
+    Whoever uses them maps them again. Unmapping all at the end takes as long, but then somebody waits."""
     first, end = align(start, PAGE_BYTES), (start + nbytes) // PAGE_BYTES * PAGE_BYTES
     if first < end:
         memory.madvise(mmap.MADV_DONTNEED, first, end - first)

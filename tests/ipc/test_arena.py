@@ -53,9 +53,9 @@ def test_the_file_is_private_and_fully_allocated(arena: Arena) -> None:
 def test_what_is_unmapped_is_still_there(arena: Arena, start: int, nbytes: int) -> None:
     writer = begin(arena, 7, 6, 1)
     writer.memory[start : start + nbytes] = b"7" * nbytes
-    writer.unmap(start, nbytes)
+    arena.unmap(writer.index, start, nbytes)
     slot = write(writer, SMALL, content(SMALL, 3))
-    slot.unmap(start, nbytes)
+    arena.unmap(slot.index, start, nbytes)
     assert values_of(slot) == content(SMALL, 3)
     with Arena.open(arena.path) as other:
         newest = other.newest()

@@ -53,8 +53,8 @@ Place = tuple[str, tuple[tuple[str, int, int], ...]]
 class Seen(NamedTuple):
     """What a place held at the last save.
 
-    - `mark`: its fingerprint; b"" if the place had changed and has rows: then these show what it held, so that
-      its bytes are hashed in one pass and not in two.
+    - `mark`: its fingerprint; b"" if the place had changed and has rows: these show what it held then, and
+      one pass over its bytes is enough.
     - `refs`: where its bytes are stored.
     - `rows`: the fingerprints of its rows (rows.py); b"" if rows are not compared."""
 

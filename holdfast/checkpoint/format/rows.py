@@ -48,7 +48,7 @@ def grain(tensor: Tensor) -> int:
 
 
 def marks(content: Bytes, start: int, size: int) -> bytes:
-    """The xxh3_128 of each grain. `start`: where the content begins in its tensor; grains count from there."""
+    """The xxh3_128 of each grain. `start`: where the content is in its tensor; grains count from there."""
     digest = xxhash.xxh3_128_digest
     first = size - start % size  # where the second grain begins
     rest = [digest(content[low : low + size]) for low in range(first, len(content), size)]
