@@ -44,8 +44,6 @@ _PRIME = 7919
 
 log = logging.getLogger("holdfast.sdk")
 
-Pair = tuple[torch.Tensor, torch.Tensor]
-
 
 def compared(count: int) -> bool:
     """Whether the lazy snapshot number `count` (from 0) is compared byte for byte."""
@@ -111,7 +109,7 @@ class LazyCopy:
 
     `count`: how many lazy snapshots there were before; it decides which bytes are compared at the end."""
 
-    def __init__(self, names: Sequence[str], pairs: Sequence[Pair], count: int) -> None:
+    def __init__(self, names: Sequence[str], pairs: Sequence[copying.Pair], count: int) -> None:
         self._names, self._pairs = names, pairs
         self._versions = [source._version for _, source in pairs]
         whole = compared(count)
@@ -192,7 +190,7 @@ def spread(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _clones(pairs: Sequence[Pair]) -> list[torch.Tensor]:
+def _clones(pairs: Sequence[copying.Pair]) -> list[torch.Tensor]:
     copies = [torch.empty_like(source) for _, source in pairs]
     copying.copy([(copy, source) for copy, (_, source) in zip(copies, pairs, strict=True)])
     return copies

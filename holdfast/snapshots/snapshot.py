@@ -273,7 +273,7 @@ class SnapshotWriter:
 
     def _pairs(
         self, writer: SlotWriter, tensors: list[torch.Tensor], placed: tuple[layout.Tensor, ...]
-    ) -> list[lazy.Pair]:
+    ) -> list[copying.Pair]:
         """Each tensor with its place in the slot before it: (target, source)."""
         known = self._views.get(writer.index)
         if known is None or known[0] is not placed:
@@ -282,7 +282,7 @@ class SnapshotWriter:
         return list(zip(known[1], tensors, strict=True))
 
     @torch.no_grad()
-    def _fill(self, writer: SlotWriter, pairs: list[lazy.Pair]) -> None:
+    def _fill(self, writer: SlotWriter, pairs: list[copying.Pair]) -> None:
         copying.copy([pair for pair in pairs if not pair[1].is_cuda])
         away = [pair for pair in pairs if pair[1].is_cuda]
         if away:

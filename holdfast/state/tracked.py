@@ -237,7 +237,7 @@ class _Filling:
 
     def copy(self) -> None:
         """Fill my tensors."""
-        copying.copy(self._pairs)
+        copying.copy_at_once(self._pairs)
 
     def _put(self, path: str, target: torch.Tensor, source: torch.Tensor) -> None:
         self._targets[path] = target
