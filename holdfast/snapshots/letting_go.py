@@ -34,8 +34,9 @@ PAUSES_S = (5.0, 20.0)
 """Without an answer: how long until a step is offered again, at first and at most. It doubles each time."""
 LINGER_S = 1.0
 """After the answer an offered step is kept for so long: the agent may be about to read it."""
-REPORTS_PER_S = 200
-"""So many offers per second may all ranks of a job make, as one leader hears them all."""
+REPORTS_PER_S = 40
+"""So many offers per second may all ranks of a job make: one leader hears them all, and answers each node.
+With 800 ranks, every 20 s: a checkpoint that is due waits so long for its step."""
 _NEWEST_KEPT, _OLDER_KEPT, _WAITS = 1, 2, 4
 
 

@@ -126,6 +126,7 @@ class MemberStatus:
     activity: str = ""  # forward, optimizer, a declared phase; "output": a plain script has printed
     held_generation: int = 0  # the last generation in which its state was restored; 0: none, or unknown
     ended_step: int | None = None  # READY: how many steps it has ended; restore no later one. None: no limit
+    offers: bool = False  # it tells of some snapshots only: the ranks agree themselves what they overwrite
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,7 @@ class Snapshots:
     # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
     # None: this leader saw neither.
     paced: tuple[float, int] | None = None
+    by_ranks: bool = False  # the ranks agree what they overwrite: none waits for a Release
     voided: int = NO_STEP  # unreleased snapshots up to this step will never be whole: some rank has none
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from controlplane.core.checkpoint import releasing
-from controlplane.core.membership import nodes
+import math
+
+from controlplane.core.checkpoint import releasing, voiding
+from controlplane.core.membership import members, nodes
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
@@ -14,8 +16,8 @@ from controlplane.core.state.member import Member
 from tests.core.make import seats, spec
 
 
-def job_of_three(state: ClusterState) -> Job:
-    job = Job(spec(snapshot_every=10))
+def job_of_three(state: ClusterState, *, auto: bool = False) -> Job:
+    job = Job(spec(snapshot_every=10, snapshot_auto=auto))
     places = seats(1, 1, 1)
     for seat in places:
         job.add(Member(seat.member, "j", seat.node, Role.RANK, seat.rank))
@@ -25,11 +27,13 @@ def job_of_three(state: ClusterState) -> Job:
     return job
 
 
-def tell(job: Job, rank: int, step: int, newest: int, before: int, now: float = 0.0) -> None:
+def tell(
+    job: Job, rank: int, step: int, newest: int, before: int, now: float = 0.0, *, offers: bool = False
+) -> None:
     job.members[f"j.{rank}"].seen_at = now
     job.members[f"j.{rank}"].status = MemberStatus(
         f"j.{rank}", "j", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step,
-        snapshot_step=newest, snapshot_generation=1, snapshot_before=before,
+        snapshot_step=newest, snapshot_generation=1, snapshot_before=before, offers=offers,
     )  # fmt: skip
     job.restore.newest_step = max(job.restore.newest_step, step)
     job.changed(job.members[f"j.{rank}"])
@@ -106,4 +110,42 @@ def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back
     nodes.joined(state, ev.NodeJoined("b", 2, "launcher", "host", 1, 1, ()))
     job.members["j.1"].status = job.members["j.0"].status
     assert orders(state, job) == [fx.Release("b", "j", 20)]
+    assert orders(state, job) == []
+
+
+def test_ranks_that_agree_among_themselves_are_not_helped_to_room() -> None:
+    """They take a snapshot after every step and tell of some: the newest of these is many steps old."""
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job, state.now = job_of_three(state, auto=True), 100.0
+    for rank in range(3):
+        tell(job, rank, 21, 20, -1, offers=True)
+    assert {order.step for order in orders(state, job)} == {20}
+    for rank in range(3):
+        tell(job, rank, 4000, 20, -1, state.now, offers=True)
+    members.see_step(state, job, MemberPhase.RUNNING, 4000)
+    assert math.isinf(state.deadlines.next())
+    state.now += 60.0
+    assert orders(state, job) == [] and not voiding.missed_a_snapshot(job, job.members["j.0"])
+    assert state.deadlines.next() >= state.now and job.snapshots.voided == -1
+    releasing.begin(job)
+    for rank in range(3):
+        tell(job, rank, 4000, 20, -1)
+    orders(state, job)
+    assert voiding.missed_a_snapshot(job, job.members["j.0"]), "until they say so in the next generation"
+
+
+def test_a_step_that_ranks_keep_and_one_of_them_lacks_is_voided() -> None:
+    """Not at once: the others may have it, and have not said so yet."""
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job, state.now = job_of_three(state, auto=True), 100.0
+    for rank in range(3):
+        tell(job, rank, 21, 20, -1, offers=True)
+    assert {order.step for order in orders(state, job)} == {20}
+    for rank, newest in enumerate((40, 40, 20)):
+        tell(job, rank, 60, newest, -1, state.now, offers=True)
+    assert orders(state, job) == []
+    state.now = state.deadlines.next()
+    assert orders(state, job) == [fx.Release(name, "j", 20, 40) for name in "abc"]
     assert orders(state, job) == []

@@ -221,6 +221,7 @@ def _news(status: MemberStatus) -> tuple[dict[str, Any], ...]:
         {"state_bytes": status.state_bytes + 1},
         {"no_room": "" if status.no_room else "the disk is full"},
         {"shard": "all"},
+        {"offers": not status.offers},
         {"held_step": status.step},
         {"former_step": status.snapshot_step - 4, "former_generation": 1},
     )

@@ -174,7 +174,7 @@ def test_many_ranks_offer_seldom() -> None:
     rank = Rank(steps=[4])
     rank.letting_go.on = True
     rank.letting_go.offered(4, Told(4), 0.0)
-    assert rank.row(4_000, 19.9).waits and not rank.row(4_000, 20.1).waits
+    assert rank.row(4_000, 99.9).waits and not rank.row(4_000, 100.1).waits
 
 
 def test_with_nothing_in_common_there_is_nothing_to_lose() -> None:
