@@ -83,7 +83,7 @@ def main() -> None:
         verdict = "refused, by name" if row.refused and not wrong else "; ".join(wrong) or "exact"
         print(
             f"{row.workload}: {row.kills} kills, {row.steps_lost} steps lost, {row.seconds} s: {verdict}; "
-            f"recoveries by steps lost: {row.lost_by_recovery}",
+            f"recoveries by steps lost: {row.lost_by_recovery}, by phase: {row.lost_by_phase}",
             flush=True,
         )
         return row, wrong
