@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import sys
 import time
@@ -18,6 +17,7 @@ from benchmarks import holdfast, log, peers
 from benchmarks.load import LoadMeter
 from benchmarks.processes import Field
 from benchmarks.report import show
+from benchmarks.scale import process
 
 FORMS = ("plain", "bare", "wrapped")
 WORLD, START_S, LIMIT_S, STEADY_STEPS, STEPS_MEASURED = 2, 400.0, 120.0, 30, 200
@@ -64,15 +64,10 @@ def _spares(field: Field) -> list[int]:
 
 def _quiet(pid: int) -> bool:
     """Whether a process runs nothing now, nor for a while from now."""
-    begun_s = _cpu_s(pid)
+    begun_s = process.cpu_s(pid, children=True)
     time.sleep(QUIET_S)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return not children and _cpu_s(pid) - begun_s < QUIET_CPU_S
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return not children and process.cpu_s(pid, children=True) - begun_s < QUIET_CPU_S
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -77,7 +78,7 @@ def _wrapper(compiler: str, folder: str) -> str:
     found = shutil.which(compiler)
     if found is None or not os.path.exists("/bin/sh") or Path(found).parent.name.startswith(f"{OWN}-"):
         return compiler
-    text = _SCRIPT.replace("{compiler}", _quoted(os.path.abspath(found)))
+    text = _SCRIPT.replace("{compiler}", shlex.quote(os.path.abspath(found)))
     number = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     path = Path(folder, f"{OWN}-{number}", os.path.basename(compiler))
     if any(bool(re.search(kind, str(path))) != bool(re.search(kind, compiler)) for kind in _KINDS):
@@ -97,7 +98,3 @@ def _write(path: Path, text: str) -> None:
     draft.write_text(text)
     draft.chmod(0o755)
     draft.replace(path)
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"

@@ -194,7 +194,7 @@ def all_uncopied(job: Job, members: Sequence[Member]) -> bool:
 
 def _some_hold_none(job: Job) -> bool:
     """Whether some rank holds no snapshot of this generation that is newer than the release."""
-    number, released, held = voiding.number_of(job), job.snapshots.released, job.snapshots.held
+    number, released, held = job.generation_number, job.snapshots.released, job.snapshots.held
 
     def holds_none(member: Member) -> bool:
         told, newest = member.told, held.get(member.rank, (NO_STEP,))[-1]

@@ -20,8 +20,8 @@ from controlplane.core.checkpoint import (
     retention,
     scrubbing,
     sharing,
+    skipping,
     suspects,
-    voiding,
 )
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
@@ -50,7 +50,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
         step = releasing.reconcile(state, job)
         if step > NO_STEP:
             _begin_due(state, job, step)
-        voiding.miss(state, job)
+        skipping.miss(state, job)
     for step in requests.wanted(job):
         if not blocked(job):
             begin(state, job, step)
@@ -86,7 +86,7 @@ def _begin_due(state: ClusterState, job: Job, step: int) -> None:
         return
     reason = blocked(job)
     if reason:
-        voiding.missed(state, job, step, reason)
+        skipping.missed(state, job, step, reason)
     else:
         begin(state, job, step)
 
@@ -104,7 +104,7 @@ def blocked(job: Job) -> str:
 
 def begin(state: ClusterState, job: Job, step: int) -> None:
     """Begin a checkpoint of the snapshot of `step`, unless it exists already or the step is not trusted."""
-    number = voiding.number_of(job)
+    number = job.generation_number
     name = f"{step}-{number}"
     if (
         name in job.checkpoints.records
@@ -119,7 +119,7 @@ def begin(state: ClusterState, job: Job, step: int) -> None:
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
             reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
-            voiding.missed(state, job, step, reason)
+            skipping.missed(state, job, step, reason)
             return
     held = sharing.holders(job)
     job.checkpoints.begun, job.checkpoints.begun_at = step, state.now

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core.checkpoint import skipping
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
-from controlplane.core.state import cadence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,15 +84,13 @@ def _some_missed_one(job: Job) -> bool:
 def _void_what_some_lack(state: ClusterState, job: Job) -> None:
     """Tell ranks that agree among themselves that a step that they keep for the coordinator is void, if some
     rank has left it out. Without that they would keep it until they give up waiting for an answer."""
-    if job.snapshots.paced is None:
-        job.snapshots.paced = (state.now, reached(job))
-    looks_at = job.snapshots.paced[0] + state.settings.long_retry_s
-    state.wake(job, looks_at if state.now < looks_at else state.now + state.settings.long_retry_s)
-    if state.now >= looks_at:
-        voided = job.snapshots.voided
-        _begin_anew(state, job)
-        if job.snapshots.voided > voided:
-            say_again(state, job)
+    again_s, voided = state.settings.long_retry_s, job.snapshots.voided
+    if not _paced(state, job, again_s):
+        return
+    state.wake(job, state.now + again_s)
+    _begin_anew(state, job)
+    if job.snapshots.voided > voided:
+        say_again(state, job)
 
 
 def _begin_anew(state: ClusterState, job: Job) -> None:
@@ -101,20 +99,20 @@ def _begin_anew(state: ClusterState, job: Job) -> None:
     If only the known steps were voided, each rank would make its next snapshot as soon as it heard so, at
     different steps, and they would go on missing each other. This way all begin anew at the same step. Not
     with `snapshot_auto`: there the ranks agree on the steps, and the next one is as good as any."""
-    passed = _passed_over(job)
-    if passed > max(job.snapshots.voided, job.snapshots.released) and _paced(state, job):
+    passed, settled = _passed_over(job), max(job.snapshots.voided, job.snapshots.released)
+    if passed > settled and _paced(state, job, state.settings.retry_s):
         soon = passed if job.spec.snapshot_auto else _reached_soon(state, job)
         _void(state, job, passed, max(passed, soon))
 
 
-def _paced(state: ClusterState, job: Job) -> bool:
-    """Whether the ranks' pace has been measured for long enough.
+def _paced(state: ClusterState, job: Job, spent_s: float) -> bool:
+    """Whether the ranks' pace has been measured for so long. If not, the job is woken when it will have been.
 
     Right after a late release (by a new leader, or after a cut network) the ranks are far beyond its step,
     which says nothing of their pace."""
     if job.snapshots.paced is None:
         job.snapshots.paced = (state.now, reached(job))
-    known_at = job.snapshots.paced[0] + state.settings.retry_s
+    known_at = job.snapshots.paced[0] + spent_s
     if state.now < known_at:
         state.wake(job, known_at)
     return state.now >= known_at
@@ -155,7 +153,7 @@ def _void(state: ClusterState, job: Job, passed: int, upto: int) -> None:
         return
     job.snapshots.voided = upto
     reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
-    missed(state, job, passed, reason)
+    skipping.missed(state, job, passed, reason)
 
 
 def _passed_over(job: Job) -> int:
@@ -187,40 +185,3 @@ def say_again(state: ClusterState, job: Job) -> None:
         if state.up(node):
             job.sent_on_stream.put(("released", node), state.now)
             state.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
-
-
-def no_room(job: Job) -> str:
-    """Return why no snapshot can be whole: some rank has no shared memory for one; "" when all have it."""
-    for member in job.seating.at(job.seating.rank_sets.roomless)[:1]:
-        return f"rank {member.rank} on {member.node}: {member.status.no_room if member.status else ''}"
-    return ""
-
-
-def miss(state: ClusterState, job: Job) -> None:
-    """Report each due checkpoint as skipped while some rank has no memory for snapshots."""
-    reason = no_room(job)
-    if not reason or not job.spec.storage:
-        return
-    step = max((mb.status.step for mb in job.seated() if mb.status), default=NO_STEP)
-    if step > 0:
-        missed(state, job, step, reason)
-    state.wake(job, state.now + state.settings.long_retry_s)
-
-
-def missed(state: ClusterState, job: Job, step: int, reason: str) -> None:
-    """Report, once, that the checkpoint due at `step` is skipped; nothing if none is due."""
-    last = cadence.Last(
-        max(job.checkpoints.begun, job.checkpoints.skipped),
-        max(job.checkpoints.begun_at, job.checkpoints.skipped_at),
-    )
-    if not job.spec.storage or not cadence.due(job.spec, step, state.now, last, job.checkpoints.choice):
-        return
-    job.checkpoints.skipped, job.checkpoints.skipped_at = step, state.now
-    crossed = step - step % job.spec.checkpoint_every
-    name = f"{crossed if crossed > last.step else step}-{number_of(job)}"
-    state.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
-
-
-def number_of(job: Job) -> int:
-    """Return the number of the job's generation; 0 when there is none."""
-    return job.generation.number if job.generation else 0

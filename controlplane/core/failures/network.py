@@ -110,7 +110,7 @@ def untangle(ring: Sequence[str], bad: Sequence[NodeConnection]) -> list[str]:
 
 def look(state: ClusterState, job: Job) -> None:
     """A collective is broken and no rank is dead: have the nodes of the generation dial each other, once."""
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     ring = [name for name in job.seat_nodes() if state.up(name) and state.nodes[name].peer]
     if len(ring) < 2 or (job.recovery.looks is not None and job.recovery.looks.generation == number):
         return

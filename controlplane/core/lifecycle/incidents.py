@@ -109,7 +109,7 @@ def _count(job: Job, first: Evidence) -> int:
         job.recovery.node_restarts = [*recent, first.learned_at]
         return len(job.recovery.node_restarts)
     if first.failure.cause not in strategies.UNCOUNTED:
-        seen = job.recovery.counted.setdefault((key, job.generation.number if job.generation else 0), [])
+        seen = job.recovery.counted.setdefault((key, job.generation_number), [])
         if not seen or first.rank in seen:
             job.recovery.failures_seen[key] = job.recovery.failures_seen.get(key, 0) + 1
         seen.append(first.rank)
@@ -128,7 +128,7 @@ def _plan(state: ClusterState, job: Job, strategy: Strategy, reason: str) -> Pla
 
 def _record(state: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
     first = verdicts.root(job.recovery.evidence)
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     if job.recovery.incident is None:
         job.recovery.incidents += 1
         if job.recovery.unfinished:

@@ -81,7 +81,7 @@ def _has_told(member: Member, status: MemberStatus) -> bool:
 def _held_step(job: Job, member: Member) -> int | None:
     """The step that a rank says it holds, if it trains in the generation and nothing in its status but steps
     matters; else None."""
-    told, number = member.told, job.generation.number if job.generation else 0
+    told, number = member.told, job.generation_number
     if (
         told is None
         or told.phase is not MemberPhase.RUNNING

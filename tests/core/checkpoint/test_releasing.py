@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from controlplane.core.checkpoint import releasing, voiding
 from controlplane.core.membership import members, nodes
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
+from controlplane.core.records.model import (
+    Generation,
+    JobPhase,
+    MemberPhase,
+    MemberStatus,
+    Resume,
+    Role,
+    Tier,
+)
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.state.cluster_state import ClusterState, Node
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
 from tests.core.make import seats, spec
+from tests.core.test_cluster import running
 
 
 def job_of_three(state: ClusterState, *, auto: bool = False) -> Job:
@@ -113,14 +123,21 @@ def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back
     assert orders(state, job) == []
 
 
-def test_ranks_that_agree_among_themselves_are_not_helped_to_room() -> None:
-    """They take a snapshot after every step and tell of some: the newest of these is many steps old."""
+def agreeing() -> tuple[ClusterState, Job]:
+    """Three ranks that agree among themselves what they overwrite, all with step 20, which is released."""
     state = ClusterState(CoreSettings())
     state.nodes = {name: Node(name) for name in ("a", "b", "c")}
     job, state.now = job_of_three(state, auto=True), 100.0
+    job.phase = JobPhase.RUNNING
     for rank in range(3):
         tell(job, rank, 21, 20, -1, offers=True)
     assert {order.step for order in orders(state, job)} == {20}
+    return state, job
+
+
+def test_ranks_that_agree_among_themselves_are_not_helped_to_room() -> None:
+    """They take a snapshot after every step and tell of some: the newest of these is many steps old."""
+    state, job = agreeing()
     for rank in range(3):
         tell(job, rank, 4000, 20, -1, state.now, offers=True)
     members.see_step(state, job, MemberPhase.RUNNING, 4000)
@@ -137,15 +154,25 @@ def test_ranks_that_agree_among_themselves_are_not_helped_to_room() -> None:
 
 def test_a_step_that_ranks_keep_and_one_of_them_lacks_is_voided() -> None:
     """Not at once: the others may have it, and have not said so yet."""
-    state = ClusterState(CoreSettings())
-    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
-    job, state.now = job_of_three(state, auto=True), 100.0
-    for rank in range(3):
-        tell(job, rank, 21, 20, -1, offers=True)
-    assert {order.step for order in orders(state, job)} == {20}
+    state, job = agreeing()
     for rank, newest in enumerate((40, 40, 20)):
         tell(job, rank, 60, newest, -1, state.now, offers=True)
     assert orders(state, job) == []
     state.now = state.deadlines.next()
     assert orders(state, job) == [fx.Release(name, "j", 20, 40) for name in "abc"]
     assert orders(state, job) == []
+
+
+def test_that_ranks_agree_among_themselves_counts_even_if_nothing_else_is_new_in_a_status() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    job = stage.cluster.state.jobs["j"]
+    number = job.generation_number
+    for offers in (False, True):
+        for member in job.seated():
+            assert member.status is not None
+            held = dataclasses.replace(
+                member.status, snapshot_step=5, snapshot_generation=number, offers=offers
+            )
+            stage.feed(ev.MemberReport(member.node, 1, member.seen_seq + 1, held))
+        releasing.from_statuses(job)
+        assert job.snapshots.by_ranks is offers
