@@ -2,9 +2,9 @@
 
 Where ranks hold different parts of the state, a snapshot counts once every rank has it. The coordinator can
 find that out and release the older slot; but with a snapshot after every step that costs it an order per step
-and rank, and training would lose more steps while it is away. So the ranks tell each other, in the exchange
-that precedes a snapshot, which steps their slots hold. **The newest step that all hold is kept by all, and
-each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
+and rank, and training would lose more steps while it is late or away. So the ranks tell each other, in the
+exchange that precedes a snapshot, which steps their slots hold. **The newest step that all hold is kept by
+all, and each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
 
 The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it: such
 a step is kept by all until the coordinator has answered (it releases it; if it needs the step, an agent has
@@ -37,7 +37,7 @@ LINGER_S = 1.0
 REPORTS_PER_S = 40
 """So many offers per second may all ranks of a job make: one leader hears them all, and answers each node.
 With 800 ranks, every 20 s: a checkpoint that is due waits so long for its step."""
-_NEWEST_KEPT, _OLDER_KEPT, _WAITS = 1, 2, 4
+_NEWEST_KEPT, _OLDER_KEPT, _WAITS, _ALONE = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What one rank says that it holds, as numbers: the two steps, and bits: which of them it has to keep,
-    and whether it would rather not offer another step yet."""
+    whether it would rather not offer another step yet, and whether the ranks are to decide among themselves,
+    since it holds a part of the state that no other rank is known to hold."""
 
     newest: int = NO_STEP
     older: int = NO_STEP
@@ -90,6 +91,11 @@ class Holding:
     def waits(self) -> bool:
         """Whether it would rather not offer another step yet."""
         return bool(self.bits & _WAITS)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the ranks are to decide among themselves for its sake."""
+        return bool(self.bits & _ALONE)
 
 
 def common(rows: Sequence[Holding]) -> int:
@@ -141,10 +147,13 @@ class LettingGo:
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
 
-    def row(self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float) -> Holding:
-        """What this rank says after so many complete steps."""
+    def row(
+        self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float, alone: bool = False
+    ) -> Holding:
+        """What this rank says after so many complete steps. `alone`: it holds a part of the state that no
+        other rank is known to hold, and no other node keeps copies of it."""
         if not self.on:
-            return Holding()
+            return Holding(bits=_ALONE * alone)
         self._hear(told, now)
         kept = self._reserved = self._offered if self._is_reserved(now) else NO_STEP
         bits = _NEWEST_KEPT * (slots.newest_read or kept == slots.newest != NO_STEP)

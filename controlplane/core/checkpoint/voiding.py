@@ -98,10 +98,11 @@ def _begin_anew(state: ClusterState, job: Job) -> None:
 
     If only the known steps were voided, each rank would make its next snapshot as soon as it heard so, at
     different steps, and they would go on missing each other. This way all begin anew at the same step. Not
-    with `snapshot_auto`: there the ranks agree on the steps, and the next one is as good as any."""
+    where the ranks agree on the steps: there the next one is as good as any."""
     passed, settled = _passed_over(job), max(job.snapshots.voided, job.snapshots.released)
     if passed > settled and _paced(state, job, state.settings.retry_s):
-        soon = passed if job.spec.snapshot_auto else _reached_soon(state, job)
+        agree = job.spec.snapshot_auto or job.snapshots.by_ranks
+        soon = passed if agree else _reached_soon(state, job)
         _void(state, job, passed, max(passed, soon))
 
 

@@ -128,9 +128,9 @@ def _ending(state: ClusterState, job: Job, choice: Choice) -> Member | None:
     """Return a member judged dead whose living process may overwrite the snapshot that was chosen; else None.
 
     It is being killed; the choice waits until its agent reports what it left. The wait ends when the agent
-    still reports it alive after the stop timeout, or the node is given up. Ranks that take snapshots as often
-    as they like do not wait for a release."""
-    if not (job.zombies and (job.spec.snapshot_auto or releasing.let_go(job, choice.resume.step))):
+    still reports it alive after the stop timeout, or the node is given up. Where no copies are kept away,
+    ranks may have released the snapshot themselves."""
+    if not (job.zombies and (not job.spec.copied_away or releasing.let_go(job, choice.resume.step))):
         return None
     for copy in choice.copies:
         member = job.zombies.get(copy.member)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.placement import replicas
-from controlplane.core.records.model import ON_NAN, JobSpec, Placement
-from controlplane.core.records.words import ON_CORRUPT_STATE
+from controlplane.core.records.model import JobSpec, Placement
+from controlplane.core.records.words import ON_CORRUPT_STATE, ON_NAN
 from controlplane.core.state.resize import Spot
 
 if TYPE_CHECKING:
