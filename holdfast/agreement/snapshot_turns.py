@@ -79,7 +79,7 @@ class SnapshotTurns:
         orders = state.agent.orders if state.agent is not None else None
         row = state.letting_go.row(
             state.snapshots.slots(state.generation),
-            Told(orders.released_step, orders.void_step) if orders is not None else Told(),
+            Told.by(orders) if orders is not None else Told(),
             completed=state.completed,
             world_size=state.world_size,
             now=time.monotonic(),

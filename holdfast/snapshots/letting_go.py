@@ -7,9 +7,9 @@ exchange that precedes a snapshot, which steps their slots hold. **The newest st
 all, and each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
 
 The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it: such
-a step is kept by all until the coordinator has answered (it releases it; if it needs the step, an agent has
-begun to read it by then), or has not for `ANSWER_S`. Meanwhile the ranks overwrite the newer slot again and
-again: a rank that dies in the middle of such a copy costs the steps since the older one. They do so, too,
+a step is kept by all until the coordinator has answered (that it does not need the step; or it releases it,
+and an agent begins to read it), or has not for `ANSWER_S`. Meanwhile the ranks overwrite the newer slot again
+and again: a rank that dies in the middle of such a copy costs the steps since the older one. They do so, too,
 while an agent reads the older slot of one of them.
 
 If a rank has lost its slots (its arena was replaced), there may be no step that all hold, and none to lose.
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from holdfast.ipc.agent_client import AgentOrders
 
 NO_STEP = -1
 NUMBERS = 3
@@ -60,11 +62,17 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the coordinator has said: the newest step that it has released, and up to which step it takes no
-    snapshot for whole any more."""
+    """What the coordinator has said: the newest step that it has released, up to which step it takes no
+    snapshot for whole any more, and the newest released step of which it makes no checkpoint."""
 
     released: int = NO_STEP
     void: int = NO_STEP
+    unneeded: int = NO_STEP
+
+    @classmethod
+    def by(cls, orders: AgentOrders) -> Told:
+        """By the orders that this rank has from its agent."""
+        return cls(orders.released_step, orders.void_step, orders.unneeded_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,8 @@ class LettingGo:
         self._offered, self._offered_at = NO_STEP, 0.0
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
+        self._unneeded = False  # the answer was that no checkpoint is made of it
+        self._forced = NO_STEP  # the newest step that somebody waits for
 
     def row(
         self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float, alone: bool = False
@@ -199,7 +209,7 @@ class LettingGo:
 
     def force(self, step: int) -> None:
         """Offer this step in any case: somebody waits for a checkpoint of it."""
-        self.offer = step
+        self.offer = self._forced = step
 
     def offered(self, step: int, told: Told, now: float) -> None:
         """The coordinator was told of the snapshot of this step. `told`: what it has said before."""
@@ -207,15 +217,16 @@ class LettingGo:
         unanswered = self._offered != NO_STEP and self._answered_at is None
         self._pause_s = min(2 * self._pause_s, PAUSES_S[1]) if unanswered else PAUSES_S[0]
         self._offered, self._offered_at, self._answered_at = step, now, None
-        self._lacked = False
+        self._lacked = self._unneeded = False
 
     def _hear(self, told: Told, now: float) -> None:
         if told.released >= self._offered != NO_STEP and self._answered_at is None:
             self._answered_at = now
+        self._unneeded = told.unneeded == self._offered != self._forced
         self._lacked = self._lacked or told.released < self._offered <= told.void
 
     def _is_reserved(self, now: float) -> bool:
-        if self._offered == NO_STEP or self._lacked:
+        if self._offered == NO_STEP or self._lacked or (self._unneeded and self._answered_at is not None):
             return False
         if self._answered_at is not None:
             return now < self._answered_at + LINGER_S

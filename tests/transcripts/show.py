@@ -137,7 +137,11 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
     fx.Return: lambda e: f"{e.node} generation={e.generation}",
     fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
-    fx.Release: lambda e: f"{e.node} step={e.step}" + (f" void={e.void_step}" if e.void_step >= 0 else ""),
+    fx.Release: lambda e: (
+        f"{e.node} step={e.step}"
+        + (f" void={e.void_step}" if e.void_step >= 0 else "")
+        + (" unneeded" if e.unneeded else "")
+    ),
     fx.Persist: _persist,
     fx.Seal: _seal,
     fx.Mirror: lambda e: f"{e.node} {e.record.id} to {e.spec.mirror}",

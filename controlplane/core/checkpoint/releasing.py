@@ -15,7 +15,7 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.state import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from controlplane.core.records import events as ev
     from controlplane.core.state.cluster_state import ClusterState
@@ -81,11 +81,14 @@ def _have(job: Job, rank: int, step: int) -> None:
         job.restore.known_step = step
 
 
-def reconcile(state: ClusterState, job: Job) -> int:
+def reconcile(
+    state: ClusterState, job: Job, is_needed: Callable[[ClusterState, Job, int], bool] | None = None
+) -> int:
     """Release the newest step that all ranks hold. Returns it when it became whole just now, else NO_STEP.
 
-    Until every rank holds a snapshot of this generation, the slots with older generations' snapshots are
-    released (`Snapshots.behind`), or no rank could make its first one."""
+    `is_needed`: whether a checkpoint may be made of such a step; None: not known. Until every rank holds a
+    snapshot of this generation, slots with older generations' snapshots are released (`Snapshots.behind`), or
+    no rank could make its first one."""
     if job.generation is None:
         return NO_STEP
     whole, first = len(job.snapshots.held) == len(job.seats), job.generation.resume.step
@@ -98,9 +101,10 @@ def reconcile(state: ClusterState, job: Job) -> int:
         return NO_STEP
     job.snapshots.released, job.snapshots.lapse_step = step, step + 2 * job.spec.snapshot_every
     job.snapshots.paced = (state.now, max(step, voiding.reached(job)))
+    unneeded = whole and is_needed is not None and not is_needed(state, job, step)
     for node in job.seat_nodes():
         job.sent_on_stream.put(("released", node), state.now)
-        state.emit(fx.Release(node, job.name, step))
+        state.emit(fx.Release(node, job.name, step, unneeded=unneeded))
     return step if whole else NO_STEP
 
 

@@ -47,7 +47,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         _pace(state, job)
-        step = releasing.reconcile(state, job)
+        step = releasing.reconcile(state, job, _is_needed)
         if step > NO_STEP:
             _begin_due(state, job, step)
         skipping.miss(state, job)
@@ -80,9 +80,19 @@ def _pace(state: ClusterState, job: Job) -> None:
         state.note(NoteKind.CADENCE, job.name, choice.reason)
 
 
-def _begin_due(state: ClusterState, job: Job, step: int) -> None:
+def _is_needed(state: ClusterState, job: Job, step: int) -> bool:
+    """Whether a checkpoint may be made of a step that became whole just now."""
+    return _is_due(state, job, step) or requests.some_open(job)
+
+
+def _is_due(state: ClusterState, job: Job, step: int) -> bool:
     last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
-    if not job.spec.storage or not cadence.due(job.spec, step, state.now, last, job.checkpoints.choice):
+    due = cadence.due(job.spec, step, state.now, last, job.checkpoints.choice)
+    return bool(job.spec.storage) and due
+
+
+def _begin_due(state: ClusterState, job: Job, step: int) -> None:
+    if not _is_due(state, job, step):
         return
     reason = blocked(job)
     if reason:

@@ -128,15 +128,16 @@ def _ending(state: ClusterState, job: Job, choice: Choice) -> Member | None:
     """Return a member judged dead whose living process may overwrite the snapshot that was chosen; else None.
 
     It is being killed; the choice waits until its agent reports what it left. The wait ends when the agent
-    still reports it alive after the stop timeout, or the node is given up. Where no copies are kept away,
-    ranks may have released the snapshot themselves."""
+    still reports it alive although it has had the order for the stop timeout, or the node is given up. Where
+    no copies are kept away, ranks may have released the snapshot themselves."""
     if not (job.zombies and (not job.spec.copied_away or releasing.let_go(job, choice.resume.step))):
         return None
     for copy in choice.copies:
         member = job.zombies.get(copy.member)
         own = member is not None and (copy.tier is Tier.MEMORY or copy.node == member.node)
         if member is not None and own and state.up(member.node):
-            if member.seen_at < member.died_at + state.settings.stop_timeout_s:
+            ordered_at = max(member.died_at, state.nodes[member.node].up_since)
+            if member.seen_at < ordered_at + state.settings.stop_timeout_s:
                 return member
     return None
 

@@ -171,12 +171,13 @@ class Release:
     """Snapshot `step` is READY on all ranks: the job's older slots may be overwritten.
 
     Newer snapshots up to `void_step` may be overwritten, too: some rank skipped them, so they can never be
-    whole."""
+    whole. `unneeded`: no checkpoint is made of `step`, so it need not be kept for one."""
 
     node: str
     job: str
     step: int
     void_step: int = NO_STEP
+    unneeded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

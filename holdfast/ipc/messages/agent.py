@@ -120,11 +120,13 @@ class Form(Record):
 
 @dataclass(frozen=True, slots=True)
 class Release(Record):
-    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` will never be released."""
+    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` will never be released. `unneeded`:
+    no checkpoint is made of `step`."""
 
     op = "release"
     step: Integer
     void: Annotated[int, partial(if_there, default=-1)]
+    unneeded: Flag = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import pytest
+
 from controlplane.core.checkpoint import releasing, voiding
 from controlplane.core.membership import members, nodes
 from controlplane.core.records import effects as fx
@@ -121,6 +123,25 @@ def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back
     job.members["j.1"].status = job.members["j.0"].status
     assert orders(state, job) == [fx.Release("b", "j", 20)]
     assert orders(state, job) == []
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_release_says_whether_a_checkpoint_may_be_made_of_the_step(needed: bool) -> None:
+    state = ClusterState(CoreSettings())
+    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job = job_of_three(state)
+    asked: list[int] = []
+    for rank in range(3):
+        tell(job, rank, 21, 20, 10)
+    releasing.from_statuses(job)
+
+    def is_needed(_state: ClusterState, _job: Job, step: int) -> bool:
+        asked.append(step)
+        return needed
+
+    releasing.reconcile(state, job, is_needed)
+    told = [effect for effect in state.take() if isinstance(effect, fx.Release)]
+    assert asked == [20] and [order.unneeded for order in told] == [not needed] * 3
 
 
 def agreeing() -> tuple[ClusterState, Job]:
