@@ -1312,16 +1312,16 @@ class Return(_message.Message):
     def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("job", "step", "void_step", "unneeded")
+    __slots__ = ("job", "step", "void_step", "kept_from")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VOID_STEP_FIELD_NUMBER: _ClassVar[int]
-    UNNEEDED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FROM_FIELD_NUMBER: _ClassVar[int]
     job: str
     step: int
     void_step: int
-    unneeded: bool
-    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ..., void_step: _Optional[int] = ..., unneeded: bool = ...) -> None: ...
+    kept_from: int
+    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ..., void_step: _Optional[int] = ..., kept_from: _Optional[int] = ...) -> None: ...
 
 class Persist(_message.Message):
     __slots__ = ("member", "spec", "checkpoint", "step", "generation", "kind", "base", "versions", "rank", "shard", "share", "shares")

@@ -6,9 +6,10 @@ and rank, and training would lose more steps while it is late or away. So the ra
 exchange that precedes a snapshot, which steps their slots hold. **The newest step that all hold is kept by
 all, and each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
 
-The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it: such
-a step is kept by all until the coordinator has answered (that it does not need the step; or it releases it,
-and an agent begins to read it), or has not for `ANSWER_S`. Meanwhile the ranks overwrite the newer slot again
+The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it, and
+says before which step it will begin none. Another step that is offered is kept by all until the coordinator
+has answered (if it needs the step, an agent has begun to read it by then), or has not for `ANSWER_S`.
+Meanwhile the ranks overwrite the newer slot again
 and again: a rank that dies in the middle of such a copy costs the steps since the older one. They do so, too,
 while an agent reads the older slot of one of them.
 
@@ -63,16 +64,16 @@ class Slots:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What the coordinator has said: the newest step that it has released, up to which step it takes no
-    snapshot for whole any more, and the newest released step of which it makes no checkpoint."""
+    snapshot for whole any more, and before which step it begins no checkpoint."""
 
     released: int = NO_STEP
     void: int = NO_STEP
-    unneeded: int = NO_STEP
+    kept_from: int = 0
 
     @classmethod
     def by(cls, orders: AgentOrders) -> Told:
         """By the orders that this rank has from its agent."""
-        return cls(orders.released_step, orders.void_step, orders.unneeded_step)
+        return cls(orders.released_step, orders.void_step, orders.kept_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class LettingGo:
         self._offered, self._offered_at = NO_STEP, 0.0
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
-        self._unneeded = False  # the answer was that no checkpoint is made of it
+        self._unneeded = False  # no checkpoint will be made of it
         self._forced = NO_STEP  # the newest step that somebody waits for
 
     def row(
@@ -217,16 +218,17 @@ class LettingGo:
         unanswered = self._offered != NO_STEP and self._answered_at is None
         self._pause_s = min(2 * self._pause_s, PAUSES_S[1]) if unanswered else PAUSES_S[0]
         self._offered, self._offered_at, self._answered_at = step, now, None
-        self._lacked = self._unneeded = False
+        self._lacked = False
+        self._hear(told, now)
 
     def _hear(self, told: Told, now: float) -> None:
         if told.released >= self._offered != NO_STEP and self._answered_at is None:
             self._answered_at = now
-        self._unneeded = told.unneeded == self._offered != self._forced
+        self._unneeded = self._offered < told.kept_from and self._offered != self._forced
         self._lacked = self._lacked or told.released < self._offered <= told.void
 
     def _is_reserved(self, now: float) -> bool:
-        if self._offered == NO_STEP or self._lacked or (self._unneeded and self._answered_at is not None):
+        if self._offered == NO_STEP or self._lacked or self._unneeded:
             return False
         if self._answered_at is not None:
             return now < self._answered_at + LINGER_S

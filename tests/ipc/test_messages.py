@@ -136,7 +136,7 @@ FROM_AGENT: list[tuple[Record, str]] = [
         agent.Form(GENERATION, "j/1"),
         '{"op":"form","generation":{"number":3,"term":1,"seats":[]},"incident":"j/1"}',
     ),
-    (agent.Release(5, -1), '{"op":"release","step":5,"void":-1,"unneeded":false}'),
+    (agent.Release(5, -1), '{"op":"release","step":5,"void":-1,"kept_from":0}'),
     (agent.Return(3), '{"op":"return","generation":3}'),
     (agent.Complete(ok=False, reason="j.2 raised"), '{"op":"complete","ok":false,"reason":"j.2 raised"}'),
     (

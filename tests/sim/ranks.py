@@ -63,7 +63,7 @@ class Rank:
     ready: set[int] = field(default_factory=set)  # all steps of this lineage of which it took snapshots
     released: int = NO_STEP
     void: int = NO_STEP
-    unneeded: int = NO_STEP
+    kept_from: int = 0
     letting_go: LettingGo = field(default_factory=LettingGo)
     copying: tuple[Slot, str] | None = None  # a snapshot that is not READY yet, and its lineage
     stopped: bool = False  # SIGSTOP: silent
@@ -226,7 +226,7 @@ class Rank:
     @property
     def told(self) -> Told:
         """What it has heard of the coordinator."""
-        return Told(self.released, self.void, self.unneeded)
+        return Told(self.released, self.void, self.kept_from)
 
     def _slots(self) -> Slots:
         own = (slot for slot in self.slots if slot[0] == self.generation)
@@ -283,7 +283,7 @@ class Rank:
         if self.form is None or generation.number > self.form.number:
             self.form = generation
             self.released = min(self.released, generation.resume.step)
-            self.void = self.unneeded = NO_STEP
+            self.void, self.kept_from = NO_STEP, 0
         self._move()
 
     def _interrupt(self, frame: Frame) -> None:
@@ -295,9 +295,9 @@ class Rank:
             self.halt, self.keep = number, number if frame["keep"] else self.keep
 
     def _release(self, frame: Frame) -> None:
-        self.released, self.void = max(self.released, frame["step"]), max(self.void, frame["void"])
-        if frame["unneeded"]:
-            self.unneeded = max(self.unneeded, frame["step"])
+        if frame["step"] >= self.released:
+            self.released, self.kept_from = frame["step"], frame["kept_from"]
+        self.void = max(self.void, frame["void"])
         self.room()
 
     def room(self) -> None:

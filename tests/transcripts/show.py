@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from controlplane.core.checkpoint.voiding import NEVER_STEP
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE
 
@@ -117,6 +118,10 @@ def _gently(e: fx.Interrupt) -> str:
     return (" gently" if e.gentle else "") + (" keep" if e.keep else "")
 
 
+def _step(step: int) -> str:
+    return str(step) if step < NEVER_STEP else "none"
+
+
 def _text(text: str) -> str:
     return text.replace("\n", " / ")
 
@@ -140,7 +145,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Release: lambda e: (
         f"{e.node} step={e.step}"
         + (f" void={e.void_step}" if e.void_step >= 0 else "")
-        + (" unneeded" if e.unneeded else "")
+        + (f" kept from {_step(e.kept_from)}" if e.kept_from else "")
     ),
     fx.Persist: _persist,
     fx.Seal: _seal,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import voiding
-from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, MemberPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state import waiting
@@ -44,7 +43,7 @@ def begin(job: Job) -> None:
     )
     first = job.generation.resume.step if job.generation else NO_STEP
     job.snapshots.lapse_step, job.snapshots.paced = NO_STEP, (job.recovery.clock.stored, first)
-    job.snapshots.by_ranks = False
+    job.snapshots.by_ranks, job.snapshots.kept_from = False, 0
     job.reread()
 
 
@@ -82,13 +81,14 @@ def _have(job: Job, rank: int, step: int) -> None:
 
 
 def reconcile(
-    state: ClusterState, job: Job, is_needed: Callable[[ClusterState, Job, int], bool] | None = None
+    state: ClusterState, job: Job, kept_from: Callable[[ClusterState, Job, int], int] | None = None
 ) -> int:
-    """Release the newest step that all ranks hold. Returns it when it became whole just now, else NO_STEP.
+    """Release the newest step that all ranks hold. Returns it when it became whole just now and they keep it
+    for a checkpoint, else NO_STEP.
 
-    `is_needed`: whether a checkpoint may be made of such a step; None: not known. Until every rank holds a
-    snapshot of this generation, slots with older generations' snapshots are released (`Snapshots.behind`), or
-    no rank could make its first one."""
+    `kept_from`: from which step on a checkpoint may be made, when that one is whole; None: not known. Until
+    every rank holds a snapshot of this generation, slots with older generations' snapshots are released
+    (`Snapshots.behind`), or no rank could make its first one."""
     if job.generation is None:
         return NO_STEP
     whole, first = len(job.snapshots.held) == len(job.seats), job.generation.resume.step
@@ -101,11 +101,17 @@ def reconcile(
         return NO_STEP
     job.snapshots.released, job.snapshots.lapse_step = step, step + 2 * job.spec.snapshot_every
     job.snapshots.paced = (state.now, max(step, voiding.reached(job)))
-    unneeded = whole and is_needed is not None and not is_needed(state, job, step)
+    told = job.snapshots.kept_from
+    kept = not job.snapshots.by_ranks or (told is not None and step >= told)
+    job.snapshots.kept_from = kept_from(state, job, step) if whole and kept_from is not None else 0
     for node in job.seat_nodes():
-        job.sent_on_stream.put(("released", node), state.now)
-        state.emit(fx.Release(node, job.name, step, unneeded=unneeded))
-    return step if whole else NO_STEP
+        _send(state, job, node)
+    return step if whole and kept else NO_STEP
+
+
+def _send(state: ClusterState, job: Job, node: str) -> None:
+    job.sent_on_stream.put(("released", node), state.now)
+    state.emit(voiding.release(job, node))
 
 
 def _send_to_new_streams(state: ClusterState, job: Job) -> None:
@@ -117,8 +123,7 @@ def _send_to_new_streams(state: ClusterState, job: Job) -> None:
     job.snapshots.sent_on = seen
     for node in job.seat_nodes():
         if state.up(node) and ("released", node) not in job.sent_on_stream:
-            job.sent_on_stream.put(("released", node), state.now)
-            state.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
+            _send(state, job, node)
 
 
 def let_go(job: Job, step: int) -> bool:

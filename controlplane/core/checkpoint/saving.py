@@ -22,6 +22,7 @@ from controlplane.core.checkpoint import (
     sharing,
     skipping,
     suspects,
+    voiding,
 )
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
@@ -47,7 +48,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         _pace(state, job)
-        step = releasing.reconcile(state, job, _is_needed)
+        step = releasing.reconcile(state, job, _kept_from)
         if step > NO_STEP:
             _begin_due(state, job, step)
         skipping.miss(state, job)
@@ -80,15 +81,19 @@ def _pace(state: ClusterState, job: Job) -> None:
         state.note(NoteKind.CADENCE, job.name, choice.reason)
 
 
-def _is_needed(state: ClusterState, job: Job, step: int) -> bool:
-    """Whether a checkpoint may be made of a step that became whole just now."""
-    return _is_due(state, job, step) or requests.some_open(job)
+def _kept_from(state: ClusterState, job: Job, step: int) -> int:
+    """From which step on a checkpoint may be made. `step`: it became whole just now."""
+    if not job.spec.storage:
+        return voiding.NEVER_STEP
+    if job.checkpoints.wanted_now or requests.some_open(job) or _is_due(state, job, step):
+        return 0
+    return cadence.next_due(job.spec, step, job.checkpoints.begun)
 
 
 def _is_due(state: ClusterState, job: Job, step: int) -> bool:
     last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
     due = cadence.due(job.spec, step, state.now, last, job.checkpoints.choice)
-    return bool(job.spec.storage) and due
+    return bool(job.spec.storage) and (due or job.checkpoints.wanted_now)
 
 
 def _begin_due(state: ClusterState, job: Job, step: int) -> None:
@@ -99,6 +104,7 @@ def _begin_due(state: ClusterState, job: Job, step: int) -> None:
         skipping.missed(state, job, step, reason)
     else:
         begin(state, job, step)
+        job.checkpoints.wanted_now = False
 
 
 def blocked(job: Job) -> str:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 NEVER_STEP = 1 << 62
 
 
+def release(job: Job, node: str) -> fx.Release:
+    """The newest Release, for the ranks of a node."""
+    known = job.snapshots
+    return fx.Release(node, job.name, known.released, known.voided, known.kept_from or 0)
+
+
 def lapsed(state: ClusterState, job: Job, step: int) -> None:
     """Look at the job soon: a rank is two snapshot intervals, or more, past the newest release.
 
@@ -58,8 +64,7 @@ def release_again(state: ClusterState, job: Job) -> None:
             nodes = job.seat_nodes()
         for node in nodes if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else []:
             key = ("release", node, str(job.snapshots.released), str(job.snapshots.voided))
-            order = fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided)
-            state.order(job, key, order, state.settings.long_retry_s)
+            state.order(job, key, release(job, node), state.settings.long_retry_s)
 
 
 def missed_a_snapshot(job: Job, member: Member) -> bool:
@@ -185,4 +190,4 @@ def say_again(state: ClusterState, job: Job) -> None:
     for node in job.seat_nodes() if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else ():
         if state.up(node):
             job.sent_on_stream.put(("released", node), state.now)
-            state.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
+            state.emit(release(job, node))

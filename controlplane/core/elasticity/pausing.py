@@ -121,7 +121,12 @@ def _unsavable(job: Job | None) -> str:
 
 
 def _begin(state: ClusterState, job: Job) -> str:
-    """Begin a checkpoint of the newest whole snapshot; returns its id, "" while none can begin."""
+    """Begin a checkpoint of the newest whole snapshot; returns its id, "" while none can begin.
+
+    Ranks that decide themselves what they overwrite may have overwritten it: there `saving` takes the next
+    one that they keep."""
+    if job.snapshots.by_ranks and job.phase is JobPhase.RUNNING:
+        return ""
     releasing.from_statuses(job)
     step = releasing.common(job) if len(job.snapshots.held) == len(job.seats) else NO_STEP
     name = f"{step}-{job.generation_number}"

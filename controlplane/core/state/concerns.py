@@ -200,6 +200,8 @@ class Snapshots:
     # None: this leader saw neither.
     paced: tuple[float, int] | None = None
     by_ranks: bool = False  # the ranks agree what they overwrite: none waits for a Release
+    # They keep steps from this one on for a checkpoint; None: this leader has not told them.
+    kept_from: int | None = None
     voided: int = NO_STEP  # unreleased snapshots up to this step will never be whole: some rank has none
 
 

@@ -34,7 +34,7 @@ LATER_FIELDS = {
     "suspect_states": [],
 }
 """Fields of stored records that older recordings do not have, each with the value that means the same."""
-ADVICE = ("unneeded",)
+ADVICE = ("kept_from",)
 """Fields of orders that older recordings do not have: they allow what may also be left undone."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""

@@ -8,10 +8,12 @@ import math
 import pytest
 
 from controlplane.core.checkpoint import releasing, voiding
+from controlplane.core.checkpoint.voiding import NEVER_STEP
 from controlplane.core.membership import members, nodes
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import (
+    NO_STEP,
     Generation,
     JobPhase,
     MemberPhase,
@@ -125,23 +127,24 @@ def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back
     assert orders(state, job) == []
 
 
-@pytest.mark.parametrize("needed", [True, False])
-def test_a_release_says_whether_a_checkpoint_may_be_made_of_the_step(needed: bool) -> None:
-    state = ClusterState(CoreSettings())
-    state.nodes = {name: Node(name) for name in ("a", "b", "c")}
-    job = job_of_three(state)
-    asked: list[int] = []
-    for rank in range(3):
-        tell(job, rank, 21, 20, 10)
-    releasing.from_statuses(job)
+@pytest.mark.parametrize(("kept_from", "begins"), [(0, 30), (30, 30), (31, NO_STEP), (NEVER_STEP, NO_STEP)])
+def test_no_checkpoint_begins_from_a_step_that_the_ranks_do_not_keep(kept_from: int, begins: int) -> None:
+    """Unless the coordinator releases their slots: then they keep each."""
+    state, job = agreeing()
 
-    def is_needed(_state: ClusterState, _job: Job, step: int) -> bool:
-        asked.append(step)
-        return needed
+    def told(*steps: int) -> tuple[int, set[int]]:
+        for rank in range(3):
+            tell(job, rank, steps[0] + 1, *steps, offers=True)
+        releasing.from_statuses(job)
+        step = releasing.reconcile(state, job, lambda *_: kept_from)
+        return step, {each.kept_from for each in state.take() if isinstance(each, fx.Release)}
 
-    releasing.reconcile(state, job, is_needed)
-    told = [effect for effect in state.take() if isinstance(effect, fx.Release)]
-    assert asked == [20] and [order.unneeded for order in told] == [not needed] * 3
+    told(25, 20)
+    assert told(30, 25) == (begins, {kept_from})
+    job.snapshots.kept_from = None  # a new leader does not know what they have heard
+    assert told(35, 30) == (NO_STEP, {kept_from})
+    job.snapshots.by_ranks = False
+    assert releasing.common(job) == 35
 
 
 def agreeing() -> tuple[ClusterState, Job]:

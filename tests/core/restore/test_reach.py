@@ -95,7 +95,7 @@ def test_a_slot_that_was_let_go_is_not_chosen() -> None:
     stage.do("report j.1000001 ready held=-1")
     stage.do("report j.1000000 running gen=1 step=10 snap=10 snapgen=1")
     for step in (20, 30):
-        assert f"Release a step={step} unneeded" in stage.do(f"snapshot {step}")
+        assert f"Release a step={step} kept from none" in stage.do(f"snapshot {step}")
     stage.do("drain a deadline=1 force=1")
     stage.do("live 3 a")
     stage.do("uncordon a")
