@@ -93,7 +93,7 @@ def _kept_from(state: ClusterState, job: Job, step: int) -> int:
 def _is_due(state: ClusterState, job: Job, step: int) -> bool:
     last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
     due = cadence.due(job.spec, step, state.now, last, job.checkpoints.choice)
-    return bool(job.spec.storage) and (due or job.checkpoints.wanted_now)
+    return bool(job.spec.storage) and (due or (job.checkpoints.wanted_now and step > 0))
 
 
 def _begin_due(state: ClusterState, job: Job, step: int) -> None:
@@ -104,7 +104,6 @@ def _begin_due(state: ClusterState, job: Job, step: int) -> None:
         skipping.missed(state, job, step, reason)
     else:
         begin(state, job, step)
-        job.checkpoints.wanted_now = False
 
 
 def blocked(job: Job) -> str:
@@ -139,6 +138,7 @@ def begin(state: ClusterState, job: Job, step: int) -> None:
             return
     held = sharing.holders(job)
     job.checkpoints.begun, job.checkpoints.begun_at = step, state.now
+    job.checkpoints.wanted_now = False
     saving = Saving(
         id=name,
         step=step,

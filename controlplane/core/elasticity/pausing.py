@@ -133,7 +133,4 @@ def _begin(state: ClusterState, job: Job) -> str:
     if step <= 0 or name in job.checkpoints.records or name in job.checkpoints.savings or saving.blocked(job):
         return ""
     saving.begin(state, job, step)
-    if name not in job.checkpoints.savings:
-        return ""
-    job.checkpoints.wanted_now = False
-    return name
+    return name if name in job.checkpoints.savings else ""
