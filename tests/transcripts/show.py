@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.checkpoint.voiding import NEVER_STEP
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE
+from controlplane.core.records.words import NEVER_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -86,7 +86,7 @@ def reconcile(
     """Release the newest step that all ranks hold. Returns it when it became whole just now and they keep it
     for a checkpoint, else NO_STEP.
 
-    `kept_from`: from which step on a checkpoint may be made, when that one is whole; None: not known. Until
+    `kept_from`: from which step on a checkpoint may be made, after this one; None: not known. Until
     every rank holds a snapshot of this generation, slots with older generations' snapshots are released
     (`Snapshots.behind`), or no rank could make its first one."""
     if job.generation is None:
@@ -103,7 +103,7 @@ def reconcile(
     job.snapshots.paced = (state.now, max(step, voiding.reached(job)))
     told = job.snapshots.kept_from
     kept = not job.snapshots.by_ranks or (told is not None and step >= told)
-    job.snapshots.kept_from = kept_from(state, job, step) if whole and kept_from is not None else 0
+    job.snapshots.kept_from = kept_from(state, job, step) if kept_from is not None else 0
     for node in job.seat_nodes():
         _send(state, job, node)
     return step if whole and kept else NO_STEP

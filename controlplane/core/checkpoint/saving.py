@@ -22,12 +22,12 @@ from controlplane.core.checkpoint import (
     sharing,
     skipping,
     suspects,
-    voiding,
 )
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import NEVER_STEP
 from controlplane.core.state import cadence
 from controlplane.core.state.saving import Saving, Stage
 
@@ -82,9 +82,9 @@ def _pace(state: ClusterState, job: Job) -> None:
 
 
 def _kept_from(state: ClusterState, job: Job, step: int) -> int:
-    """From which step on a checkpoint may be made. `step`: it became whole just now."""
+    """From which step on a checkpoint may be made. `step`: it is being released."""
     if not job.spec.storage:
-        return voiding.NEVER_STEP
+        return NEVER_STEP
     if job.checkpoints.wanted_now or requests.some_open(job) or _is_due(state, job, step):
         return 0
     return cadence.next_due(job.spec, step, job.checkpoints.begun)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import skipping
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.records.words import NEVER_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
-
-NEVER_STEP = 1 << 62
 
 
 def release(job: Job, node: str) -> fx.Release:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 NO_STEP = -1
+NEVER_STEP = 1 << 60
 """No state is held, or no step is known."""
 
 NO_RANK = -1

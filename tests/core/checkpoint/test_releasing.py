@@ -8,7 +8,6 @@ import math
 import pytest
 
 from controlplane.core.checkpoint import releasing, voiding
-from controlplane.core.checkpoint.voiding import NEVER_STEP
 from controlplane.core.membership import members, nodes
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
@@ -23,6 +22,7 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.core.records.timing import CoreSettings
+from controlplane.core.records.words import NEVER_STEP
 from controlplane.core.state.cluster_state import ClusterState, Node
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
