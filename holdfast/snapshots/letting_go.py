@@ -169,7 +169,8 @@ class LettingGo:
         kept = self._reserved = self._offered if self._is_reserved(now) else NO_STEP
         bits = _NEWEST_KEPT * (slots.newest_read or kept == slots.newest != NO_STEP)
         bits |= _OLDER_KEPT * (slots.older_read or kept == slots.older != NO_STEP)
-        waits = completed <= told.void or self._waits(world_size, now)
+        is_first_needed = self._offered < told.kept_from <= completed  # the coordinator waits for it
+        waits = completed <= told.void or (not is_first_needed and self._waits(world_size, now))
         return Holding(slots.newest, slots.older, bits | _WAITS * waits)
 
     def learn(self, rows: Sequence[Holding], completed: int, *, offer: bool) -> bool:

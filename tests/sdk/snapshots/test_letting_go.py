@@ -158,6 +158,17 @@ def test_an_offered_step_is_not_kept_if_it_is_known_that_no_checkpoint_is_made_o
         assert rank.row(1, 2.1).kept == ((8,) if step == 8 else ()), "a checkpoint may be made of 8"
 
 
+def test_the_first_step_of_which_a_checkpoint_may_be_made_is_offered_at_once() -> None:
+    rank = Rank(steps=[6, 7])
+    rank.letting_go.on = True
+    rank.letting_go.offered(6, Told(), 0.0)
+    rank.released, rank.kept_from = 6, 8
+    assert rank.row(400, 0.1, completed=7).waits, "ranks of a large job offer seldom"
+    assert not rank.row(400, 0.1, completed=8).waits
+    rank.letting_go.offered(8, Told(6, kept_from=8), 0.2)
+    assert rank.row(400, 0.3, completed=9).waits
+
+
 def test_a_step_that_somebody_waits_for_is_kept_although_the_coordinator_did_not_know_of_that_yet() -> None:
     rank = Rank(steps=[3, 4])
     rank.letting_go.on = True
