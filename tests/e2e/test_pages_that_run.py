@@ -19,7 +19,7 @@ from tests.e2e.standing import submitted
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TWO_RANKS = ("--nproc-per-node", "2", "--spares", "1")
-PAGES = ("../README.md", "data.md", "tracking.md", "reference/api.md")
+PAGES = ("../README.md", "data.md", "tracking.md", "diagnosis.md", "reference/api.md")
 SETUP, LOGGED = "session = Session()\n", "log = StepLog(session, OpenLog)"
 """What only the first block of the recipes has, and only the block that the loggers are put above."""
 
@@ -117,7 +117,7 @@ def test_every_recipe_runs_alone(tmp_path: Path) -> None:
 def test_every_block_of_the_other_pages_runs_alone(tmp_path: Path) -> None:
     every = [script for page in PAGES for script in scripts_of(page)]
     found = [script for script in every if not library(script) and "init_device_mesh" not in script]
-    assert len(found) == 6, "one block of tracking.md needs a group: the next test runs it"
+    assert len(found) == 8, "one block of tracking.md needs a group: the next test runs it"
     assert_each_runs_alone(found, tmp_path)
 
 
