@@ -203,7 +203,7 @@ def _trainer_security(values: Values) -> Manifest:
     found = {**LOCKED, "readOnlyRootFilesystem": values["readOnlyRootFilesystem"]}
     if values["capabilities"]:
         found["capabilities"] = LOCKED["capabilities"] | {"add": values["capabilities"]}
-    return found | values["securityContext"]
+    return {**found, **values["securityContext"]}
 
 
 def _credentials(values: Values) -> Manifest:
