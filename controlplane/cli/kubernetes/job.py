@@ -35,6 +35,8 @@ DEFAULTS: Values = {
     "readOnlyRootFilesystem": True,
     "capabilities": [],
     "runAsUser": 65532,
+    "podSecurityContext": {},
+    "securityContext": {},
     "terminationGracePeriodSeconds": 120,
     "domainIsHost": True,
     "agent": {"memoryGi": 2, "cpu": "1", "metricsPort": 9465, "settings": {}},

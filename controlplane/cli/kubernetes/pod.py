@@ -66,6 +66,7 @@ def pod_security(values: Values) -> Manifest:
         "runAsGroup": user,
         "fsGroup": user,
         "seccompProfile": {"type": "RuntimeDefault"},
+        **values["podSecurityContext"],
     }
 
 
@@ -202,7 +203,7 @@ def _trainer_security(values: Values) -> Manifest:
     found = {**LOCKED, "readOnlyRootFilesystem": values["readOnlyRootFilesystem"]}
     if values["capabilities"]:
         found["capabilities"] = LOCKED["capabilities"] | {"add": values["capabilities"]}
-    return found
+    return {**found, **values["securityContext"]}
 
 
 def _credentials(values: Values) -> Manifest:

@@ -88,7 +88,7 @@ def _agent_volume(job: str, values: Values, context: Values) -> list[Manifest]:
         "key-usages": "server auth,client auth",
         "dns-names": tls["peerName"],
         "uri-sans": f"holdfast://{context['cluster']}/agent/${{POD_NAME}}{_of(job, values)}",
-        "fs-group": str(values["runAsUser"]),
+        "fs-group": str(values["podSecurityContext"].get("fsGroup", values["runAsUser"])),
     }
     named = {f"csi.cert-manager.io/{name}": value for name, value in attributes.items()}
     csi = {"driver": "csi.cert-manager.io", "readOnly": True, "volumeAttributes": named}
