@@ -25,7 +25,7 @@ from controlplane.wire.control_pb2_grpc import AdminStub
 from tests.security.authority import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
@@ -149,8 +149,13 @@ async def greeted(
 ) -> tuple[Any, str]:
     """Send this hello on a stream until the server's own answer is heard. Returns the kind of the answer, or
     the status, and its text."""
+    return await heard(lambda: _greeted(address, hello, access or plain()))
+
+
+async def heard(call: Callable[[], Awaitable[tuple[Any, str]]]) -> tuple[Any, str]:
+    """Call until the server's own answer is heard, and return that."""
     for _ in range(9):
-        answer = await _greeted(address, hello, access or plain())
+        answer = await call()
         if answer != UNHEARD:
             break
     return answer
