@@ -70,8 +70,9 @@ async def serving(
     subjects: bool = False,
     deny: DenyList | None = None,
     diagnose_every_s: float = 0.0,
+    elected: Elected | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve; with `leads` as a leader whose store is in memory."""
+    """Serve; with `leads` as a leader whose store is in memory, from the state in `elected`."""
     front, tls = ServerContext(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
     asks = Authenticator(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
@@ -80,7 +81,7 @@ async def serving(
     try:
         async with contextlib.AsyncExitStack() as stack:
             if leads:
-                await stack.enter_async_context(leading(front, diagnose_every_s=diagnose_every_s))
+                await stack.enter_async_context(leading(front, elected, diagnose_every_s=diagnose_every_s))
             yield Served(front, server)
     finally:
         front.leader_term = None
