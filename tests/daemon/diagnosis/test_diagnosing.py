@@ -103,6 +103,32 @@ async def test_the_next_leader_neither_announces_again_nor_resolves_at_once() ->
     assert newest(second)[0].lasting, "it has seen it for long enough now"
 
 
+async def test_a_window_that_cannot_be_judged_is_named_in_the_report_and_the_next_one_is_judged() -> None:
+    stage = Stage()
+    await stage.windows(20, SLOW)
+    assert (stage.report_of()["failed_detectors"], stage.failed["j"]) == ([], 0)
+    stage.wall_s -= 50.0
+    await stage.windows(1, SLOW)
+    (failed,) = stage.report_of()["failed_detectors"]
+    assert (failed.startswith("window: ValueError: a window of job j"), stage.failed["j"]) == (True, 1)
+    assert [each["kind"] for each in stage.report_of()["findings"]] == ["slow_rank"], (
+        "nothing says it is over"
+    )
+    stage.wall_s += 60.0
+    await stage.windows(1, SLOW)
+    assert (stage.report_of()["failed_detectors"], stage.failed["j"]) == ([], 0)
+
+
+async def test_an_incident_that_cannot_be_judged_is_named_until_one_can_be() -> None:
+    stage = Stage()
+    stage.diagnosis.failed.judged_incident("j", KeyError("rank"))
+    assert stage.report_of()["failed_detectors"] == ["first_failure: KeyError: 'rank'"]
+    await stage.windows(1)
+    assert stage.failed["j"] == 1
+    stage.diagnosis.failed.judged_incident("j", None)
+    assert stage.report_of()["failed_detectors"] == []
+
+
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"{}", b'{"findings":[7]}', b'{"findings":[{"kind":"slow"}]}', b'{"findings":{}}']
 )
