@@ -146,6 +146,14 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     return (str(row["rank"]), row["node"], duration(row["step_s"]), *shares, duration(row["own_s"]), ratio)
 
 
+def line(each: dict[str, Any]) -> str:
+    """One finding in a line: what, who, why, and what to do."""
+    about = f", {each['about']}" if each["about"] else ""
+    do = f"; do: {each['recommendation']}" if each.get("recommendation") else ""
+    muted = ", muted" if each.get("muted") else ""
+    return f"{each['severity']}: {each['kind']}{about}{muted}: {each['reason']}{do}"
+
+
 def finding(each: dict[str, Any]) -> str:
     """One finding: what, who, since when, why, and what to do."""
     since = datetime.datetime.fromtimestamp(each["opened_s"]).strftime("%H:%M:%S")
