@@ -132,7 +132,8 @@ def named(words: str, job: str) -> tuple[str, str]:
     if number and not number.isdigit():
         if slash:
             raise UsageError(
-                f"{words!r} is not an incident: give its number, JOB/NUMBER or JOB (see `holdfast why --list`)"
+                f"{words!r} is not an incident: give its number, JOB/NUMBER or JOB "
+                "(see `holdfast why --list`)"
             )
         return number, ""
     return owner or job, number
