@@ -24,7 +24,7 @@ def failed_part(name: str, error: Exception) -> FailedPart:
     return FailedPart(name, f"{type(error).__name__}: {error}")
 
 
-class Guard:
+class PartGuard:
     """Runs parts one after the other. `failed`: those that raised, in order."""
 
     def __init__(self) -> None:

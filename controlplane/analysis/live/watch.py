@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from controlplane.analysis.guarding import FailedPart, Guard
+from controlplane.analysis.guarding import FailedPart, PartGuard
 from controlplane.analysis.links.judging import judge
 from controlplane.analysis.links.unknown import Unknown
 from controlplane.analysis.live import policy
@@ -107,7 +107,7 @@ class JobWatch:
         """Take in a window. Raises ValueError for one that cannot be: of an older generation or time than the
         one before, not forward in time, or with a number of ranks that no job has."""
         self._check(window)
-        guard = Guard()
+        guard = PartGuard()
         guard.run("gradients", lambda: self._numbers.take(window.gradients), None)
         table = self._take(window, guard)
         situation: LiveSituation | None = None
@@ -119,7 +119,7 @@ class JobWatch:
                 self._judge(situation, guard)
         return self._said(window, table, situation, guard)
 
-    def _take(self, window: JobWindow, guard: Guard) -> RankTable:
+    def _take(self, window: JobWindow, guard: PartGuard) -> RankTable:
         """Remember what a window shows. Return its table."""
         new = (self._generation, self._ranks) != (window.generation, window.ranks_expected)
         table = tabulate(window, None if new else self._before)
@@ -136,7 +136,7 @@ class JobWatch:
         return table
 
     def _said(
-        self, window: JobWindow, table: RankTable, situation: LiveSituation | None, guard: Guard
+        self, window: JobWindow, table: RankTable, situation: LiveSituation | None, guard: PartGuard
     ) -> LiveDiagnosis:
         """What the window shows. Rates and shares are computed part by part."""
         findings = () if situation is None else _sorted(situation.found, window.job)
@@ -185,7 +185,7 @@ class JobWatch:
         self._before = None
         self._pending = _Pending()
 
-    def _judge(self, situation: LiveSituation, guard: Guard) -> None:
+    def _judge(self, situation: LiveSituation, guard: PartGuard) -> None:
         """Run all detectors, which add to `situation.found`."""
         for name, detector in self._detectors.items():
             situation.found += guard.run(name, lambda judged=detector: list(judged(situation)), [])  # type: ignore[misc]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.analysis import replicas, small_kernels
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
-from controlplane.analysis.guarding import Guard, failed_part
+from controlplane.analysis.guarding import PartGuard, failed_part
 from controlplane.analysis.live.curves import JobCurves
 from controlplane.analysis.live.eta import Eta, EtaMemory
 from controlplane.analysis.live.slow_steps import SlowStepMemory
@@ -158,7 +158,7 @@ class Diagnosis:
         jobs = self._core.state.jobs
         self._forget({name for name, job in jobs.items() if not job.ended})
         for job in [job for job in jobs.values() if job.phase in WATCHED]:
-            guard = Guard()
+            guard = PartGuard()
             try:
                 await self._look_at(job, guard)
             except Fenced:
@@ -173,7 +173,7 @@ class Diagnosis:
         for name in self.ledger.jobs():
             self._report_open(name)  # also what the last leader had found, and mutes that are over
 
-    async def _look_at(self, job: Job, guard: Guard) -> None:
+    async def _look_at(self, job: Job, guard: PartGuard) -> None:
         now_s = self._wall()
         none: list[Finding] = []
         at_once = (  # open for as long as they are reported
@@ -193,7 +193,7 @@ class Diagnosis:
             changes += self.ledger.observe(now_s, job.name, (), only=only, unseen=unseen)
         await self._tell(changes)
 
-    def _show_window(self, window: JobWindow, found: LiveDiagnosis, guard: Guard) -> None:
+    def _show_window(self, window: JobWindow, found: LiveDiagnosis, guard: PartGuard) -> None:
         """Set the metrics of a job, continue its curves, and enter what its steps lost into its account."""
         job, shares = found.job, {} if found.anatomy is None else found.anatomy.shares()
         guard.run("curves", lambda: self._curves.setdefault(job, JobCurves()).take(found), None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.findings_ledger.entries import LedgerEntry
     from controlplane.analysis.findings_ledger.ledger import FindingLedger
     from controlplane.analysis.guarding import FailedPart
-    from controlplane.analysis.live.anatomy import Anatomy, RankAnatomy
+    from controlplane.analysis.live.anatomy import Anatomy, Loss, RankAnatomy
     from controlplane.analysis.live.watch import LiveDiagnosis
     from controlplane.core.cluster import Cluster
     from controlplane.daemon.telemetry.job_time import Account
@@ -98,6 +98,7 @@ def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> di
             "unjudged": _unjudged(newest),
             "slowdown": None,
             "loss_s": None,
+            "loss": None,
         }
     seen = newest.anatomy
     found = {
@@ -111,6 +112,7 @@ def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> di
         "unjudged": _unjudged(newest),
         "slowdown": _number(newest.slowdown),
         "loss_s": _number(newest.loss_s),
+        "loss": _loss(newest.loss),
     }
     return found | {"columns": _columns(seen)}
 
@@ -137,6 +139,18 @@ def _rank(each: RankAnatomy) -> dict[str, Any]:
         "own_s": each.own_s,
         "ratio": each.ratio,
         "shares": each.shares,
+    }
+
+
+def _loss(loss: Loss) -> dict[str, Any]:
+    """Whose the lost time is. A share is what would not be lost if these were as fast as usual; None: nothing
+    is lost, or there is one stage."""
+    return {
+        "worst_rank": loss.worst_rank,
+        "worst_rank_share": loss.worst_rank_share,
+        "worst_node": loss.worst_node,
+        "worst_node_share": loss.worst_node_share,
+        "last_stage_share": loss.last_stage_share,
     }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.analysis.findings_ledger.ledger import FindingLedger
+from controlplane.cli.doctor import live
 from controlplane.core.failures import quarantine
 from controlplane.core.records.diagnosis import Diagnosed, GradientReport, ParameterGradient
 from controlplane.core.records.model import Cause
@@ -85,6 +86,10 @@ async def test_the_report_shows_where_steps_go_and_who_is_slow() -> None:
     assert ranks[3]["ratio"] == pytest.approx(2.0) and ranks[0]["ratio"] == pytest.approx(1.0)
     assert ranks[3]["shares"]["forward"] == pytest.approx(0.08 / 0.09)
     assert found["anatomy"]["slowdown"] == pytest.approx(0.09 / 0.05)
+    lost = found["anatomy"]["loss"]
+    assert (lost["worst_rank"], lost["worst_node"], lost["last_stage_share"]) == (3, "b", None)
+    assert lost["worst_rank_share"] == lost["worst_node_share"] == pytest.approx(1.0)
+    assert "without rank 3 100%, without node b 100%" in live.anatomy(found["anatomy"])
     shares, slowdown = stage.shown["j"]
     assert shares["forward"] == pytest.approx(0.04 / 0.09) and slowdown == pytest.approx(0.09 / 0.05)
 
