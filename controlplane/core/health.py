@@ -6,7 +6,7 @@ Administrators are alerted once when a finding appears or its level changes, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import durability
@@ -20,7 +20,7 @@ from controlplane.core.state.findings import Finding, Level
 from controlplane.core.state.job import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from controlplane.core.checkpoint.durability import DurabilityProblem
     from controlplane.core.records.diagnosis import Diagnosed, OpenFinding
@@ -58,10 +58,28 @@ class HealthFacts:
     diagnosed: tuple[tuple[str, OpenFinding], ...] = ()  # (job, what diagnosis has open about it)
 
 
-def assess(facts: HealthFacts, s: CoreSettings) -> tuple[Finding, ...]:
-    """Everything that is wrong, critical findings first; (): healthy."""
-    found = [finding for rule in RULES for finding in rule(facts, s)]
+def assess(
+    facts: HealthFacts,
+    s: CoreSettings,
+    before: Iterable[Finding] = (),
+    rules: Mapping[str, Rule] | None = None,
+) -> tuple[Finding, ...]:
+    """Everything that is wrong, critical findings first; (): healthy.
+
+    A rule that raises is a finding itself. What it has found `before` stays, since nobody knows better."""
+    found: list[Finding] = []
+    for name, rule in (RULES if rules is None else rules).items():
+        try:
+            found += [replace(each, rule=name) for each in rule(facts, s)]
+        except Exception as error:
+            found += [each for each in before if each.rule == name]
+            found.append(_failed_rule(name, error))
     return tuple(sorted(found, key=lambda f: (f.level is not Level.CRITICAL, f.kind, f.subject)))
+
+
+def _failed_rule(name: str, error: Exception) -> Finding:
+    reason = f"the rule raised {type(error).__name__}: {error}; what it looks for is not known"
+    return Finding("health_rule_failed", Level.DEGRADED, name, reason)
 
 
 def level(findings: Iterable[Finding]) -> Level:
@@ -138,24 +156,24 @@ def _diagnosed(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         yield Finding(each.kind, Level(each.level), subject, each.reason, job, loud=not each.muted)
 
 
-RULES: tuple[Rule, ...] = (
-    _mass_loss,
-    _dcs,
-    _lost,
-    _incidents,
-    _each("node_quarantined", lambda f: f.quarantined),
-    _each("node_held", lambda f: f.held),
-    _each("device_unhealthy", lambda f: f.devices),
-    _bad_parts,
-    _each("node_unchecked", lambda f: f.unchecked),
-    _each("job_parked", lambda f: f.parked, jobs=True),
-    _each("spares_exhausted", lambda f: f.spareless, jobs=True),
-    _unkept,
-    _each("node_unreplaced", lambda f: f.unreplaced),
-    _unread,
-    _diagnosed,
-)
-"""All rules of the cluster's health."""
+RULES: dict[str, Rule] = {
+    "mass_loss": _mass_loss,
+    "dcs_unavailable": _dcs,
+    "nodes_lost": _lost,
+    "incidents": _incidents,
+    "node_quarantined": _each("node_quarantined", lambda f: f.quarantined),
+    "node_held": _each("node_held", lambda f: f.held),
+    "device_unhealthy": _each("device_unhealthy", lambda f: f.devices),
+    "node_checks": _bad_parts,
+    "node_unchecked": _each("node_unchecked", lambda f: f.unchecked),
+    "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
+    "spares_exhausted": _each("spares_exhausted", lambda f: f.spareless, jobs=True),
+    "durability": _unkept,
+    "node_unreplaced": _each("node_unreplaced", lambda f: f.unreplaced),
+    "row_unreadable": _unread,
+    "diagnosis": _diagnosed,
+}
+"""All rules of the cluster's health, by name."""
 
 
 JOB_KINDS = (
@@ -182,7 +200,8 @@ def diagnosed(state: ClusterState, event: Diagnosed) -> None:
 def due(state: ClusterState) -> None:
     """Assess health now, alert what has changed, and set the next deadline."""
     state.health_at = state.now
-    before, found = state.findings, assess(facts_of(state), state.settings)
+    before = state.findings
+    found = assess(facts_of(state), state.settings, before.values())
     state.findings = {(each.kind, each.subject): each for each in found}
     _alert_changes(state, before)
     now, then = level(found), level(before.values())

@@ -136,14 +136,36 @@ def anatomy(seen: dict[str, Any]) -> str:
         lines.append(
             f"a step takes {seen['slowdown']:.2f} times as long as if every rank were as fast as usual"
         )
+    lines += loss_shares(seen.get("loss") or {})  # a coordinator of the version before tells no shares
     lines += [f"rank {each['rank']} is not judged: {each['reason']}" for each in seen["unjudged"][:8]]
     return "\n".join(lines)
+
+
+def loss_shares(loss: dict[str, Any]) -> list[str]:
+    """Whose the lost time is; [] while nothing is lost."""
+    if loss.get("worst_rank_share") is None:
+        return []
+    parts = [
+        f"without rank {loss['worst_rank']} {loss['worst_rank_share']:.0%}",
+        f"without node {loss['worst_node']} {loss['worst_node_share']:.0%}",
+    ]
+    if loss["last_stage_share"] is not None:
+        parts.append(f"without the last stage {loss['last_stage_share']:.0%}")
+    return [f"of what is lost by that, so much would not be: {', '.join(parts)}"]
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     shares = (f"{row['shares'][name]:.0%}" for name in SHARES)
     ratio = NOTHING if row["ratio"] is None else f"{row['ratio']:.2f}"
     return (str(row["rank"]), row["node"], duration(row["step_s"]), *shares, duration(row["own_s"]), ratio)
+
+
+def line(each: dict[str, Any]) -> str:
+    """One finding in a line: what, who, why, and what to do."""
+    about = f", {each['about']}" if each["about"] else ""
+    do = f"; do: {each['recommendation']}" if each.get("recommendation") else ""
+    muted = ", muted" if each.get("muted") else ""
+    return f"{each['severity']}: {each['kind']}{about}{muted}: {each['reason']}{do}"
 
 
 def finding(each: dict[str, Any]) -> str:

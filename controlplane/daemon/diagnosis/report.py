@@ -10,9 +10,12 @@ from controlplane.analysis.findings_ledger import policy
 from controlplane.core.health import level
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controlplane.analysis.findings_ledger.entries import LedgerEntry
     from controlplane.analysis.findings_ledger.ledger import FindingLedger
-    from controlplane.analysis.live.anatomy import Anatomy, RankAnatomy
+    from controlplane.analysis.guarding import FailedPart
+    from controlplane.analysis.live.anatomy import Anatomy, Loss, RankAnatomy
     from controlplane.analysis.live.watch import LiveDiagnosis
     from controlplane.core.cluster import Cluster
     from controlplane.daemon.telemetry.job_time import Account
@@ -47,12 +50,14 @@ def of_job(
     health: str,
     ledger: FindingLedger,
     newest: LiveDiagnosis | None,
+    failed: Iterable[FailedPart] = (),
     *,
     now_s: float,
     every_s: float,
     rows_most: int,
 ) -> dict[str, Any]:
-    """All that is known about a job. `health`: its level; `newest`: the newest window; None: none yet.
+    """All that is known about a job. `health`: its level; `newest`: the newest window; None: none yet;
+    `failed`: what of its diagnosis raised an error.
 
     `rows_most`: the anatomy has so many ranks in full (those that differ most from their peers, the typical
     and the slowest one), and of all ranks their own work as columns; None: it has all ranks in full."""
@@ -62,7 +67,7 @@ def of_job(
         "findings": [row(entry, now_s) for entry in ledger.open(job)],
         "resolved": [row(entry, now_s) for entry in ledger.resolved(job)[: -RESOLVED_SHOWN - 1 : -1]],
         "left_out": ledger.left_out(job),
-        "failed_detectors": _failed(newest),
+        "failed_detectors": [f"{each.name}: {each.error}" for each in failed],
         "anatomy": _anatomy(newest, every_s, rows_most),
         "links": _links(newest),
     }
@@ -80,7 +85,7 @@ def _links(newest: LiveDiagnosis | None) -> dict[str, str]:
 
 def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> dict[str, Any]:
     """Where the time of a step goes; with `reason` where that is not known."""
-    if newest is None or not newest.ranks_judged:
+    if newest is None or not newest.ranks_judged or newest.anatomy is None:
         return {
             "reason": _unknown(newest, every_s),
             "judged": False,
@@ -93,6 +98,7 @@ def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> di
             "unjudged": _unjudged(newest),
             "slowdown": None,
             "loss_s": None,
+            "loss": None,
         }
     seen = newest.anatomy
     found = {
@@ -104,8 +110,9 @@ def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> di
         "typical_rank": seen.typical_rank,
         "slowest_rank": seen.slowest_rank,
         "unjudged": _unjudged(newest),
-        "slowdown": newest.slowdown,
-        "loss_s": newest.loss_s,
+        "slowdown": _number(newest.slowdown),
+        "loss_s": _number(newest.loss_s),
+        "loss": _loss(newest.loss),
     }
     return found | {"columns": _columns(seen)}
 
@@ -135,6 +142,18 @@ def _rank(each: RankAnatomy) -> dict[str, Any]:
     }
 
 
+def _loss(loss: Loss) -> dict[str, Any]:
+    """Whose the lost time is. A share is what would not be lost if these were as fast as usual; None: nothing
+    is lost, or there is one stage."""
+    return {
+        "worst_rank": loss.worst_rank,
+        "worst_rank_share": loss.worst_rank_share,
+        "worst_node": loss.worst_node,
+        "worst_node_share": loss.worst_node_share,
+        "last_stage_share": loss.last_stage_share,
+    }
+
+
 def _columns(seen: Anatomy) -> dict[str, Any]:
     """All ranks that were judged; `nodes`: each rank's index in `node_names`."""
     found = seen.columns()
@@ -153,10 +172,6 @@ def _in_full(seen: Anatomy, rows_most: int) -> list[int]:
     return sorted(rank for rank in wanted if rank is not None)
 
 
-def _failed(newest: LiveDiagnosis | None) -> list[str]:
-    return [] if newest is None else [f"{each.name}: {each.error}" for each in newest.failed_detectors]
-
-
 def _unjudged(newest: LiveDiagnosis | None) -> list[dict[str, Any]]:
     return [] if newest is None else [{"rank": e.rank, "reason": e.reason} for e in newest.unjudged]
 
@@ -166,6 +181,8 @@ def _unknown(newest: LiveDiagnosis | None, every_s: float) -> str:
         return "diagnosis is off: start the coordinator with --diagnose-every-s 5"
     if newest is None:
         return "no rank has reported a step yet; scripts that do not use the SDK never do"
+    if newest.anatomy is None:
+        return "the anatomy could not be computed: see the failed detectors"
     return "; ".join(f"{count} ranks: {why}" for why, count in newest.left_out.items()) or "no rank reported"
 
 

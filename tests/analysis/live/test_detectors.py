@@ -90,6 +90,7 @@ def test_a_slow_rank_is_named_with_node_device_onset_and_cost() -> None:
     assert last.slowdown == pytest.approx(1.7 / 1.1, rel=0.05)
     assert last.loss_s == pytest.approx(0.6 * STEPS, rel=0.1)
     assert (last.loss.worst_rank, last.loss.worst_node) == (6, "n1") and last.loss.worst_rank_share > 0.9  # type: ignore[operator]
+    assert last.anatomy is not None
     anatomy = last.anatomy.row(6)
     assert anatomy.ratio == pytest.approx(1.6, rel=0.05) and sum(anatomy.shares.values()) == pytest.approx(
         1.0
