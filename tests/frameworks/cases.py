@@ -16,17 +16,18 @@ SCRIPTS = Path(__file__).resolve().parent / "scripts"
 PACKAGES = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate", "fabric": "lightning"}
 """The package of each framework, as pip names it."""
 Changes = tuple[tuple[str, str], ...]
-IN_STEP = ("forward", "backward", "optimizer")
-"""Kill points that torch's own hooks find. Any other one is the name of a framework's event."""
+IN_STEP = ("forward", "backward", "optimizer", "scheduler", "evaluation")
+"""Kill points that torch itself shows; `evaluation`: a forward without gradients. Any other one is the name of
+a framework's event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """One SIGKILL of the process at `rank`.
 
-    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`: of
-    an optimizer, from 0, for IN_STEP; else the number that the framework gives with the event. `nth`: how
-    often the place is reached in that step before the kill."""
+    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`: how
+    often an optimizer of this process has stepped, for IN_STEP; else the number that the framework gives with
+    the event. `nth`: how often the place is reached in that step before the kill."""
 
     at: str
     step: int
@@ -252,6 +253,11 @@ CASES: tuple[Case, ...] = (
     _fabric("workers", Kill("forward", 7, nth=9), "--num-workers", "1"),
     _fabric("logging_rank_0", Kill("log_dict", 11, rank=0)),
     _fabric("save", Kill("save", 9, rank=0)),
+    _fabric("evaluation", Kill("evaluation", 9, nth=9)),
+    _hf("scheduler", Kill("scheduler", 7)),
+    _lightning("scheduler", Kill("scheduler", 7), ends=BATCHES),
+    _accelerate("scheduler", Kill("scheduler", 7, nth=1)),
+    _fabric("scheduler", Kill("scheduler", 7, rank=0)),
     _accelerate("gpu_forward", Kill("forward", 3, rank=0, nth=7), on_gpu=ACCELERATE_ON_GPU),
     _accelerate("gpu_backward", Kill("backward", 17, rank=0, nth=4), on_gpu=ACCELERATE_ON_GPU),
     _fabric("gpu_forward", Kill("forward", 12, rank=0, nth=9), on_gpu=FABRIC_ON_GPU),
