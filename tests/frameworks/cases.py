@@ -8,6 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.frameworks.pacing import KILLS, STOP_AT
+from tests.frameworks.ports import (
+    ACCELERATE_ON_GPU,
+    ACCELERATE_PORT,
+    AVERAGE_PORT,
+    FABRIC_ON_GPU,
+    FABRIC_PORT,
+    HF_PORT,
+    LIGHTNING_PORT,
+    PLATEAU_PORT,
+    Changes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,19 +26,18 @@ if TYPE_CHECKING:
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 PACKAGES = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate", "fabric": "lightning"}
 """The package of each framework, as pip names it."""
-Changes = tuple[tuple[str, str], ...]
 IN_STEP = ("forward", "backward", "optimizer", "scheduler", "evaluation")
-"""Kill points that torch itself shows; `evaluation`: a forward without gradients. Any other one is the name of
-a framework's event."""
+"""Kill points that torch itself shows; `evaluation`: a forward without gradients. Any other one is the name
+of a framework's event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """One SIGKILL of the process at `rank`.
 
-    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`: how
-    often an optimizer of this process has stepped, for IN_STEP; else the number that the framework gives with
-    the event. `nth`: how often the place is reached in that step before the kill."""
+    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`:
+    how often an optimizer of this process has stepped, for IN_STEP; else the number that the framework gives
+    with the event. `nth`: how often the place is reached in that step before the kill."""
 
     at: str
     step: int
@@ -92,23 +102,14 @@ def by_hand(script: Path, step: int, framework: str = "") -> Case:
 
 
 MAY_BEGIN_AGAIN = frozenset({"on_train_begin", "on_step_begin", "on_substep_end", "on_prediction_step"})
-HF_PORT = (
-    (
-        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
-        "from transformers import GPT2Config, GPT2LMHeadModel\n"
-        "from holdfast.integrations.hf import Trainer, TrainingArguments",
-    ),
-)
-
-PLATEAU_PORT = (
-    ("import transformers", "import transformers\nfrom holdfast.integrations import hf"),
-    ("    training_args = transformers.TrainingArguments(", "    training_args = hf.TrainingArguments("),
-    ("    trainer = transformers.Trainer(", "    trainer = hf.Trainer("),
-)
 
 
 def _hf(name: str, kill: Kill) -> Case:
     return Case(f"hf_{name}", "hf", SCRIPTS / "hf_trainer.py", kill, (), HF_PORT, MAY_BEGIN_AGAIN)
+
+
+_AVERAGES = "    def on_optimizer_step(self, training_args, state, control, model=None, **_) -> None:"
+_KEEPS = "    def state_dict(self) -> dict[str, torch.Tensor]:"
 
 
 def _plateau(name: str, kill: Kill) -> Case:
@@ -116,14 +117,6 @@ def _plateau(name: str, kill: Kill) -> Case:
     return Case(f"hf_plateau_{name}", "hf", script, kill, (), PLATEAU_PORT, MAY_BEGIN_AGAIN)
 
 
-LIGHTNING_PORT = (
-    (
-        "from lightning.pytorch.loggers import CSVLogger",
-        "from lightning.pytorch.loggers import CSVLogger\n"
-        "from holdfast.integrations.lightning import HoldfastStrategy",
-    ),
-    ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
-)
 METRICS = "lightning_metrics.py"
 BATCHES = frozenset({"on_train_batch_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
@@ -142,41 +135,6 @@ def _lightning(
     return Case(f"lightning_{name}", "lightning", SCRIPTS / script, kill, arguments, LIGHTNING_PORT, again)
 
 
-ACCELERATE_PORT = (
-    (
-        "from accelerate import Accelerator",
-        "from holdfast.integrations.accelerate import Accelerator, elastic",
-    ),
-    ("def main() -> None:", "@elastic\ndef main() -> None:"),
-    ("    for epoch in range(EPOCHS):", "    for epoch in accelerator.epochs(EPOCHS, train_loader):"),
-)
-FABRIC_PORT = (
-    ("from lightning.fabric import Fabric", "from holdfast.integrations.fabric import Fabric, elastic"),
-    ("def main() -> None:", "@elastic\ndef main() -> None:"),
-    (
-        "    progress = Progress()",
-        "    progress = Progress()\n    fabric.track(progress=progress, schedule=schedule)",
-    ),
-    ("    for epoch in range(EPOCHS):", "    for epoch in fabric.epochs(EPOCHS, train_loader):"),
-)
-ACCELERATE_ON_GPU = (
-    (
-        '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
-        '        mixed_precision="fp16", gradient_accumulation_steps=2, log_with=Lines()',
-    ),
-)
-"""The script on a GPU, with a GradScaler."""
-_LOADER = (
-    "    train_loader = DataLoader(Noisy({}, 1), batch_size=4, shuffle=True, num_workers=args.num_workers)"
-)
-FABRIC_ON_GPU = (
-    (
-        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
-        '    fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed", loggers=Lines())',
-    ),
-    (_LOADER.format(69), _LOADER.format(70)),  # else the last batch of one rank has one sample
-    ("        right = torch.zeros(())", "        right = torch.zeros((), device=fabric.device)"),
-)
 OWN_AGAIN = frozenset({"gather_for_metrics", "save_state", "save"})
 """What is done again in a step that runs again, in a loop of the script's own."""
 
@@ -262,6 +220,19 @@ CASES: tuple[Case, ...] = (
     _accelerate("gpu_backward", Kill("backward", 17, rank=0, nth=4), on_gpu=ACCELERATE_ON_GPU),
     _fabric("gpu_forward", Kill("forward", 12, rank=0, nth=9), on_gpu=FABRIC_ON_GPU),
     _fabric("gpu_backward", Kill("backward", 3, rank=0, nth=4), on_gpu=FABRIC_ON_GPU),
+    Case(
+        "hf_average", "hf", SCRIPTS / "hf_average.py", Kill("scheduler", 6), (), AVERAGE_PORT, MAY_BEGIN_AGAIN
+    ),
+    _refused(
+        *("hf", "average_in_a_tail", "hf_average.py"),
+        "the callback Average, whose state_dict changes in on_step_end, is not supported: ",
+        *(*AVERAGE_PORT, (_AVERAGES, _AVERAGES.replace("on_optimizer_step", "on_step_end"))),
+    ),
+    _refused(
+        *("hf", "average", "hf_average.py"),
+        "the callback Average, which changes a copy of the weights, is not supported: ",
+        *(*AVERAGE_PORT, (_KEEPS, _KEEPS.replace("state_dict", "state"))),
+    ),
     _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
     _hf_refused("torch_compile", "torch_compile=True"),
     _refused(

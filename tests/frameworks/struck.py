@@ -85,7 +85,7 @@ class Spy:
             self._within("scheduler")
             step(scheduler, *given, **named)
 
-        LRScheduler.step = scheduled  # type: ignore[method-assign]
+        LRScheduler.step = scheduled  # type: ignore[assignment, method-assign]
 
     def _forward(self, *_: Any) -> None:
         if not torch.compiler.is_compiling():

@@ -1,0 +1,68 @@
+"""The lines that port the scripts, as (line, line in its place); each is in its script exactly once."""
+
+from __future__ import annotations
+
+Changes = tuple[tuple[str, str], ...]
+HF_PORT = (
+    (
+        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
+        "from transformers import GPT2Config, GPT2LMHeadModel\n"
+        "from holdfast.integrations.hf import Trainer, TrainingArguments",
+    ),
+)
+
+PLATEAU_PORT = (
+    ("import transformers", "import transformers\nfrom holdfast.integrations import hf"),
+    ("    training_args = transformers.TrainingArguments(", "    training_args = hf.TrainingArguments("),
+    ("    trainer = transformers.Trainer(", "    trainer = hf.Trainer("),
+)
+AVERAGE_PORT = (
+    (
+        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments",
+        "from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback\n"
+        "from holdfast.integrations.hf import Trainer, TrainingArguments",
+    ),
+)
+LIGHTNING_PORT = (
+    (
+        "from lightning.pytorch.loggers import CSVLogger",
+        "from lightning.pytorch.loggers import CSVLogger\n"
+        "from holdfast.integrations.lightning import HoldfastStrategy",
+    ),
+    ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
+)
+ACCELERATE_PORT = (
+    (
+        "from accelerate import Accelerator",
+        "from holdfast.integrations.accelerate import Accelerator, elastic",
+    ),
+    ("def main() -> None:", "@elastic\ndef main() -> None:"),
+    ("    for epoch in range(EPOCHS):", "    for epoch in accelerator.epochs(EPOCHS, train_loader):"),
+)
+FABRIC_PORT = (
+    ("from lightning.fabric import Fabric", "from holdfast.integrations.fabric import Fabric, elastic"),
+    ("def main() -> None:", "@elastic\ndef main() -> None:"),
+    (
+        "    progress = Progress()",
+        "    progress = Progress()\n    fabric.track(progress=progress, schedule=schedule)",
+    ),
+    ("    for epoch in range(EPOCHS):", "    for epoch in fabric.epochs(EPOCHS, train_loader):"),
+)
+ACCELERATE_ON_GPU = (
+    (
+        '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+        '        mixed_precision="fp16", gradient_accumulation_steps=2, log_with=Lines()',
+    ),
+)
+"""The script on a GPU, with a GradScaler."""
+_LOADER = (
+    "    train_loader = DataLoader(Noisy({}, 1), batch_size=4, shuffle=True, num_workers=args.num_workers)"
+)
+FABRIC_ON_GPU = (
+    (
+        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
+        '    fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed", loggers=Lines())',
+    ),
+    (_LOADER.format(69), _LOADER.format(70)),  # else the last batch of one rank has one sample
+    ("        right = torch.zeros(())", "        right = torch.zeros((), device=fabric.device)"),
+)
