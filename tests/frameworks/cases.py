@@ -12,6 +12,7 @@ from tests.frameworks.ports import (
     ACCELERATE_ON_GPU,
     ACCELERATE_PORT,
     AVERAGE_PORT,
+    FABRIC_AVERAGE_PORT,
     FABRIC_ON_GPU,
     FABRIC_PORT,
     HF_PORT,
@@ -151,6 +152,17 @@ def _fabric(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None = Non
     return Case(f"fabric_{name}", "fabric", script, kill, arguments, port, OWN_AGAIN, on_gpu=on_gpu)
 
 
+def _averages(framework: str, port: Changes, late: int) -> tuple[Case, ...]:
+    """An average of the weights, and a stop by its loss: killed when the average has changed, and in a `late`
+    step, when the loss has been best."""
+    script = SCRIPTS / f"{framework}_average.py"
+    kills = {"average": Kill("scheduler", 14), "early_stop": Kill("evaluation", late, rank=0)}
+    return tuple(
+        Case(f"{framework}_{name}", framework, script, kill, (), port, OWN_AGAIN)
+        for name, kill in kills.items()
+    )
+
+
 def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
     """A script that asks for what is not kept. `said`: what it is told."""
     title = f"{framework}_refuses_{name}"
@@ -220,6 +232,17 @@ CASES: tuple[Case, ...] = (
     _accelerate("gpu_backward", Kill("backward", 17, rank=0, nth=4), on_gpu=ACCELERATE_ON_GPU),
     _fabric("gpu_forward", Kill("forward", 12, rank=0, nth=9), on_gpu=FABRIC_ON_GPU),
     _fabric("gpu_backward", Kill("backward", 3, rank=0, nth=4), on_gpu=FABRIC_ON_GPU),
+    *_averages("accelerate", ACCELERATE_PORT, 80),
+    *_averages("fabric", FABRIC_AVERAGE_PORT, 80),
+    _refused(
+        *("accelerate", "average", "accelerate_average.py"),
+        "Accelerator under Holdfast: the AveragedModel is not kept, and would begin anew when a rank dies: ",
+        *ACCELERATE_PORT,
+        (
+            "    accelerator.register_for_checkpointing(stopper, average)",
+            "    accelerator.register_for_checkpointing(stopper)",
+        ),
+    ),
     Case(
         "hf_average", "hf", SCRIPTS / "hf_average.py", Kill("scheduler", 6), (), AVERAGE_PORT, MAY_BEGIN_AGAIN
     ),

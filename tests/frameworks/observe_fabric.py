@@ -52,6 +52,7 @@ def came_to() -> dict[str, dict[str, str]]:
         "optimizer": digests.of(state["optimizer"].optimizer.state_dict()),
         "scheduler": digests.of(state["schedule"]),
         "progress": digests.of(state["progress"]),
+        "average": digests.of(dict(state["average"].state_dict())) if "average" in state else {},
         "log": digests.of([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]),
         "checkpoints": _checkpoints(folder) if _seen["first"] else {},
     }

@@ -48,6 +48,14 @@ FABRIC_PORT = (
     ),
     ("    for epoch in range(EPOCHS):", "    for epoch in fabric.epochs(EPOCHS, train_loader):"),
 )
+FABRIC_AVERAGE_PORT = (
+    *FABRIC_PORT[:2],
+    (
+        "    stopper = Stopper()",
+        "    stopper = Stopper()\n    fabric.track(stopper=stopper, schedule=schedule, average=average)",
+    ),
+    FABRIC_PORT[3],
+)
 ACCELERATE_ON_GPU = (
     (
         '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
