@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.frameworks.pacing import KILLS, STOP_AT
 from tests.frameworks.ports import (
     ACCELERATE_ON_GPU,
     ACCELERATE_PORT,
@@ -15,8 +13,12 @@ from tests.frameworks.ports import (
     FABRIC_AVERAGE_PORT,
     FABRIC_ON_GPU,
     FABRIC_PORT,
+    FABRIC_SCALED,
     HF_PORT,
+    HF_RESUMES,
     LIGHTNING_PORT,
+    LIGHTNING_RESUMES,
+    LIGHTNING_SCALED,
     PLATEAU_PORT,
     Changes,
 )
@@ -55,9 +57,10 @@ class Case:
 
     `changes`: the lines that port the script, as (line, line in its place); each is in it exactly once. None:
     the script is ported already. `again`: events that may be begun again for a step, so their number is not
-    compared. `refused`: nothing is killed; the undisturbed run must end with an error that says this.
-    `on_gpu`: the changes that put the script on a GPU, where it runs as one rank over NCCL; None: it has two
-    ranks on CPUs."""
+    compared. `setting`: other lines that are changed, likewise. `only`: the parts of what ranks come to that
+    are compared; (): all. `refused`: nothing is killed; the undisturbed run must end with an error that says
+    this. `on_gpu`: the changes that put the script on a GPU, where it runs as one rank over NCCL; None: it
+    has two ranks on CPUs."""
 
     name: str
     framework: str
@@ -66,13 +69,15 @@ class Case:
     arguments: tuple[str, ...] = ()
     changes: Changes | None = ()
     again: frozenset[str] = frozenset()
+    setting: Changes = ()
+    only: tuple[str, ...] = ()
     refused: str = ""
     on_gpu: Changes | None = None
 
     def ported(self) -> str:
         """The text of the ported script. Raises ValueError if a line to be changed is not there once."""
         lines = self.script.read_text().splitlines()
-        for line, instead in (*(self.changes or ()), *(self.on_gpu or ())):
+        for line, instead in (*(self.changes or ()), *self.setting, *(self.on_gpu or ())):
             if lines.count(line) != 1:
                 raise ValueError(f"{self.script.name}: it has {line!r} {lines.count(line)} times, not once")
             lines[lines.index(line)] = instead
@@ -123,7 +128,10 @@ BATCHES = frozenset({"on_train_batch_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
 ONCE_PER_PROCESS = frozenset({"on_train_start"})
 WITHIN_A_STEP = frozenset(
-    {"on_train_epoch_start", "on_substep_end", "on_validation_start", "on_validation_batch_end"}
+    {
+        *("on_train_epoch_start", "on_substep_end", "on_before_optimizer_step"),
+        *("on_validation_start", "on_validation_batch_end"),
+    }
 )
 """What begins or continues a step that runs again if it breaks, in Lightning."""
 
@@ -136,6 +144,16 @@ def _lightning(
     return Case(f"lightning_{name}", "lightning", SCRIPTS / script, kill, arguments, LIGHTNING_PORT, again)
 
 
+EVERYTHING = (
+    MAY_BEGIN_AGAIN
+    | WITHIN_A_STEP
+    | ONCE_PER_PROCESS
+    | SAVED
+    | BATCHES
+    | {"on_epoch_begin", "on_epoch_end", "on_step_end", "on_log", "on_evaluate", "on_save", "on_exception"}
+    | {"on_validation_end"}
+)
+"""All but the end of the training."""
 OWN_AGAIN = frozenset({"gather_for_metrics", "save_state", "save"})
 """What is done again in a step that runs again, in a loop of the script's own."""
 
@@ -161,6 +179,13 @@ def _averages(framework: str, port: Changes, late: int) -> tuple[Case, ...]:
         Case(f"{framework}_{name}", framework, script, kill, (), port, OWN_AGAIN)
         for name, kill in kills.items()
     )
+
+
+def _unmodified(framework: str, script: str, kill: Kill, resumes: Changes) -> Case:
+    """A script without a line of Holdfast's: all ranks are started again, and go on from its own checkpoint,
+    so what happened since then happens again."""
+    name, parts = f"{framework}_unmodified", ("weights", "optimizer", "scheduler")
+    return Case(name, framework, SCRIPTS / script, kill, again=EVERYTHING, setting=resumes, only=parts)
 
 
 def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
@@ -232,6 +257,12 @@ CASES: tuple[Case, ...] = (
     _accelerate("gpu_backward", Kill("backward", 17, rank=0, nth=4), on_gpu=ACCELERATE_ON_GPU),
     _fabric("gpu_forward", Kill("forward", 12, rank=0, nth=9), on_gpu=FABRIC_ON_GPU),
     _fabric("gpu_backward", Kill("backward", 3, rank=0, nth=4), on_gpu=FABRIC_ON_GPU),
+    replace(_lightning("skip", Kill("on_before_optimizer_step", 4)), setting=LIGHTNING_SCALED),
+    replace(_lightning("after_skip", Kill("forward", 4, nth=18)), setting=LIGHTNING_SCALED),
+    replace(_fabric("skip", Kill("forward", 6, nth=9)), setting=FABRIC_SCALED),
+    replace(_fabric("after_skip", Kill("forward", 6, nth=25)), setting=FABRIC_SCALED),
+    _unmodified("hf", "hf_trainer.py", Kill("forward", 9, nth=30), HF_RESUMES),
+    _unmodified("lightning", "lightning_trainer.py", Kill("forward", 8, nth=7), LIGHTNING_RESUMES),
     *_averages("accelerate", ACCELERATE_PORT, 80),
     *_averages("fabric", FABRIC_AVERAGE_PORT, 80),
     _refused(
@@ -302,73 +333,4 @@ CASES: tuple[Case, ...] = (
             '    fabric = Fabric(accelerator="cpu", devices=2, strategy="fsdp", loggers=Lines())',
         ),
     ),
-)
-
-ABSENT_STEPS = 100
-"""How many steps a job takes while the server of its logger is away."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogCase:
-    """One row of a logger.
-
-    `library`: as pip names it; `section`: of docs/recipes.md; `down`: the signal that takes the server away;
-    None: ranks are killed instead."""
-
-    name: str
-    library: str
-    section: str
-    down: signal.Signals | None = None
-
-    @property
-    def kill_at(self) -> str:
-        """What happens, in words."""
-        if self.down is not None:
-            return f"the server, {self.down.name}, for {ABSENT_STEPS} steps"
-        return "rank 0 in steps 10, 20, 30; all in step 45"
-
-
-LOG_CASES = (
-    LogCase("log_tensorboard", "tensorboard", "TensorBoard"),
-    LogCase("log_mlflow", "mlflow", "MLflow"),
-    LogCase("log_wandb", "wandb", "Weights & Biases"),
-    LogCase("log_mlflow_refuses", "mlflow", "MLflow", signal.SIGKILL),
-    LogCase("log_mlflow_hangs", "mlflow", "MLflow", signal.SIGSTOP),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerLogCase:
-    """One row: a framework's own logger. `tags`: the names that it gives to two numbers, one of the training
-    and one of the evaluations."""
-
-    framework: str
-    logger: str
-    tags: tuple[str, str]
-
-    @property
-    def name(self) -> str:
-        """As --case takes it."""
-        return f"{self.framework}_logs_{self.logger}"
-
-    @property
-    def library(self) -> str:
-        """As pip names it."""
-        return {"csv": "torch"}.get(self.logger, self.logger)
-
-    @property
-    def kill_at(self) -> str:
-        """What happens, in words."""
-        steps = sorted((*KILLS["begin"], *KILLS["logged"]))
-        return f"rank 0 in steps {', '.join(map(str, steps))}; all in step {STOP_AT}"
-
-
-_LIGHTNING, _OWN = ("loss_step", "val_loss"), ("loss", "val_loss")
-TRAINER_LOG_CASES = (
-    TrainerLogCase("hf", "tensorboard", ("train/loss", "eval/loss")),
-    TrainerLogCase("hf", "wandb", ("train/loss", "eval/loss")),
-    TrainerLogCase("hf", "mlflow", ("loss", "eval_loss")),
-    *(TrainerLogCase("lightning", each, _LIGHTNING) for each in ("tensorboard", "csv", "mlflow", "wandb")),
-    *(TrainerLogCase("accelerate", each, _OWN) for each in ("tensorboard", "mlflow", "wandb")),
-    *(TrainerLogCase("fabric", each, _OWN) for each in ("tensorboard", "csv", "mlflow", "wandb")),
 )

@@ -56,6 +56,59 @@ FABRIC_AVERAGE_PORT = (
     ),
     FABRIC_PORT[3],
 )
+_SCALER = 'torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)'
+FABRIC_SCALED = (
+    (
+        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
+        "    from lightning.fabric.plugins import MixedPrecision\n"
+        f'    precision = MixedPrecision("16-mixed", "cpu", {_SCALER})\n'
+        '    fabric = Fabric(accelerator="cpu", devices=2, plugins=precision, loggers=Lines())',
+    ),
+    (
+        "                fabric.backward(loss / 2)",
+        "                fabric.backward(loss / 2 * (1e30 if progress.batches == 14 else 1))",
+    ),
+    (
+        "                norm = fabric.clip_gradients(model, optimizer, max_norm=1.0)",
+        "                norm = fabric.clip_gradients(\n"
+        "                    model, optimizer, max_norm=1.0, error_if_nonfinite=False)",
+    ),
+)
+LIGHTNING_SCALED = (
+    (
+        '        precision="bf16-mixed",',
+        '        plugins=[__import__("lightning").pytorch.plugins.MixedPrecision("16-mixed", "cpu",\n'
+        f"            {_SCALER})],",
+    ),
+    (
+        "        loss = self._loss(batch)",
+        "        loss = self._loss(batch) * (1e30 if self.trainer.fit_loop.total_batch_idx == 9 else 1)",
+    ),
+    (
+        "        self.log_dict(grad_norm(self, norm_type=2))",
+        "        self.log_dict(grad_norm(self, norm_type=2), sync_dist=True)",
+    ),
+)
+"""A GradScaler, and one batch whose gradients overflow: the optimizer's step is skipped."""
+HF_RESUMES = (
+    (
+        "    trainer.train()",
+        "    from pathlib import Path\n\n"
+        "    trainer.train(resume_from_checkpoint=any(Path(args.output_dir).glob('checkpoint-*')))",
+    ),
+)
+LIGHTNING_RESUMES = (
+    (
+        '        callbacks=[ModelCheckpoint(monitor="val_loss", save_top_k=2, save_last=True)],',
+        "        callbacks=[ModelCheckpoint(args.output_dir, save_last=True)],",
+    ),
+    (
+        "        DataLoader(data, batch_size=12),",
+        '        DataLoader(data, batch_size=12), ckpt_path="last",',
+    ),
+    ("            torch.nn.Dropout(0.1),", "            torch.nn.Dropout(0.0),"),
+)
+"""A script that goes on from the newest checkpoint of its own. Lightning's has no random numbers in it."""
 ACCELERATE_ON_GPU = (
     (
         '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
