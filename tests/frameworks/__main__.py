@@ -12,16 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import (
-    CASES,
-    LOG_CASES,
-    PACKAGES,
-    TRAINER_LOG_CASES,
-    Case,
-    LogCase,
-    TrainerLogCase,
-    by_hand,
-)
+from tests.frameworks.cases import CASES, PACKAGES, Case, by_hand
+from tests.frameworks.log_cases import LOG_CASES, TRAINER_LOG_CASES, LogCase, TrainerLogCase
 from tests.frameworks.running import Undisturbed, run, run_logger
 
 LOGGERS = "loggers"

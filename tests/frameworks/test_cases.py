@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.frameworks import judging, log_scripts
-from tests.frameworks.cases import CASES, LOG_CASES, Case, Kill, LogCase, by_hand
+from tests.frameworks.cases import CASES, Case, Kill, by_hand
 from tests.frameworks.install import choices, kept, wanted
+from tests.frameworks.log_cases import LOG_CASES, LogCase
 from tests.frameworks.log_readers import Log
 from tests.frameworks.logging_cases import compared
 
