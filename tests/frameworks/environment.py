@@ -1,6 +1,6 @@
-"""Make the environment of the framework tests, and run in it those of the integrations, then all cases.
+"""Make the environment of the framework tests, and run in it those of the integrations, then all cases or some.
 
-    python -m tests.frameworks.environment FOLDER
+    python -m tests.frameworks.environment FOLDER [--case NAME ...]
 
 FOLDER gets a virtual environment with torch, Holdfast and what requirements.txt names; it is brought up to
 date when a file that it depends on has changed. Where pip can find no torch at all, because there is no index
@@ -76,7 +76,7 @@ def main() -> None:
     if code := subprocess.run(tests, cwd=ROOT, check=False).returncode:
         raise SystemExit(f"{' '.join(tests)}: exit code {code}")
     sys.stdout.flush()
-    os.execv(python, [str(python), "-m", "tests.frameworks"])
+    os.execv(python, [str(python), "-m", "tests.frameworks", *sys.argv[2:]])
 
 
 if __name__ == "__main__":
