@@ -1,4 +1,4 @@
-"""Make the environment of the framework tests, and run in it those of the integrations, then all cases or some.
+"""Make the environment of the framework tests; run in it those of the integrations, then all cases or some.
 
     python -m tests.frameworks.environment FOLDER [--case NAME ...]
 
