@@ -15,6 +15,7 @@ from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from controlplane.core.state.cluster_state import LEFT
 from controlplane.core.state.findings import Finding, Level
 from controlplane.core.state.job import ENDED
@@ -97,8 +98,7 @@ def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     if not facts.lost:
         return
     critical = len(facts.lost) > s.lost_critical_ratio * facts.nodes
-    names = ", ".join(facts.lost[:8]) + (" ..." if len(facts.lost) > 8 else "")
-    reason = f"{len(facts.lost)} of {facts.nodes} nodes are lost: {names}"
+    reason = f"{len(facts.lost)} of {facts.nodes} nodes are lost: {some_of(facts.lost)}"
     yield Finding("nodes_lost", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
 
 
@@ -292,7 +292,7 @@ def _spareless(state: ClusterState, job: Job) -> str:
     if not job.spec.spares_per_node or job.phase is not JobPhase.RUNNING:
         return ""
     bare = [node for node in spent if not any(_spares(mb) for mb in job.by_node.get(node, {}).values())]
-    return f"no spares are left on {', '.join(bare)}: they died too often" if bare else ""
+    return f"no spares are left on {some_of(bare)}: they died too often" if bare else ""
 
 
 def _spares(member: Member) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import releasing, skipping, voiding
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.words import some_of
 from controlplane.core.state.saving import CheckpointRequest, Stage
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _lacking(state: ClusterState, job: Job, ask: CheckpointRequest) -> str:
         return reason
     absent = [str(mb.rank) for mb in job.seated() if voiding.left_out(job, mb, ask.step)]
     if absent:
-        ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
+        ranks = f"rank{'s' if len(absent) > 1 else ''} {some_of(absent)}"
         return f"{ranks} made no snapshot of step {ask.step}: there was no room, or it did not ask for it"
     if state.now >= ask.at + state.settings.ask_timeout_s:
         return f"not every rank held step {ask.step} within {state.settings.ask_timeout_s:.0f} s"

@@ -17,6 +17,7 @@ from controlplane.core.lifecycle import rendezvous
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, Source, Tier
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from controlplane.core.recovery import barrier
 from controlplane.core.restore import restore_point, sharding, state_sources, vouching
 from controlplane.core.state.concerns import Answer, Restoring
@@ -144,7 +145,7 @@ def _ending(state: ClusterState, job: Job, choice: Choice) -> Member | None:
 
 def _wait_for(state: ClusterState, job: Job, silent: list[str]) -> None:
     """Show that the job waits for these nodes; their own deadlines end the wait."""
-    state.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
+    state.set_phase(job, JobPhase.LOADING, f"{some_of(silent)} may keep newer state: waits for their word")
 
 
 def _not_answered(state: ClusterState, job: Job, resume: Resume) -> list[str]:
