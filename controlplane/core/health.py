@@ -16,8 +16,9 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import some_of
+from controlplane.core.remedies import REMEDIES
 from controlplane.core.state.cluster_state import LEFT
-from controlplane.core.state.findings import Finding, Level
+from controlplane.core.state.findings import Finding, Level, Recommendation
 from controlplane.core.state.job import ENDED
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class HealthFacts:
     lost: tuple[str, ...] = ()  # names of nodes
     quarantined: tuple[tuple[str, str], ...] = ()
     held: tuple[tuple[str, str], ...] = ()  # held down, or cut from their peers
-    devices: tuple[tuple[str, str], ...] = ()  # unhealthy ones, as node/device
+    devices: tuple[tuple[str, str, str], ...] = ()  # unhealthy ones: (node, device, reason)
     guard: str = ""  # why the mass-failure guard is on; "": it is off
     dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
     parked: tuple[tuple[str, str], ...] = ()
@@ -75,7 +76,16 @@ def assess(
         except Exception as error:
             found += [each for each in before if each.rule == name]
             found.append(_failed_rule(name, error))
+    found = [_advised(each) for each in found]
     return tuple(sorted(found, key=lambda f: (f.level is not Level.CRITICAL, f.kind, f.subject)))
+
+
+def _advised(finding: Finding) -> Finding:
+    """The finding with what to do about it. What diagnosis found is left: its report says what to do."""
+    action = REMEDIES.get(finding.kind)
+    if finding.rule == "diagnosis" or action is None:
+        return finding
+    return replace(finding, recommendations=(Recommendation(action),))
 
 
 def _failed_rule(name: str, error: Exception) -> Finding:
@@ -99,7 +109,13 @@ def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         return
     critical = len(facts.lost) > s.lost_critical_ratio * facts.nodes
     reason = f"{len(facts.lost)} of {facts.nodes} nodes are lost: {some_of(facts.lost)}"
-    yield Finding("nodes_lost", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
+    yield Finding(
+        "nodes_lost",
+        Level.CRITICAL if critical else Level.DEGRADED,
+        "",
+        reason,
+        place=tuple(("node", name) for name in facts.lost),
+    )
 
 
 def _dcs(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
@@ -118,15 +134,23 @@ def _incidents(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 def _each(
     kind: str, pairs: Callable[[HealthFacts], tuple[tuple[str, str], ...]], *, jobs: bool = False
 ) -> Rule:
-    """A rule that makes one finding of each pair. `jobs`: the subjects are jobs."""
+    """A rule that makes one finding of each pair. `jobs`: the subjects are jobs, else nodes."""
 
     def rule(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         return [
-            Finding(kind, Level.DEGRADED, subject, reason, subject if jobs else "")
+            Finding(kind, Level.DEGRADED, subject, reason, subject)
+            if jobs
+            else Finding(kind, Level.DEGRADED, subject, reason, place=(("node", subject),))
             for subject, reason in pairs(facts)
         ]
 
     return rule
+
+
+def _devices(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
+    for node, device, reason in facts.devices:
+        place = (("node", node), ("device", device))
+        yield Finding("device_unhealthy", Level.DEGRADED, f"{node}/{device}", reason, place=place)
 
 
 def _bad_parts(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
@@ -153,7 +177,10 @@ def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 def _diagnosed(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for job, each in facts.diagnosed:
         subject = f"{job}: {each.subject}" if each.subject else job
-        yield Finding(each.kind, Level(each.level), subject, each.reason, job, loud=not each.muted)
+        place = (("node", each.node),) if each.node else ()
+        yield Finding(
+            each.kind, Level(each.level), subject, each.reason, job, loud=not each.muted, place=place
+        )
 
 
 RULES: dict[str, Rule] = {
@@ -163,7 +190,7 @@ RULES: dict[str, Rule] = {
     "incidents": _incidents,
     "node_quarantined": _each("node_quarantined", lambda f: f.quarantined),
     "node_held": _each("node_held", lambda f: f.held),
-    "device_unhealthy": _each("device_unhealthy", lambda f: f.devices),
+    "device_unhealthy": _devices,
     "node_checks": _bad_parts,
     "node_unchecked": _each("node_unchecked", lambda f: f.unchecked),
     "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
@@ -257,7 +284,7 @@ def facts_of(state: ClusterState) -> HealthFacts:
         if node.cut or node.held_until > state.now:
             held.append((name, eligibility.barred(state, node)))
         if node.bad_devices:
-            devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
+            devices += [(name, device, why) for device, why in node.bad_devices.items()]
     jobs = [job for job in state.jobs.values() if job.phase not in ENDED]
     return HealthFacts(
         nodes=sum(node.shown != LEFT for node in state.nodes.values()),

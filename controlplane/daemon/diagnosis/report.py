@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.anatomy import Anatomy, Loss, RankAnatomy
     from controlplane.analysis.live.watch import LiveDiagnosis
     from controlplane.core.cluster import Cluster
+    from controlplane.core.state.findings import Finding, Recommendation
     from controlplane.daemon.telemetry.job_time import Account
 
 
@@ -25,9 +26,12 @@ RESOLVED_SHOWN = 20
 """How many findings that are over are shown, the newest first."""
 
 
-def health_of_cluster(cluster: str, core: Cluster) -> dict[str, Any]:
-    """The health of the whole cluster, with the reasons: about nodes, etcd, and every job."""
+def health_of_cluster(cluster: str, core: Cluster, ledger: FindingLedger) -> dict[str, Any]:
+    """The health of the whole cluster, with the reasons: about nodes, etcd, and every job.
+
+    `nodes`: those that a finding is about. What to do about findings of diagnosis is in the ledger."""
     findings = list(core.state.findings.values())
+    rows = zip(findings, advice(findings, ledger), strict=True)
     return {
         "cluster": cluster,
         "level": level(findings).value,
@@ -38,11 +42,42 @@ def health_of_cluster(cluster: str, core: Cluster) -> dict[str, Any]:
                 "about": each.subject,
                 "job": each.job,
                 "reason": each.reason,
+                "nodes": _nodes(each),
+                "recommendation": recommended[0].action if recommended else "",
+                "recommendations": _recommendations(recommended),
                 "alerted": each.loud,
             }
-            for each in findings
+            for each, recommended in rows
         ],
     }
+
+
+def _nodes(finding: Finding) -> list[str]:
+    return [str(value) for name, value in finding.place if name == "node" and value is not None]
+
+
+def advice(findings: Iterable[Finding], ledger: FindingLedger) -> list[tuple[Recommendation, ...]]:
+    """What to do about each finding of the cluster's health, the best first; (): nothing is recommended."""
+    found = list(findings)
+    diagnosed = {
+        (job, entry.finding.kind, f"{job}: {entry.finding.subject}" if entry.finding.subject else job): entry
+        for job in {each.job for each in found if each.rule == "diagnosis"}
+        for entry in ledger.open(job)
+    }
+    entries = [diagnosed.get((each.job, each.kind, each.subject)) for each in found]
+    return [
+        entry.finding.recommendations
+        if entry is not None and each.rule == "diagnosis"
+        else each.recommendations
+        for each, entry in zip(found, entries, strict=True)
+    ]
+
+
+def _recommendations(found: Iterable[Recommendation]) -> list[dict[str, Any]]:
+    return [
+        {"action": each.action, "gain_ratio": each.gain_ratio, "effort": each.effort and each.effort.value}
+        for each in found
+    ]
 
 
 def of_job(
@@ -204,14 +239,7 @@ def row(entry: LedgerEntry, now_s: float) -> dict[str, Any]:
         "reason": finding.reason,
         "evidence": {name: _number(value) for name, value in finding.evidence},
         "recommendation": finding.recommendation,
-        "recommendations": [
-            {
-                "action": each.action,
-                "gain_ratio": each.gain_ratio,
-                "effort": each.effort and each.effort.value,
-            }
-            for each in finding.recommendations
-        ],
+        "recommendations": _recommendations(finding.recommendations),
         "opened_s": entry.opened_s,
         "last_seen_s": entry.last_seen_s,
         "resolved_s": entry.resolved_s,

@@ -366,7 +366,7 @@ class LeaderTerm:
 
         `rows_most`: as in `diagnosis.report.of_job`."""
         if not job:
-            return health_of_cluster(self._cluster_name, self.core)
+            return health_of_cluster(self._cluster_name, self.core, self.diagnosis.ledger)
         row = view.job_row(self.core, self.core.state.jobs[job])
         return self.diagnosis.report(job, row.health or row.phase, rows_most)
 
