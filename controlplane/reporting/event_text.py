@@ -79,7 +79,7 @@ def whom(verdict: Body) -> str:
         return f"node {nodes}"
     ranks = verdict["ranks"]
     name = (
-        f"rank{'s' if len(ranks) > 1 else ''} {some_of([str(rank) for rank in ranks])}"
+        f"rank{'s' if len(ranks) > 1 else ''} {some_of(ranks)}"
         if ranks
         else _NOBODY.get(verdict["scope"], "a spare")
     )

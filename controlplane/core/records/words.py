@@ -165,10 +165,10 @@ ON_CORRUPT_STATE = ("", "act")
 NAMED_MAX = 8
 
 
-def some_of(names: Collection[str]) -> str:
-    """Names for a sentence: so many at most, and how many more there are."""
+def some_of(names: Collection[object]) -> str:
+    """Names, or ranks, for a sentence: so many at most, and how many more there are."""
     more = len(names) - NAMED_MAX
-    shown = ", ".join([*names][:NAMED_MAX])
+    shown = ", ".join(map(str, [*names][:NAMED_MAX]))
     return f"{shown} and {more} more" if more > 0 else shown
 
 
