@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import voiding
+from controlplane.core.checkpoint import due, voiding
 from controlplane.core.records.model import NO_STEP, MemberPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from controlplane.core.records import events as ev
     from controlplane.core.state.cluster_state import ClusterState
@@ -80,15 +80,12 @@ def _have(job: Job, rank: int, step: int) -> None:
         job.restore.known_step = step
 
 
-def reconcile(
-    state: ClusterState, job: Job, kept_from: Callable[[ClusterState, Job, int], int] | None = None
-) -> int:
+def reconcile(state: ClusterState, job: Job) -> int:
     """Release the newest step that all ranks hold. Returns it when it became whole just now and they keep it
     for a checkpoint, else NO_STEP.
 
-    `kept_from`: from which step on a checkpoint may be made, after this one; None: not known. Until
-    every rank holds a snapshot of this generation, slots with older generations' snapshots are released
-    (`Snapshots.behind`), or no rank could make its first one."""
+    Until every rank holds a snapshot of this generation, the slots with older generations' snapshots are
+    released (`Snapshots.behind`), or no rank could make its first one."""
     if job.generation is None:
         return NO_STEP
     whole, first = len(job.snapshots.held) == len(job.seats), job.generation.resume.step
@@ -103,7 +100,7 @@ def reconcile(
     job.snapshots.paced = (state.now, max(step, voiding.reached(job)))
     told = job.snapshots.kept_from
     kept = not job.snapshots.by_ranks or (told is not None and step >= told)
-    job.snapshots.kept_from = kept_from(state, job, step) if kept_from is not None else 0
+    job.snapshots.kept_from = due.kept_from(state, job, step)
     for node in job.seat_nodes():
         _send(state, job, node)
     return step if whole and kept else NO_STEP

@@ -68,11 +68,6 @@ def reconcile(state: ClusterState, job: Job) -> None:
             )
 
 
-def some_open(job: Job) -> bool:
-    """Whether some request has no answer yet."""
-    return any(not ask.outcome for ask in job.checkpoints.asks.values())
-
-
 def wanted(job: Job) -> list[int]:
     """Return the requested steps that every rank holds and of which no checkpoint has begun."""
     if job.phase is not JobPhase.RUNNING or job.generation is None or not job.spec.storage:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import (
     adopting,
     commit,
+    due,
     durability,
     finalizing,
     releasing,
@@ -27,7 +28,6 @@ from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.records.words import NEVER_STEP
 from controlplane.core.state import cadence
 from controlplane.core.state.saving import Saving, Stage
 
@@ -48,7 +48,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         _pace(state, job)
-        step = releasing.reconcile(state, job, _kept_from)
+        step = releasing.reconcile(state, job)
         if step > NO_STEP:
             _begin_due(state, job, step)
         skipping.miss(state, job)
@@ -81,23 +81,8 @@ def _pace(state: ClusterState, job: Job) -> None:
         state.note(NoteKind.CADENCE, job.name, choice.reason)
 
 
-def _kept_from(state: ClusterState, job: Job, step: int) -> int:
-    """From which step on a checkpoint may be made. `step`: it is being released."""
-    if not job.spec.storage:
-        return NEVER_STEP
-    if job.checkpoints.wanted_now or requests.some_open(job) or _is_due(state, job, step):
-        return 0
-    return cadence.next_due(job.spec, step, job.checkpoints.begun)
-
-
-def _is_due(state: ClusterState, job: Job, step: int) -> bool:
-    last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
-    due = cadence.due(job.spec, step, state.now, last, job.checkpoints.choice)
-    return bool(job.spec.storage) and (due or (job.checkpoints.wanted_now and step > 0))
-
-
 def _begin_due(state: ClusterState, job: Job, step: int) -> None:
-    if not _is_due(state, job, step):
+    if not due.is_due(state, job, step):
         return
     reason = blocked(job)
     if reason:

@@ -240,6 +240,11 @@ class Checkpoints:
     final_tried: bool = False  # that checkpoint was begun once already
     wanted_now: bool = False  # people wait for a checkpoint that has not begun
 
+    @property
+    def asked(self) -> bool:
+        """Whether some request has no answer yet."""
+        return any(not ask.outcome for ask in self.asks.values())
+
 
 @dataclass(slots=True)
 class PlannedChanges:

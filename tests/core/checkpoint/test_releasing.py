@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
-from controlplane.core.checkpoint import releasing, voiding
+from controlplane.core.checkpoint import due, releasing, voiding
 from controlplane.core.membership import members, nodes
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
@@ -26,6 +27,7 @@ from controlplane.core.records.words import NEVER_STEP
 from controlplane.core.state.cluster_state import ClusterState, Node
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
+from controlplane.core.state.saving import CheckpointRequest
 from tests.core.make import seats, spec
 from tests.core.test_cluster import running
 
@@ -123,28 +125,56 @@ def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back
     state.nodes["b"] = Node("b", incarnation=1)
     nodes.joined(state, ev.NodeJoined("b", 2, "launcher", "host", 1, 1, ()))
     job.members["j.1"].status = job.members["j.0"].status
-    assert orders(state, job) == [fx.Release("b", "j", 20)]
+    assert orders(state, job) == [fx.Release("b", "j", 20, kept_from=NEVER_STEP)]
     assert orders(state, job) == []
 
 
-@pytest.mark.parametrize(("kept_from", "begins"), [(0, 30), (30, 30), (31, NO_STEP), (NEVER_STEP, NO_STEP)])
-def test_no_checkpoint_begins_from_a_step_that_the_ranks_do_not_keep(kept_from: int, begins: int) -> None:
+KEPT = [
+    # Time decides: any step may be the one.
+    ({"storage": "file:///c", "checkpoint_every_s": 0.5}, (26, 31, 36), 30),
+    ({"storage": "file:///c", "checkpoint_every": 30}, (30, 0, 0), 30),
+    ({"storage": "file:///c", "checkpoint_every": 31}, (31, 31, 0), NO_STEP),
+    ({"storage": ""}, (NEVER_STEP, NEVER_STEP, NEVER_STEP), NO_STEP),
+]
+"""Fields of a job; from which step on its ranks are told to keep with the releases of 25, 30 and 35; and
+whether a checkpoint begins from 30."""
+
+
+@pytest.mark.parametrize(("fields", "kept", "begins"), KEPT)
+def test_no_checkpoint_begins_from_a_step_that_the_ranks_do_not_keep(
+    fields: dict[str, Any], kept: tuple[int, int, int], begins: int
+) -> None:
     """Unless the coordinator releases their slots: then they keep each."""
     state, job = agreeing()
+    job.spec = dataclasses.replace(job.spec, **fields)
+    job.checkpoints.begun_at = state.now
 
     def told(*steps: int) -> tuple[int, set[int]]:
         for rank in range(3):
             tell(job, rank, steps[0] + 1, *steps, offers=True)
         releasing.from_statuses(job)
-        step = releasing.reconcile(state, job, lambda *_: kept_from)
+        step = releasing.reconcile(state, job)
         return step, {each.kept_from for each in state.take() if isinstance(each, fx.Release)}
 
-    told(25, 20)
-    assert told(30, 25) == (begins, {kept_from})
+    assert told(25, 20)[1] == {kept[0]}
+    assert told(30, 25) == (begins, {kept[1]})
     job.snapshots.kept_from = None  # a new leader does not know what they have heard
-    assert told(35, 30) == (NO_STEP, {kept_from})
+    assert told(35, 30) == (NO_STEP, {kept[2]})
     job.snapshots.by_ranks = False
     assert releasing.common(job) == 35
+
+
+@pytest.mark.parametrize("waits", ["wanted_now", "asked"])
+def test_every_step_is_kept_while_somebody_waits_for_a_checkpoint(waits: str) -> None:
+    state, job = agreeing()
+    job.spec = dataclasses.replace(job.spec, storage="file:///c", checkpoint_every=1000)
+    assert due.kept_from(state, job, 25) == 1000
+    if waits == "wanted_now":
+        job.checkpoints.wanted_now = True
+    else:
+        ask = CheckpointRequest("a", "j.1", "r", 25, 1, at=0.0)
+        job.checkpoints.asks["j.1", "r"] = ask
+    assert due.kept_from(state, job, 25) == 0
 
 
 def agreeing() -> tuple[ClusterState, Job]:
@@ -183,7 +213,7 @@ def test_a_step_that_ranks_keep_and_one_of_them_lacks_is_voided() -> None:
         tell(job, rank, 60, newest, -1, state.now, offers=True)
     assert orders(state, job) == []
     state.now = state.deadlines.next()
-    assert orders(state, job) == [fx.Release(name, "j", 20, 40) for name in "abc"]
+    assert orders(state, job) == [fx.Release(name, "j", 20, 40, NEVER_STEP) for name in "abc"]
     assert orders(state, job) == []
 
 
