@@ -9,9 +9,8 @@ all, and each overwrites its other slot.** A rank that dies in the middle of a c
 The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it, and
 says before which step it will begin none. Another step that is offered is kept by all until the coordinator
 has answered (if it needs the step, an agent has begun to read it by then), or has not for `ANSWER_S`.
-Meanwhile the ranks overwrite the newer slot again
-and again: a rank that dies in the middle of such a copy costs the steps since the older one. They do so, too,
-while an agent reads the older slot of one of them.
+Meanwhile the ranks overwrite the newer slot again and again: a rank that dies in the middle of such a copy
+costs the steps since the older one. They do so, too, while an agent reads the older slot of one of them.
 
 If a rank has lost its slots (its arena was replaced), there may be no step that all hold, and none to lose.
 
@@ -155,7 +154,8 @@ class LettingGo:
         self._offered, self._offered_at = NO_STEP, 0.0
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
-        self._unneeded = False  # no checkpoint will be made of it
+        # No checkpoint will be made of it, as heard before the exchange; what comes after it is for the next one.
+        self._unneeded = False
         self._forced = NO_STEP  # the newest step that somebody waits for
 
     def row(
