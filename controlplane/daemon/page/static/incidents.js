@@ -64,8 +64,8 @@ function known(row) {
 
 function cost(row) {
   if (row.outcome === "open") return `${row.done}: not over yet`;
-  const ending = row.outcome;
-  return Object.keys(row.phases_s).length ? `${row.done}: ${ending}, ${span(row.total_s)}, ${row.repeated}` : `${row.done}: ${ending}`;
+  const ended = `${row.done}: ${row.outcome}`;
+  return Object.keys(row.phases_s).length ? `${ended}, ${span(row.total_s)}, ${row.repeated}` : ended;
 }
 
 function pieces(phases) {
