@@ -154,7 +154,7 @@ class LettingGo:
         self._offered, self._offered_at = NO_STEP, 0.0
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
-        # No checkpoint will be made of it, as heard before the exchange; what comes after it is for the next one.
+        # No checkpoint will be made of it, by what was heard before the exchange.
         self._unneeded = False
         self._forced = NO_STEP  # the newest step that somebody waits for
 
