@@ -176,11 +176,14 @@ def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 
 def _diagnosed(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for job, each in facts.diagnosed:
-        subject = f"{job}: {each.subject}" if each.subject else job
+        about = about_job(job, each.subject)
         place = (("node", each.node),) if each.node else ()
-        yield Finding(
-            each.kind, Level(each.level), subject, each.reason, job, loud=not each.muted, place=place
-        )
+        yield Finding(each.kind, Level(each.level), about, each.reason, job, loud=not each.muted, place=place)
+
+
+def about_job(job: str, subject: str) -> str:
+    """What a finding of diagnosis is about, for the whole cluster."""
+    return f"{job}: {subject}" if subject else job
 
 
 RULES: dict[str, Rule] = {

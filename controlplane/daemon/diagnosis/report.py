@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.findings_ledger import policy
-from controlplane.core.health import level
+from controlplane.core.health import about_job, level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,16 +60,12 @@ def advice(findings: Iterable[Finding], ledger: FindingLedger) -> list[tuple[Rec
     """What to do about each finding of the cluster's health, the best first; (): nothing is recommended."""
     found = list(findings)
     diagnosed = {
-        (job, entry.finding.kind, f"{job}: {entry.finding.subject}" if entry.finding.subject else job): entry
+        ("diagnosis", job, each.kind, about_job(job, each.subject)): each.recommendations
         for job in {each.job for each in found if each.rule == "diagnosis"}
-        for entry in ledger.open(job)
+        for each in (entry.finding for entry in ledger.open(job))
     }
-    entries = [diagnosed.get((each.job, each.kind, each.subject)) for each in found]
     return [
-        entry.finding.recommendations
-        if entry is not None and each.rule == "diagnosis"
-        else each.recommendations
-        for each, entry in zip(found, entries, strict=True)
+        diagnosed.get((each.rule, each.job, each.kind, each.subject), each.recommendations) for each in found
     ]
 
 
