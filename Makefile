@@ -12,7 +12,7 @@ WORKERS ?= 3
 # Training frameworks come and go faster than we release: their tests have an environment of their own.
 FRAMEWORKS := .venv-frameworks
 
-.PHONY: demo test exhaustive check lint alerts page slurm frameworks site helm proto proto-check sbom audit clean
+.PHONY: demo test exhaustive check lint alerts page slurm frameworks frameworks-brief site helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -65,6 +65,11 @@ site: $(STAMP)
 # Where the index cannot be reached, every case is named as skipped.
 frameworks:
 	$(PYTHON) -m tests.frameworks.environment $(FRAMEWORKS)
+
+# One case of each framework: what CI has time for.
+MID_EPOCH = hf_mid_epoch lightning_mid_epoch accelerate_mid_accumulation fabric_mid_accumulation
+frameworks-brief:
+	$(PYTHON) -m tests.frameworks.environment $(FRAMEWORKS) $(MID_EPOCH:%=--case %)
 
 # The chart: its README and schema are fresh, it is linted, rendered, and checked against Kubernetes' schemas.
 KUBEFLOW = tests/helm/crds/node_modules/kubeflow

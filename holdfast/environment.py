@@ -34,6 +34,7 @@ class Environment:
     - `ledger`: folder of the sample ledger; "": none is kept.
     - `snapshot_every`: steps between snapshots; 0: none.
     - `snapshot_auto`: fewer steps than that between them where they cost little.
+    - `ranks_release`: ranks that hold different parts decide which snapshot the next one overwrites.
     - `snapshot_lazily`: copy what only optimizers change beside the next step, not at the boundary.
     - `check_replicas_every`: steps between two comparisons of whole replicas; 0: slices are compared instead.
     - `corrupt_acts`: whether the job goes back when a replica differs; else that is only reported.
@@ -49,6 +50,7 @@ class Environment:
     ledger: str
     snapshot_every: int
     snapshot_auto: bool
+    ranks_release: bool
     snapshot_lazily: bool
     check_replicas_every: int
     corrupt_acts: bool
@@ -76,6 +78,7 @@ class Environment:
             ledger=variables.get("HOLDFAST_LEDGER", ""),
             snapshot_every=_integer(variables, "HOLDFAST_SNAPSHOT_EVERY", 0),
             snapshot_auto=_switch(variables, "HOLDFAST_SNAPSHOT_AUTO", default="off"),
+            ranks_release=variables.get("HOLDFAST_SNAPSHOT_RELEASE", "") == "ranks",
             snapshot_lazily=_lazily(variables),
             check_replicas_every=_integer(variables, "HOLDFAST_CHECK_REPLICAS_EVERY", 0),
             corrupt_acts=variables.get("HOLDFAST_ON_CORRUPT_STATE", "") == "act",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUN_FILES = re.compile(r"(gate|launcher)\.sock|launcher\.(pid|log)|agent\.lock|logs|log-marks")
+RUN_FILES = re.compile(r"(gate|launcher)\.sock|launcher\.(pid|log)|agent\.lock|logs|log-marks|compiled")
 """The files that agent and launcher keep in a node's run folder."""
 MEMORY_FILES = re.compile(
     r"copies|[A-Za-z0-9][A-Za-z0-9._-]*\.[0-9]+(\.(arena|board|stacks|json|spec|new|larger))+"

@@ -217,7 +217,7 @@ class OrderHandlers:
     def _release(self, order: effects.Release) -> None:
         for member in self._state.of(order.job):
             if member.alive:
-                member.release = agent_msg.Release(order.step, order.void_step)
+                member.release = agent_msg.Release(order.step, order.void_step, order.kept_from)
                 self._state.push(member, member.release)
             elif self._of_no_use(member, order.step):
                 self._state.dismiss(member)

@@ -173,7 +173,9 @@ class Ranks:
     def _snapshot(self, member: LocalMember, made: rank_msg.Snapshot) -> None:
         facts = self._state.facts
         self._state.survey(member)
-        self._state.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
+        self._state.note(
+            member, snapshot_step=made.step, snapshot_generation=made.generation, offers=made.offered
+        )
         if made.offered:  # what else there is of this generation may be overwritten at any moment
             self._state.note(member, snapshot_before=NO_STEP)
         self._state.do(fx.Keep(member.status))

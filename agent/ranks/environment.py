@@ -66,20 +66,14 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page:
         HOLDFAST_ADDRESS=facts.address,
         HOLDFAST_ROLE=launch.role.value,
         HOLDFAST_SNAPSHOT_EVERY=str(spec.snapshot_every),
-        HOLDFAST_SNAPSHOT_AUTO="on" if _may_be_often(spec) else "off",
+        HOLDFAST_SNAPSHOT_AUTO="on" if spec.snapshot_auto and not spec.copied_away else "off",
+        HOLDFAST_SNAPSHOT_RELEASE="coordinator" if spec.copied_away else "ranks",
         HOLDFAST_CHECK_REPLICAS_EVERY=str(spec.check_replicas_every),
         HOLDFAST_ON_CORRUPT_STATE=spec.on_corrupt_state or "report",
     )
     if facts.ledger:
         env["HOLDFAST_LEDGER"] = facts.ledger
     return env
-
-
-def _may_be_often(spec: JobSpec) -> bool:
-    """Whether ranks may take snapshots more often than `snapshot_every` says.
-
-    Not where other nodes keep copies: each snapshot would have to cross the network."""
-    return spec.snapshot_auto and (spec.replicas == 0 or spec.nnodes_max == 1)
 
 
 def _seat(launch: Launch, node: str) -> dict[str, str]:

@@ -1,20 +1,13 @@
-"""Make up matrices of probes in which somebody is slow or busy on purpose, and score what the judge names.
+"""Make up probes of links in which somebody is slow or busy on purpose.
 
-`python -m benchmarks.diagnosis.matrices --seeds 300 --first 4000` prints one row per kind of trouble.
-`--calm 1.25` multiplies the limits of what counts as calm, `--slow 0.75` those of what counts as slow, and
-`--noise 2` the spread of the probes: what is named should not depend on them."""
+It knows nothing of the judge, so that no limit of his decides what is planted; `matrix_scores` asks him."""
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
-from controlplane.analysis.links import policy
-from controlplane.analysis.links.judging import judge
-from controlplane.analysis.links.measures import LinkMatrix, LinkMeasures
-from controlplane.analysis.links.schedule import peers_of
+from controlplane.core.failures.network import distances
 from controlplane.core.records.diagnosis import LinkProbe, ProbeEnd
 
 Named = frozenset[tuple[str, tuple[str, ...]]]
@@ -46,15 +39,32 @@ with a real-time priority."""
 RAN_SHARE = (0.2, 0.65)
 """The share in which it runs, when the link carries as much as the agents can send."""
 BLOCK_BYTES = 2 << 20
-CALM_LIMITS = ("WAITED_MAX", "OCCUPIED_MAX", "RTT_WAITED_S_MAX", "PRESSURE_MAX")
-SLOW_LIMITS = ("SLOW_RATIO", "SPREADS", "BUSY_RATIO")
+PAIRS_UP_TO = 8
+"""In jobs of so many nodes each probes all others; in larger ones those at distances of a power of two."""
+ROUNDS_BEFORE, ROUNDS = 1, 3
+"""How often the links are probed before the suspicion, and in it."""
+ROUND_S, SUSPECTED_S, ASKED_S = 20.0, 100.0, 180.0
+"""The time between two rounds, that of the suspicion, and when somebody is to be named."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProbes:
+    """What one node measured in one round."""
+
+    node: str
+    at_s: float
+    suspected: bool
+    probes: tuple[LinkProbe, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A made-up job: its matrix, and what is to be named."""
+    """A made-up job: what its nodes measured, in order, and what is to be named at ASKED_S. `domains`: the
+    rack of each node; empty: nobody knows."""
 
-    matrix: LinkMatrix
+    nodes: tuple[str, ...]
+    domains: dict[str, str]
+    rounds: tuple[NodeProbes, ...]
     expected: Named
 
 
@@ -62,6 +72,13 @@ def planted(kind: str, seed: int, noise: float = 1.0) -> Planted:
     """A job of 4 to 40 nodes with this trouble, probed once before the suspicion, and as often as needed in
     it. `noise`: how many times wider than usual its probes scatter."""
     return _Job(kind, seed, noise).played()
+
+
+def probed_by(nodes: list[str], index: int) -> list[str]:
+    """Whom the node at `index` probes, in order, itself first."""
+    size = len(nodes)
+    steps = range(1, size) if size <= PAIRS_UP_TO else distances(size)
+    return [nodes[index], *(nodes[(index + step) % size] for step in steps)]
 
 
 class _Job:
@@ -76,7 +93,7 @@ class _Job:
         self.sigma = noise * (0.35 if kind == "noise" else chance.uniform(0.02, 0.12))
         index = chance.randrange(count)
         self.victim = self.nodes[index]
-        self.other = chance.choice(peers_of(self.nodes, index)[1:])
+        self.other = chance.choice(probed_by(self.nodes, index)[1:])
         self.lost = self.nodes[(index + 1) % count] if "unreachable" in kind else ""
         racks = kind == "racks"
         self.domains = {node: f"rack{at * 2 // count}" for at, node in enumerate(self.nodes)} if racks else {}
@@ -97,13 +114,19 @@ class _Job:
 
     def played(self) -> Planted:
         """Probe it, and say what is to be named."""
-        measures = LinkMeasures()
-        for times, suspected in ((1, False), (policy.MEASURES_LEAST, True)):
-            for turn in range(times):
-                for at, one in enumerate(self.nodes):
-                    probes = [self._probe(one, far, suspected=suspected) for far in peers_of(self.nodes, at)]
-                    measures.take(one, 20.0 * turn + 100.0 * suspected, probes, suspected=suspected)
-        return Planted(measures.matrix(180.0, self.nodes, self.domains), self._expected())
+        rounds = [
+            self._probes(at, turn, suspected=suspected)
+            for times, suspected in ((ROUNDS_BEFORE, False), (ROUNDS, True))
+            for turn in range(times)
+            for at in range(len(self.nodes))
+        ]
+        return Planted(tuple(self.nodes), self.domains, tuple(rounds), self._expected())
+
+    def _probes(self, at: int, turn: int, *, suspected: bool) -> NodeProbes:
+        """What the node at this place measures in its turn."""
+        one, at_s = self.nodes[at], ROUND_S * turn + SUSPECTED_S * suspected
+        found = (self._probe(one, far, suspected=suspected) for far in probed_by(self.nodes, at))
+        return NodeProbes(one, at_s, suspected, tuple(found))
 
     def _expected(self) -> Named:
         pair = (min(self.victim, self.other), max(self.victim, self.other))
@@ -182,61 +205,3 @@ class _Job:
             if self.chance.random() < self.busy.get(node, 0.0):
                 found = max(found, self.chance.uniform(*BUSY_FACTOR))
         return found
-
-
-@dataclass(slots=True)
-class Score:
-    """How often what was planted was named, over some jobs."""
-
-    jobs: int = 0
-    planted: int = 0
-    named: int = 0
-    wrong: int = 0
-    codes: Counter[str] = field(default_factory=Counter)  # why nobody is named; "": somebody is
-
-    def add(self, job: Planted) -> None:
-        """Judge one job."""
-        judgement = judge(job.matrix)
-        found = {(each.kind, each.nodes) for each in judgement.verdicts}
-        self.codes[judgement.code.value] += 1
-        self.jobs += 1
-        self.planted += len(job.expected)
-        self.named += len(found & job.expected)
-        self.wrong += len(found - job.expected)
-
-
-def score(kind: str, first: int, seeds: int, noise: float = 1.0) -> Score:
-    """The score over these seeds."""
-    found = Score()
-    for seed in range(first, first + seeds):
-        found.add(planted(kind, seed, noise))
-    return found
-
-
-def main() -> None:
-    """Print a table, and precision and recall over all kinds."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--first", type=int, default=4000)
-    parser.add_argument("--calm", type=float, default=1.0)
-    parser.add_argument("--slow", type=float, default=1.0)
-    parser.add_argument("--noise", type=float, default=1.0)
-    wish = parser.parse_args()
-    for names, factor in ((CALM_LIMITS, wish.calm), (SLOW_LIMITS, wish.slow)):
-        for name in names:
-            setattr(policy, name, factor * getattr(policy, name))
-    print(f"{'planted':24s} {'jobs':>5s} {'to name':>8s} {'named':>6s} {'wrong':>6s}")
-    total = Score()
-    for kind in KINDS:
-        found = score(kind, wish.first, wish.seeds, wish.noise)
-        row = f"{kind:24s} {found.jobs:5d} {found.planted:8d} {found.named:6d} {found.wrong:6d}"
-        print(row, *(f" {code} {count}" for code, count in found.codes.most_common() if code), flush=True)
-        for name in ("jobs", "planted", "named", "wrong"):
-            setattr(total, name, getattr(total, name) + getattr(found, name))
-    precision = total.named / max(1, total.named + total.wrong)
-    print(f"precision {precision:.4f}, recall {total.named / max(1, total.planted):.4f}")
-    print(f"limits: {policy.SLOW_RATIO:g} times, {policy.SPREADS:g} spreads")
-
-
-if __name__ == "__main__":
-    main()

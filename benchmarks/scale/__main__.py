@@ -40,6 +40,12 @@ JUDGED_TIMEOUT_S = 60.0
 FLAGS = (f"--cluster={CLUSTER}", f"--node-timeout-s={NODE_TIMEOUT_S}", "--journal-bytes=0")
 
 
+def progress(found: dict[str, Any]) -> dict[str, Any]:
+    """Tell on standard error what has been measured: a run at ten thousand nodes takes minutes."""
+    print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
 def storm(fleet: Fleet, agents: Generators) -> float:
     """Have all agents connect at once. Returns how long it takes until all are attached, in s."""
     agents.stats()  # their processes have started
@@ -115,12 +121,14 @@ def led(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
     with running(left, FLAGS) as cluster:
         addresses = tuple(cluster.addresses.split(","))
         with Generators(fleet, generators, addresses, CLUSTER, None) as agents:
-            found: dict[str, Any] = {"storm_s": round(storm(fleet, agents), 2)}
-            found["steady"] = steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)
-            found |= _looked_at(cluster)
-            found["takeover_s"] = round(_change_of_leader(fleet, cluster, agents), 2)
-            found["steady_after"] = steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)
-            found |= _dead_ranks(fleet, cluster, agents) | _lost_nodes(fleet, cluster, agents)
+            found = progress({"storm_s": round(storm(fleet, agents), 2)})
+            found |= progress({"steady": steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)})
+            found |= progress(_looked_at(cluster))
+            found |= progress({"takeover_s": round(_change_of_leader(fleet, cluster, agents), 2)})
+            after = steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)
+            found |= progress({"steady_after": after})
+            found |= progress(_dead_ranks(fleet, cluster, agents))
+            found |= progress(_lost_nodes(fleet, cluster, agents))
             found |= {"orders": dict(agents.stats().orders), "ends": dict(agents.stats().ends)}
             found["terms"] = sum(row["body"]["kind"] == "elected" for row in cluster.journalled("Note"))
         return found
@@ -205,7 +213,7 @@ def _lost(cluster: Cluster) -> list[tuple[str, float]]:
 def measure(nodes: int, generators: int, seconds: float) -> dict[str, Any]:
     """Measure everything, by the names in README.md."""
     fleet, load = Fleet(nodes), LoadMeter()
-    bare = limit(fleet, generators, seconds)
+    bare = progress(limit(fleet, generators, seconds))
     load.sample()
     found = led(fleet, generators, seconds)
     load.sample()

@@ -18,14 +18,13 @@ from controlplane.wire.versions import STEP_BEAT
 
 LINK = "/holdfast.control.v1.Control/Link"
 INCARNATION = 1
-STEP_S = 1.0
 AGAIN_S = 0.5
 """How long an agent waits before it connects again, unless it is told when."""
 
 
 def step_now() -> int:
-    """The step of all ranks: one more every STEP_S, so the same in all processes of this machine."""
-    return 100 + int(time.monotonic() / STEP_S)
+    """The step of all ranks: one more every `STEP_S`, so the same in all processes of this machine."""
+    return 100 + int(time.monotonic() / shape.STEP_S)
 
 
 @dataclass(slots=True)
@@ -150,17 +149,18 @@ class LightAgent(asyncio.Protocol):
         if self.killed:
             beat = shape.beat(self._number, INCARNATION, self._seq, step, killed=True)
             return codec.to_coordinator(beat)
+        offered = shape.offered_in(self._number, step)
         if self._left:
             self._left -= 1
             short = self._short.step_beat
             short.seq = self._seq
             short.steps[:] = [step] * shape.RANKS
-            short.snapshot_steps[:] = [shape.offered_in(step)] * shape.RANKS
+            short.snapshot_steps[:] = [offered] * shape.RANKS
             short.snapshots_before[:] = [NO_STEP] * shape.RANKS
             return self._short
         self._message.beat.seq = self._seq
         for member in self._message.beat.members:
-            member.step, member.snapshot_step = step, shape.offered_in(step)
+            member.step, member.snapshot_step = step, offered
         if self._shortens:
             self._short.step_beat.like, self._left = self._seq, WHOLE_EVERY - 1
         return self._message

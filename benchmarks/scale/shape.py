@@ -21,13 +21,17 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.core.records.stores import StoreJob, StoreNode
+from holdfast.snapshots.letting_go import REPORTS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RANKS = 8
 NODES_PER_JOB = 100
-OFFER_EVERY = 10
+STEP_S = 0.1
+"""How long a step takes."""
+SNAPSHOT_EVERY = 10
+OFFER_EVERY = round(NODES_PER_JOB * RANKS / REPORTS_PER_S / STEP_S)
 """Of the snapshots after every step, the coordinator is told of so few."""
 ADDRESS, PORT = "127.0.0.1", 29500
 _SIGKILL = 9
@@ -52,25 +56,26 @@ def training(job: str, first: int, nodes: int) -> tuple[JobSpec, JobState, Gener
     store, master, resume = f"{ADDRESS}:29400", f"{ADDRESS}:29401", Resume(Tier.FRESH, 0)
     generation = Generation(job, 1, 1, seats, store, master, resume, "the first launch")
     spec = JobSpec(
-        job, ("t.py",), "/", (), nodes, nodes, RANKS, snapshot_every=OFFER_EVERY, snapshot_auto=True
+        job, ("t.py",), "/", (), nodes, nodes, RANKS, snapshot_every=SNAPSHOT_EVERY, snapshot_auto=True
     )
     return spec, JobState(job, JobPhase.RUNNING, ""), generation
 
 
-def offered_in(step: int) -> int:
-    """The newest step whose snapshot the ranks have offered when they are in this step."""
-    return (step - 1) // OFFER_EVERY * OFFER_EVERY
+def offered_in(node: int, step: int) -> int:
+    """The newest step whose snapshot the node's ranks have offered when they are in this step. Jobs do so
+    at moments of their own."""
+    shift = node // NODES_PER_JOB * 7 * SNAPSHOT_EVERY % OFFER_EVERY
+    return (step - 1 + shift) // OFFER_EVERY * OFFER_EVERY - shift
 
 
 def members_of(node: int, step: int) -> tuple[MemberStatus, ...]:
-    """The ranks of a node in this step. Each has made a snapshot after every step so far, and offered every
-    tenth."""
-    job, first, offered = job_of(node), node % NODES_PER_JOB * RANKS, offered_in(step)
+    """The ranks of a node in this step. Each has made a snapshot after every step, and offered some."""
+    job, first, offered = job_of(node), node % NODES_PER_JOB * RANKS, offered_in(node, step)
     return tuple(
         MemberStatus(
             *(f"{job}.{rank}", job, MemberPhase.RUNNING),
             elastic=True, generation=1, rank=rank, step=step, pid=1000 + rank,
-            snapshot_step=offered, snapshot_generation=1,
+            snapshot_step=offered, snapshot_generation=1, offers=True,
         )
         for rank in range(first, first + RANKS)
     )  # fmt: skip

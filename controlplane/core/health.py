@@ -6,7 +6,7 @@ Administrators are alerted once when a finding appears or its level changes, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import durability
@@ -15,12 +15,14 @@ from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
+from controlplane.core.remedies import REMEDIES
 from controlplane.core.state.cluster_state import LEFT
-from controlplane.core.state.findings import Finding, Level
+from controlplane.core.state.findings import Finding, Level, Recommendation
 from controlplane.core.state.job import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from controlplane.core.checkpoint.durability import DurabilityProblem
     from controlplane.core.records.diagnosis import Diagnosed, OpenFinding
@@ -44,7 +46,7 @@ class HealthFacts:
     lost: tuple[str, ...] = ()  # names of nodes
     quarantined: tuple[tuple[str, str], ...] = ()
     held: tuple[tuple[str, str], ...] = ()  # held down, or cut from their peers
-    devices: tuple[tuple[str, str], ...] = ()  # unhealthy ones, as node/device
+    devices: tuple[tuple[str, str, str], ...] = ()  # unhealthy ones: (node, device, reason)
     guard: str = ""  # why the mass-failure guard is on; "": it is off
     dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
     parked: tuple[tuple[str, str], ...] = ()
@@ -58,10 +60,37 @@ class HealthFacts:
     diagnosed: tuple[tuple[str, OpenFinding], ...] = ()  # (job, what diagnosis has open about it)
 
 
-def assess(facts: HealthFacts, s: CoreSettings) -> tuple[Finding, ...]:
-    """Everything that is wrong, critical findings first; (): healthy."""
-    found = [finding for rule in RULES for finding in rule(facts, s)]
+def assess(
+    facts: HealthFacts,
+    s: CoreSettings,
+    before: Iterable[Finding] = (),
+    rules: Mapping[str, Rule] | None = None,
+) -> tuple[Finding, ...]:
+    """Everything that is wrong, critical findings first; (): healthy.
+
+    A rule that raises is a finding itself. What it has found `before` stays, since nobody knows better."""
+    found: list[Finding] = []
+    for name, rule in (RULES if rules is None else rules).items():
+        try:
+            found += [replace(each, rule=name) for each in rule(facts, s)]
+        except Exception as error:
+            found += [each for each in before if each.rule == name]
+            found.append(_failed_rule(name, error))
+    found = [_advised(each) for each in found]
     return tuple(sorted(found, key=lambda f: (f.level is not Level.CRITICAL, f.kind, f.subject)))
+
+
+def _advised(finding: Finding) -> Finding:
+    """The finding with what to do about it. What diagnosis found is left: its report says what to do."""
+    action = REMEDIES.get(finding.kind)
+    if finding.rule == "diagnosis" or action is None:
+        return finding
+    return replace(finding, recommendations=(Recommendation(action),))
+
+
+def _failed_rule(name: str, error: Exception) -> Finding:
+    reason = f"the rule raised {type(error).__name__}: {error}; what it looks for is not known"
+    return Finding("health_rule_failed", Level.DEGRADED, name, reason)
 
 
 def level(findings: Iterable[Finding]) -> Level:
@@ -79,9 +108,14 @@ def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     if not facts.lost:
         return
     critical = len(facts.lost) > s.lost_critical_ratio * facts.nodes
-    names = ", ".join(facts.lost[:8]) + (" ..." if len(facts.lost) > 8 else "")
-    reason = f"{len(facts.lost)} of {facts.nodes} nodes are lost: {names}"
-    yield Finding("nodes_lost", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
+    reason = f"{len(facts.lost)} of {facts.nodes} nodes are lost: {some_of(facts.lost)}"
+    yield Finding(
+        "nodes_lost",
+        Level.CRITICAL if critical else Level.DEGRADED,
+        "",
+        reason,
+        place=tuple(("node", name) for name in facts.lost),
+    )
 
 
 def _dcs(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
@@ -100,15 +134,23 @@ def _incidents(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 def _each(
     kind: str, pairs: Callable[[HealthFacts], tuple[tuple[str, str], ...]], *, jobs: bool = False
 ) -> Rule:
-    """A rule that makes one finding of each pair. `jobs`: the subjects are jobs."""
+    """A rule that makes one finding of each pair. `jobs`: the subjects are jobs, else nodes."""
 
     def rule(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         return [
-            Finding(kind, Level.DEGRADED, subject, reason, subject if jobs else "")
+            Finding(kind, Level.DEGRADED, subject, reason, subject)
+            if jobs
+            else Finding(kind, Level.DEGRADED, subject, reason, place=(("node", subject),))
             for subject, reason in pairs(facts)
         ]
 
     return rule
+
+
+def _devices(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
+    for node, device, reason in facts.devices:
+        place = (("node", node), ("device", device))
+        yield Finding("device_unhealthy", Level.DEGRADED, f"{node}/{device}", reason, place=place)
 
 
 def _bad_parts(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
@@ -134,28 +176,34 @@ def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 
 def _diagnosed(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for job, each in facts.diagnosed:
-        subject = f"{job}: {each.subject}" if each.subject else job
-        yield Finding(each.kind, Level(each.level), subject, each.reason, job, loud=not each.muted)
+        about = about_job(job, each.subject)
+        place = (("node", each.node),) if each.node else ()
+        yield Finding(each.kind, Level(each.level), about, each.reason, job, loud=not each.muted, place=place)
 
 
-RULES: tuple[Rule, ...] = (
-    _mass_loss,
-    _dcs,
-    _lost,
-    _incidents,
-    _each("node_quarantined", lambda f: f.quarantined),
-    _each("node_held", lambda f: f.held),
-    _each("device_unhealthy", lambda f: f.devices),
-    _bad_parts,
-    _each("node_unchecked", lambda f: f.unchecked),
-    _each("job_parked", lambda f: f.parked, jobs=True),
-    _each("spares_exhausted", lambda f: f.spareless, jobs=True),
-    _unkept,
-    _each("node_unreplaced", lambda f: f.unreplaced),
-    _unread,
-    _diagnosed,
-)
-"""All rules of the cluster's health."""
+def about_job(job: str, subject: str) -> str:
+    """What a finding of diagnosis is about, for the whole cluster."""
+    return f"{job}: {subject}" if subject else job
+
+
+RULES: dict[str, Rule] = {
+    "mass_loss": _mass_loss,
+    "dcs_unavailable": _dcs,
+    "nodes_lost": _lost,
+    "incidents": _incidents,
+    "node_quarantined": _each("node_quarantined", lambda f: f.quarantined),
+    "node_held": _each("node_held", lambda f: f.held),
+    "device_unhealthy": _devices,
+    "node_checks": _bad_parts,
+    "node_unchecked": _each("node_unchecked", lambda f: f.unchecked),
+    "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
+    "spares_exhausted": _each("spares_exhausted", lambda f: f.spareless, jobs=True),
+    "durability": _unkept,
+    "node_unreplaced": _each("node_unreplaced", lambda f: f.unreplaced),
+    "row_unreadable": _unread,
+    "diagnosis": _diagnosed,
+}
+"""All rules of the cluster's health, by name."""
 
 
 JOB_KINDS = (
@@ -182,7 +230,8 @@ def diagnosed(state: ClusterState, event: Diagnosed) -> None:
 def due(state: ClusterState) -> None:
     """Assess health now, alert what has changed, and set the next deadline."""
     state.health_at = state.now
-    before, found = state.findings, assess(facts_of(state), state.settings)
+    before = state.findings
+    found = assess(facts_of(state), state.settings, before.values())
     state.findings = {(each.kind, each.subject): each for each in found}
     _alert_changes(state, before)
     now, then = level(found), level(before.values())
@@ -238,7 +287,7 @@ def facts_of(state: ClusterState) -> HealthFacts:
         if node.cut or node.held_until > state.now:
             held.append((name, eligibility.barred(state, node)))
         if node.bad_devices:
-            devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
+            devices += [(name, device, why) for device, why in node.bad_devices.items()]
     jobs = [job for job in state.jobs.values() if job.phase not in ENDED]
     return HealthFacts(
         nodes=sum(node.shown != LEFT for node in state.nodes.values()),
@@ -273,7 +322,7 @@ def _spareless(state: ClusterState, job: Job) -> str:
     if not job.spec.spares_per_node or job.phase is not JobPhase.RUNNING:
         return ""
     bare = [node for node in spent if not any(_spares(mb) for mb in job.by_node.get(node, {}).values())]
-    return f"no spares are left on {', '.join(bare)}: they died too often" if bare else ""
+    return f"no spares are left on {some_of(bare)}: they died too often" if bare else ""
 
 
 def _spares(member: Member) -> bool:

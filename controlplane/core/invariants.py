@@ -38,7 +38,7 @@ def _seats(job: Job) -> None:
     assert len(names) == len(frozenset(names)), f"{job.name}: a member sits in two seats"
     assert [seat.rank for seat in job.seats] == list(range(len(job.seats))), f"{job.name}: ranks have gaps"
     job.seating.check()
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     assert job.seating.rank_sets.number == number, f"{job.name}: the rank sets are of generation {number}"
     zombies = [mb.name for mb in job.members.values() if mb.dead and mb.alive]
     assert sorted(job.zombies) == sorted(zombies), f"{job.name}: zombies {zombies}, noted {list(job.zombies)}"
@@ -60,7 +60,7 @@ def _seats(job: Job) -> None:
 
 def _numbers(job: Job) -> None:
     """Generation numbers were given out, only grow, and the generation in use is in etcd."""
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     assert number <= job.generations.number, f"{job.name}: generation {number} was never given out"
     assert job.generations.formed <= job.generations.number, (
         f"{job.name}: formed {job.generations.formed} was never given out"

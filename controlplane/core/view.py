@@ -34,7 +34,7 @@ def job_row(cluster: Cluster, job: Job) -> JobRow:
         job=job.name,
         phase=job.phase.value,
         reason="; ".join((job.reason, *(f"{what} are overdue: {why}" for what, why in overdue.reasons(job)))),
-        generation=job.generation.number if job.generation else 0,
+        generation=job.generation_number,
         world_size=len(job.seats),
         step=min((completed(member) for member in job.seated()), default=NO_STEP),
         restarts=job.generation.restarts if job.generation else 0,

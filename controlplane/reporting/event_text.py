@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from controlplane.core.records.words import some_of
 from controlplane.reporting import first_cause, repeating
 from controlplane.reporting.quantities import duration, size
 
@@ -73,12 +74,12 @@ _NOBODY = {"job": "the whole job"}
 
 def whom(verdict: Body) -> str:
     """Return what a verdict is about: `rank 2 on n1`, `node n1`."""
-    nodes = ", ".join(verdict["nodes"])
+    nodes = some_of(verdict["nodes"])
     if verdict["scope"] == "node":
         return f"node {nodes}"
     ranks = verdict["ranks"]
     name = (
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        f"rank{'s' if len(ranks) > 1 else ''} {some_of(ranks)}"
         if ranks
         else _NOBODY.get(verdict["scope"], "a spare")
     )
@@ -241,7 +242,7 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
         EventLevel.DECISION, "{member} is told: checkpoint {checkpoint} {outcome}: {reason}"
     ),
     "Collect": lambda body: Sentence(
-        EventLevel.DECISION, f"{body['node']}: delete checkpoints {', '.join(body['remove'])} from storage"
+        EventLevel.DECISION, f"{body['node']}: delete checkpoints {some_of(body['remove'])} from storage"
     ),
     "Scrub": lambda body: Sentence(
         EventLevel.DECISION, f"{body['node']}: read checkpoint {body['record']['id']} again"

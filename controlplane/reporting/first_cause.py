@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.core.records.words import some_of
 from controlplane.reporting.lines import brief
 
 _LINE_MAX = 200
@@ -25,9 +26,7 @@ def who(body: dict[str, Any]) -> str:
         return f"rank {body['rank']}" + (f" on {body['node']}" if body["node"] else "")
     if not body["candidates"]:
         return "unknown"
-    shown = ", ".join(map(str, body["candidates"][:8]))
-    more = f" and {len(body['candidates']) - 8} more" if len(body["candidates"]) > 8 else ""
-    return f"one of the ranks {shown}{more}"
+    return f"one of the ranks {some_of(body['candidates'])}"
 
 
 def outlook(body: dict[str, Any]) -> str:

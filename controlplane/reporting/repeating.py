@@ -9,10 +9,13 @@ RELAUNCH = "relaunch"
 SAID = "what is repeated depends on the script's own checkpoints"
 
 
-def again(strategy: str, lost_steps: int) -> str:
-    """Return `2 steps were done again`, `no step was lost`, or that it is not known."""
+def again(strategy: str, lost_steps: int, *, over: bool = True) -> str:
+    """Return `2 steps were done again`, `no step was lost`, or that it is not known. `over`: the incident is,
+    and so it is known where training went on."""
     if strategy == RELAUNCH:
         return SAID
+    if not over:
+        return "the steps that are lost are not known yet"
     lost = max(0, lost_steps)
     return {0: "no step was lost", 1: "1 step was done again"}.get(lost, f"{lost} steps were done again")
 

@@ -211,7 +211,7 @@ def as_json(story: IncidentReport) -> dict[str, Any]:
 
 
 def _title(story: IncidentReport) -> str:
-    ending = "it goes on" if story.outcome == "open" else story.outcome
+    ending = "not over yet" if story.outcome == "open" else story.outcome
     begun = f"{datetime.fromtimestamp(story.begun_s).astimezone():%Y-%m-%d %H:%M:%S %z}"
     what = "planned change" if story.planned else "incident"
     return f"{what} {story.id} of job {story.job}, {begun}: {ending}"
@@ -274,7 +274,8 @@ def _started_again(story: IncidentReport) -> bool:
 
 
 def _again(story: IncidentReport) -> str:
-    return repeating.again(str(story.plan.get("strategy", "")), story.incident.get("lost_steps", 0))
+    strategy, lost = str(story.plan.get("strategy", "")), story.incident.get("lost_steps", 0)
+    return repeating.again(strategy, lost, over=story.outcome != "open")
 
 
 def _phase(story: IncidentReport, name: str) -> str:

@@ -37,7 +37,7 @@ def status(rank: Rank, job: str) -> MemberStatus:
     draft.failure, draft.no_room, draft.shard = rank.failure, "", rank.shard
     draft.snapshot_before = draft.former_step = NO_STEP
     draft.former_generation = draft.held_generation = 0
-    draft.ended_step = None
+    draft.ended_step, draft.offers = None, False
     draft.stalled_s, draft.activity = 0.0, ""
     draft.__class__ = MemberStatus
     made: MemberStatus = draft

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
 from controlplane.core.lifecycle.numeric_faults import STEP_MAX
+from controlplane.core.records.words import NEVER_STEP
 from controlplane.wire.shape import WireError, shapes_of
 
 
@@ -70,6 +71,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "former_step": NO_STEP,
     "agreed_step": STEP,
     "void_step": NO_STEP,
+    "kept_from": Bound(0, NEVER_STEP),
     "last_step": STEP,
     "versions": (RANK, STEP),
     "first": WINDOW,

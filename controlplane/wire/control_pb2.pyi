@@ -104,7 +104,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity", "held_generation", "ended_step")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity", "held_generation", "ended_step", "offers")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +129,7 @@ class MemberStatus(_message.Message):
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     HELD_GENERATION_FIELD_NUMBER: _ClassVar[int]
     ENDED_STEP_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -153,7 +154,8 @@ class MemberStatus(_message.Message):
     activity: str
     held_generation: int
     ended_step: int
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ..., held_generation: _Optional[int] = ..., ended_step: _Optional[int] = ...) -> None: ...
+    offers: bool
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ..., held_generation: _Optional[int] = ..., ended_step: _Optional[int] = ..., offers: bool = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
@@ -1310,14 +1312,16 @@ class Return(_message.Message):
     def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("job", "step", "void_step")
+    __slots__ = ("job", "step", "void_step", "kept_from")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VOID_STEP_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FROM_FIELD_NUMBER: _ClassVar[int]
     job: str
     step: int
     void_step: int
-    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ..., void_step: _Optional[int] = ...) -> None: ...
+    kept_from: int
+    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ..., void_step: _Optional[int] = ..., kept_from: _Optional[int] = ...) -> None: ...
 
 class Persist(_message.Message):
     __slots__ = ("member", "spec", "checkpoint", "step", "generation", "kind", "base", "versions", "rank", "shard", "share", "shares")

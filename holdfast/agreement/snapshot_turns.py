@@ -5,9 +5,9 @@ released the older one yet, or the agent reads it) and the others take theirs, t
 become whole, and have no free slot themselves until the coordinator voids it. So each rank says beforehand
 what stands in its way for the moment, and either all take this snapshot or none does.
 
-Once they take them more often than the job asks for, the ranks do not wait for the coordinator: each says
-which steps it holds, and what they hold in common tells them which slot to overwrite
-(`snapshots.letting_go`).
+Where a rank holds a part of the state that no other rank holds, they do not wait for the coordinator, which
+releases slots otherwise: each says which steps it holds, and what they hold in common tells them which slot
+to overwrite (`snapshots.letting_go`).
 
 One thing stands in the way for the sake of the others: a rank whose newest snapshot is still on its way to
 the nodes that keep copies. If its node is lost, what is there is the step before, and the others must not
@@ -79,10 +79,11 @@ class SnapshotTurns:
         orders = state.agent.orders if state.agent is not None else None
         row = state.letting_go.row(
             state.snapshots.slots(state.generation),
-            Told(orders.released_step, orders.void_step) if orders is not None else Told(),
+            Told.by(orders) if orders is not None else Told(),
             completed=state.completed,
             world_size=state.world_size,
             now=time.monotonic(),
+            alone=alone and state.environment.ranks_release,
         )
         return [
             self._obstacle(),
@@ -95,13 +96,14 @@ class SnapshotTurns:
 
     def learn(self, rows: Sequence[Sequence[int]], seconds: float) -> None:
         """Decide by the numbers of all ranks, by rank, which took `seconds` to exchange."""
-        if skip := self._decide([Holding(*row[3:]) for row in rows], [row[0] for row in rows]):
+        holdings = [Holding(*row[3:]) for row in rows]
+        if skip := self._decide(holdings, [row[0] for row in rows]):
             self._refused = (self._state.completed, skip)
         # The rank that came last has waited for nobody.
         if shortest_us := min(row[2] for row in rows):
             self._state.spacing.exchange_took(shortest_us / 1e6)
         self._exchange_us = max(1, int(seconds * 1e6))
-        self._choose(max(row[1] for row in rows))
+        self._choose(max(row[1] for row in rows), alone=any(row.alone for row in holdings))
 
     def _decide(self, rows: Sequence[Holding], codes: Sequence[int]) -> Skip | None:
         """Why no rank takes a snapshot; None: each may try."""
@@ -122,10 +124,10 @@ class SnapshotTurns:
         skip = state.snapshots.obstacle(state.generation, orders.released_step, orders.void_step)
         return skip.kind.value if skip is not None and skip.kind in _SHARED else 0
 
-    def _choose(self, every: int) -> None:
+    def _choose(self, every: int, *, alone: bool) -> None:
         state = self._state
         news = state.spacing.choose(every, state.completed)
-        if every < state.spacing.every_max:
+        if alone or every < state.spacing.every_max:
             state.letting_go.on = True
         if news and state.rank == 0:
             log.info("%s", news)

@@ -82,7 +82,7 @@ class LoopEntry:
             )
 
     def _enter(self, session: Session, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        self._loop = loop = OwnLoop(session, self._memory, self._what, self._how)
+        self._loop = loop = OwnLoop(session, self._memory, self._what, self._how, self._keep)
         self._tell_of_locals(session, function)
         try:
             result = function(*args, **kwargs)

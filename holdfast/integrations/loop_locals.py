@@ -1,8 +1,9 @@
 """Find local variables that a training loop adds up and nothing keeps: they begin anew in a new generation.
 
-Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by its
-own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `best[epoch] = loss`) in the loop over
-`epochs(...)` and is made before it; or in the loop over the training's loader and is made before that, in the
+Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by
+its own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `best[epoch] = loss`), or by the
+weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` and is
+made before it; or in the loop over the training's loader and is made before that, in the
 epoch. The number of `enumerate(loader)` counts too, if it is used. What a script hides from such a reading
 (other functions, attributes) is not found."""
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
+_FOLLOWING = frozenset({"update", "update_parameters", "step"})
+_WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
 
@@ -37,7 +40,8 @@ def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
     found: dict[str, UnkeptLocal] = {}
     kept = _kept(tree)
     for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
-        for name, line in (*_added_over(tree, loop), *_added_within(loop), *_numbers(loop)):
+        places = *_added_over(tree, loop), *_added_within(loop), *_numbers(loop), *_following(loop, kept)
+        for name, line in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
     return list(found.values())
@@ -104,6 +108,18 @@ def _numbers(loop: ast.For) -> Iterator[tuple[str, int]]:
             name = batches.target.elts[0].id
             if any(name in _names(part, ast.Load) for part in batches.body):
                 yield name, batches.lineno
+
+
+def _following(loop: ast.For, kept: set[str]) -> Iterator[tuple[str, int]]:
+    """What is changed by something that is kept: an average of the weights."""
+    for each in ast.walk(loop):
+        if not (isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)):
+            continue
+        by = each.args[0] if each.args else None
+        if isinstance(by, ast.Call) and isinstance(by.func, ast.Attribute) and by.func.attr in _WEIGHTS:
+            by = by.func.value
+        if isinstance(by, ast.Name) and by.id in kept and each.func.attr in _FOLLOWING:
+            yield from ((name, each.lineno) for name in _names(each.func.value, ast.Load))
 
 
 def _made_anew(tree: ast.AST) -> Iterator[str]:

@@ -12,22 +12,24 @@ undone with it. How far the loop is, is tracked, and changes only where a step e
 
 from __future__ import annotations
 
-import gc
 import math
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
 
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.integrations import unkept
 from holdfast.integrations.gathered import gather
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch.optim.swa_utils import AveragedModel
 
     from holdfast.integrations.runs import LoggerRun
     from holdfast.session import Session
@@ -58,20 +60,23 @@ class LoopMemory:
     """What a process remembers of its loops through all generations.
 
     How many calls to loggers it has made, and how many belong to steps that have ended (`sealed`); whether
-    schedulers have been looked for (`looked`), and local variables warned of (`told`); the loggers with one
-    run per job (`log`)."""
+    schedulers have been looked for (`looked`), and local variables warned of (`told`); the averages of
+    weights that are or were tracked (`averages`); the loggers with one run per job (`log`)."""
 
     def __init__(self) -> None:
         self.made = self.sealed = 0
         self.looked = self.told = False
+        self.averages: WeakSet[AveragedModel] = WeakSet()
         self.log: TrainerLog | None = None
 
 
 class OwnLoop:
-    """The loop of one generation. For errors: `what` it is a part of, and `how` a scheduler is kept there."""
+    """The loop of one generation. For errors: `what` it is a part of, `how` a scheduler is kept there, and
+    how to `keep` another object."""
 
-    def __init__(self, session: Session, memory: LoopMemory, what: str, how: str) -> None:
+    def __init__(self, session: Session, memory: LoopMemory, what: str, how: str, keep: str) -> None:
         self.session, self._memory, self._what, self._how = session, memory, what, how
+        self._keep = keep
         self.progress = LoopProgress()
         self._led = self._open = self._read = self._moved = False
         self._logged = 0
@@ -156,6 +161,7 @@ class OwnLoop:
         progress = self.progress
         progress.seed = torch.initial_seed() & _SEED
         self._find_schedulers()
+        self._find_averages()
         self.session.restore()
         self._take_place()
         if self._memory.log is not None:
@@ -164,6 +170,7 @@ class OwnLoop:
             self._read = False
             self._begin()
             yield progress.epoch
+            self._find_averages()
             progress.epoch, progress.batch = progress.epoch + 1, 0
             self._end()
 
@@ -180,15 +187,19 @@ class OwnLoop:
         if self._memory.looked:
             return
         self._memory.looked = True
+        self._refuse(unkept.scheduler(self.session.runtime.state.tracked), self._how)
+
+    def _find_averages(self) -> None:
+        """Raise SessionError for an AveragedModel that is not tracked, whenever it was made."""
         tracked = self.session.runtime.state.tracked
-        optimizers, known = set(map(id, tracked.optimizers)), _with_inner(tracked.objects.values())
-        for each in gc.get_objects():
-            lost = issubclass(type(each), LRScheduler) and id(each) not in known
-            if lost and id(getattr(each, "optimizer", None)) in optimizers:
-                raise SessionError(
-                    f"{self._what}: a {type(each).__name__} is not kept, and would begin anew when a rank "
-                    f"dies: {self._how}"
-                )
+        self._refuse(unkept.average(tracked, self._memory.averages), f"before epochs(...), {self._keep}")
+
+    def _refuse(self, lost: Any, how: str) -> None:
+        if lost is not None:
+            raise SessionError(
+                f"{self._what}: the {type(lost).__name__} is not kept, and would begin anew when a rank "
+                f"dies: {how}"
+            )
 
     # ------------------------------------------------------------------ steps
 
@@ -255,17 +266,6 @@ def batches_of(loader: Any) -> float:
         return len(loader)
     except TypeError:
         return math.inf
-
-
-def _with_inner(objects: Iterable[Any]) -> set[int]:
-    """The ids of these objects, and of schedulers that they consist of (SequentialLR)."""
-    pending, found = list(objects), set()
-    while pending:
-        each = pending.pop()
-        found.add(id(each))
-        if issubclass(type(each), LRScheduler):
-            pending += getattr(each, "_schedulers", ())
-    return found
 
 
 _NO_MORE = object()

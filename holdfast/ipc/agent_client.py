@@ -45,6 +45,7 @@ class AgentOrders:
         self.arena: agent_msg.ArenaMade | agent_msg.ArenaFailed | None = None
         self.released_step = -1
         self.void_step = -1
+        self.kept_from = 0  # snapshots before this step need not be kept for a checkpoint
         self.returned = 0  # the generation in which the elastic function is over on all ranks; 0: none
         self.complete: agent_msg.Complete | None = None
         self.incident = ""  # of the newest interrupt or form; "" after its first step
@@ -321,12 +322,13 @@ class AgentClient:
         if newest is None or formed.number > newest.number:
             # After a roll back, releases of later steps are not valid any more.
             self.orders.released_step = min(self.orders.released_step, formed.resume.step)
-            self.orders.void_step = -1
+            self.orders.void_step, self.orders.kept_from = -1, 0
         if newest is None or formed.number >= newest.number:
             self.orders.form, self.orders.incident = formed, form.incident
 
     def _on_release(self, release: agent_msg.Release) -> None:
-        self.orders.released_step = max(self.orders.released_step, release.step)
+        if release.step >= self.orders.released_step:
+            self.orders.released_step, self.orders.kept_from = release.step, release.kept_from
         self.orders.void_step = max(self.orders.void_step, release.void)
 
     def _on_checkpoint_answer(self, answer: agent_msg.CheckpointTold) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import AwayError
 from holdfast.ipc.messages.rank import Ready
 from holdfast.reentry import ending, leaving
+from holdfast.state import rehearsal
 from holdfast.telemetry import own_reports
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Barrier:
 
     def _await(self) -> AgentOrders:
         state, agent = self._state, self._agent
+        if state.environment.role == "spare" and not state.generation:
+            rehearsal.while_idle(agent, state.environment.agent_socket, self._moved)
         agent.wait(self._moved)
         if self.finished and not self._over(agent.orders):
             self.finished = False  # a peer was lost before the end: it may need this state

@@ -107,7 +107,7 @@ def snapshot(
         return skip
     begun = time.perf_counter()
     slots = state.snapshots.slots(state.generation)
-    told = state.letting_go.limits(slots, _told(agent), time.monotonic())
+    told = state.letting_go.limits(slots, Told.by(agent.orders), time.monotonic())
     try:
         outcome = state.snapshots.write(
             state.completed, state.generation, told.released, told.void, lazily=lazily
@@ -131,13 +131,9 @@ def _announce(state: RankState, agent: AgentClient, made: Snapshot) -> None:
     state.newest_snapshot = (made.step, made.generation)
     state.spacing.snapshot_took(made.stall_s)
     if state.letting_go.is_offered(made.step):
-        state.letting_go.offered(made.step, _told(agent), time.monotonic())
+        state.letting_go.offered(made.step, Told.by(agent.orders), time.monotonic())
         spacing, offered = state.spacing.take_news(), state.letting_go.on
         agent.send(dataclasses.replace(made, spacing=spacing, offered=offered), keep=True)
-
-
-def _told(agent: AgentClient) -> Told:
-    return Told(agent.orders.released_step, agent.orders.void_step)
 
 
 def settle(state: RankState) -> None:

@@ -2,15 +2,15 @@
 
 Where ranks hold different parts of the state, a snapshot counts once every rank has it. The coordinator can
 find that out and release the older slot; but with a snapshot after every step that costs it an order per step
-and rank, and training would lose more steps while it is away. So the ranks tell each other, in the exchange
-that precedes a snapshot, which steps their slots hold. **The newest step that all hold is kept by all, and
-each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
+and rank, and training would lose more steps while it is late or away. So the ranks tell each other, in the
+exchange that precedes a snapshot, which steps their slots hold. **The newest step that all hold is kept by
+all, and each overwrites its other slot.** A rank that dies in the middle of a copy costs no more than that.
 
-The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it: such
-a step is kept by all until the coordinator has answered (it releases it; if it needs the step, an agent has
-begun to read it by then), or has not for `ANSWER_S`. Meanwhile the ranks overwrite the newer slot again and
-again: a rank that dies in the middle of such a copy costs the steps since the older one. They do so, too,
-while an agent reads the older slot of one of them.
+The coordinator makes checkpoints of snapshots. It may begin one only from a step that is offered to it, and
+says before which step it will begin none. Another step that is offered is kept by all until the coordinator
+has answered (if it needs the step, an agent has begun to read it by then), or has not for `ANSWER_S`.
+Meanwhile the ranks overwrite the newer slot again and again: a rank that dies in the middle of such a copy
+costs the steps since the older one. They do so, too, while an agent reads the older slot of one of them.
 
 If a rank has lost its slots (its arena was replaced), there may be no step that all hold, and none to lose.
 
@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from holdfast.ipc.agent_client import AgentOrders
+
 NO_STEP = -1
 NUMBERS = 3
 """Numbers per rank in the exchange: those of `Holding`."""
@@ -34,9 +36,10 @@ PAUSES_S = (5.0, 20.0)
 """Without an answer: how long until a step is offered again, at first and at most. It doubles each time."""
 LINGER_S = 1.0
 """After the answer an offered step is kept for so long: the agent may be about to read it."""
-REPORTS_PER_S = 200
-"""So many offers per second may all ranks of a job make, as one leader hears them all."""
-_NEWEST_KEPT, _OLDER_KEPT, _WAITS = 1, 2, 4
+REPORTS_PER_S = 40
+"""So many offers per second may all ranks of a job make: one leader hears them all, and answers each node.
+With 800 ranks, every 20 s: a checkpoint that is due waits so long for its step."""
+_NEWEST_KEPT, _OLDER_KEPT, _WAITS, _ALONE = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,24 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the coordinator has said: the newest step that it has released, and up to which step it takes no
-    snapshot for whole any more."""
+    """What the coordinator has said: the newest step that it has released, up to which step it takes no
+    snapshot for whole any more, and before which step it begins no checkpoint."""
 
     released: int = NO_STEP
     void: int = NO_STEP
+    kept_from: int = 0
+
+    @classmethod
+    def by(cls, orders: AgentOrders) -> Told:
+        """By the orders that this rank has from its agent."""
+        return cls(orders.released_step, orders.void_step, orders.kept_from)
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What one rank says that it holds, as numbers: the two steps, and bits: which of them it has to keep,
-    and whether it would rather not offer another step yet."""
+    whether it would rather not offer another step yet, and whether the ranks are to decide among themselves,
+    since it holds a part of the state that no other rank is known to hold."""
 
     newest: int = NO_STEP
     older: int = NO_STEP
@@ -89,6 +99,11 @@ class Holding:
     def waits(self) -> bool:
         """Whether it would rather not offer another step yet."""
         return bool(self.bits & _WAITS)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the ranks are to decide among themselves for its sake."""
+        return bool(self.bits & _ALONE)
 
 
 def common(rows: Sequence[Holding]) -> int:
@@ -139,16 +154,23 @@ class LettingGo:
         self._offered, self._offered_at = NO_STEP, 0.0
         self._reserved = NO_STEP  # the offered step, if it was to be kept when the rows were exchanged last
         self._answered_at: float | None = None
+        # No checkpoint will be made of it, by what was heard before the exchange.
+        self._unneeded = False
+        self._forced = NO_STEP  # the newest step that somebody waits for
 
-    def row(self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float) -> Holding:
-        """What this rank says after so many complete steps."""
+    def row(
+        self, slots: Slots, told: Told, *, completed: int, world_size: int, now: float, alone: bool = False
+    ) -> Holding:
+        """What this rank says after so many complete steps. `alone`: it holds a part of the state that no
+        other rank is known to hold, and no other node keeps copies of it."""
         if not self.on:
-            return Holding()
+            return Holding(bits=_ALONE * alone)
         self._hear(told, now)
         kept = self._reserved = self._offered if self._is_reserved(now) else NO_STEP
         bits = _NEWEST_KEPT * (slots.newest_read or kept == slots.newest != NO_STEP)
         bits |= _OLDER_KEPT * (slots.older_read or kept == slots.older != NO_STEP)
-        waits = completed <= told.void or self._waits(world_size, now)
+        is_first_needed = self._offered < told.kept_from <= completed  # the coordinator waits for it
+        waits = completed <= told.void or (not is_first_needed and self._waits(world_size, now))
         return Holding(slots.newest, slots.older, bits | _WAITS * waits)
 
     def learn(self, rows: Sequence[Holding], completed: int, *, offer: bool) -> bool:
@@ -189,7 +211,7 @@ class LettingGo:
 
     def force(self, step: int) -> None:
         """Offer this step in any case: somebody waits for a checkpoint of it."""
-        self.offer = step
+        self.offer = self._forced = step
 
     def offered(self, step: int, told: Told, now: float) -> None:
         """The coordinator was told of the snapshot of this step. `told`: what it has said before."""
@@ -198,14 +220,16 @@ class LettingGo:
         self._pause_s = min(2 * self._pause_s, PAUSES_S[1]) if unanswered else PAUSES_S[0]
         self._offered, self._offered_at, self._answered_at = step, now, None
         self._lacked = False
+        self._hear(told, now)
 
     def _hear(self, told: Told, now: float) -> None:
         if told.released >= self._offered != NO_STEP and self._answered_at is None:
             self._answered_at = now
+        self._unneeded = self._offered < told.kept_from and self._offered != self._forced
         self._lacked = self._lacked or told.released < self._offered <= told.void
 
     def _is_reserved(self, now: float) -> bool:
-        if self._offered == NO_STEP or self._lacked:
+        if self._offered == NO_STEP or self._lacked or self._unneeded:
             return False
         if self._answered_at is not None:
             return now < self._answered_at + LINGER_S

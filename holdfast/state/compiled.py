@@ -12,9 +12,11 @@ failure has happened."""
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
+from holdfast.state import compiler, rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,16 +34,19 @@ _noted: dict[str, None] = {}  # settings under which this process has compiled s
 
 
 @contextlib.contextmanager
-def by_call_alone() -> Iterator[None]:
+def by_call_alone(agent_socket: str = "") -> Iterator[None]:
     """Within, what is compiled depends on the call alone, unless the script asks for something else.
 
-    Raises SessionError where dynamo gives up compiling a function."""
+    `agent_socket`: the node's spares learn there that this process compiles (see rehearsal.py). Raises
+    SessionError where dynamo gives up compiling a function."""
     # Imported here: that takes a second, which every script spends anyway when it makes an optimizer.
     from torch._dynamo import config, exc
     from torch._dynamo.callback import callback_handler
 
     if _note not in callback_handler.start_callbacks:  # `torch._dynamo.reset` forgets it
         callback_handler.register_start_callback(_note)
+    over = functools.partial(rehearsal.announce, agent_socket)
+    callback_handler.register_end_callback(over)
     limit = max(config.recompile_limit, VARIANTS_MAX)
     with config.patch({"recompile_limit": limit, **_FIXED}):
         try:
@@ -54,6 +59,9 @@ def by_call_alone() -> Iterator[None]:
                 "numbers that change as tensors, raise the limit in the elastic function, or compile with "
                 "dynamic=True: then a failure is reported as not exact. TORCH_LOGS=recompiles says more"
             ) from error
+        finally:
+            if over in callback_handler.end_callbacks:
+                callback_handler.remove_end_callback(over)
 
 
 def notes(rank: int) -> list[str]:
@@ -65,6 +73,7 @@ def _note(*given: Any) -> None:
     """Dynamo begins to compile: note the settings if the graph does not follow from its call alone."""
     from torch._dynamo import config
 
+    compiler.leave_whole_files()
     trigger = getattr(given[0], "callback_trigger", None) if given else None
     if trigger is not None and trigger.name != "DYNAMO":  # a graph that exists is compiled further
         return

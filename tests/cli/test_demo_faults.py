@@ -244,6 +244,8 @@ def test_the_planted_rank_is_guilty_and_every_other_one_healthy(rank: int) -> No
     result = as_json(planted, [], seen, NODES, REPLICAS)
     found = {each["subject"]["rank"]: each for each in result["findings"]}
     assert found[rank]["first_found_s"] == 12.5 and found[other]["first_found_s"] is None
+    assert found[rank]["planted_at_s"] == found[rank]["opened_s"] - 12.5
+    assert found[other]["planted_at_s"] is None
     assert found[other]["resolved_s"] == 110.0 and found[rank]["step"] == 41
     assert result["accused_healthy"] == [{"rank": other, "kind": "throttled", "severity": "warning"}]
     assert result["planted"] == [

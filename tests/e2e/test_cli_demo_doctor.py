@@ -57,6 +57,30 @@ def test_who_calls_something_else_is_named_and_nobody_else(plant: str, kind: str
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "kind", "watch_s"),
+    [
+        ("stuck-loader", "slow_data", 45),
+        pytest.param("nan", "non_finite", 30, marks=pytest.mark.exhaustive),
+        pytest.param("leak", "memory_leak", 90, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_rank_with_a_fault_of_its_own_is_named_and_nobody_else(plant: str, kind: str, watch_s: int) -> None:
+    result = diagnosed("--plant", f"{plant}=rank:1,at:30", "--watch-s", str(watch_s))
+    named = {(found["kind"], found["subject"].get("rank")) for found in result["findings"]}
+    assert (kind, 1) in named, result
+    assert result["accused_healthy"] == [], result
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("plant", ["imbalance"])
+def test_what_is_the_fault_of_no_rank_accuses_none(plant: str) -> None:
+    result = diagnosed("--plant", f"{plant}=at:30")
+    assert result["planted"][0]["planted_at_s"] > 0 and result["accused_healthy"] == [], result
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing()), reason=f"no networks: {missing()}")
 @pytest.mark.skipif(
     CPUS < 8, reason=f"{CPUS} CPUs: four nodes that train and probe on fewer than 8 measure each other"

@@ -77,6 +77,11 @@ def test_a_slow_rank_is_named_and_the_next_leader_remembers_it() -> None:
         told(lambda: slow(run) == [2], lambda: f"rank 2 is named; {doctor(run)}; {run.output}")
         assert opened(run) == 1, run.journal("FindingChanged")
         until(lambda: "slow_rank" in run.output, "people who watch the run are told")
+        address = run.layout.read_card()["coordinator"]
+        explained = answer("why", run.job, "--coordinator", address).stdout
+        assert "has no incident" in explained and "slow_rank, rank 2" in explained and "; do: " in explained
+        told_to_programs = json.loads(answer("why", run.job, "--coordinator", address, "--json").stdout)
+        assert "slow_rank" in [each["kind"] for each in told_to_programs["findings"]]
         os.kill(run.pid_of("coordinator"), signal.SIGKILL)
         told(lambda: slow(run) == [2], lambda: f"the next leader remembers; {run.output}")
         told(lambda: judged(run), lambda: f"and judges; {run.output}")

@@ -1,4 +1,4 @@
-"""The scripts of the quickstart and of the recipes run as their pages say, alone and through kills."""
+"""The scripts of the pages run as their pages say: alone, some through kills, and some as two ranks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.e2e.standing import submitted
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TWO_RANKS = ("--nproc-per-node", "2", "--spares", "1")
+PAGES = ("../README.md", "data.md", "tracking.md", "diagnosis.md", "reference/api.md")
 SETUP, LOGGED = "session = Session()\n", "log = StepLog(session, OpenLog)"
 """What only the first block of the recipes has, and only the block that the loggers are put above."""
 
@@ -53,6 +54,17 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
+def first_lines() -> str:
+    """What the recipes and the pages that refer to them put their blocks below."""
+    (setup,) = (block for block in blocks("recipes.md") if SETUP in block)
+    return setup
+
+
+def scripts_of(page: str) -> list[str]:
+    """Every block of a page as a whole script: as it stands, or below the first lines of the recipes."""
+    return [block if "import Session\n" in block else first_lines() + block for block in blocks(page)]
+
+
 def recipes() -> dict[str, str]:
     """Every recipe as a whole script, by the section that it stands in."""
     sections = re.split(r"^##+ ", (DOCS / "recipes.md").read_text(), flags=re.MULTILINE)
@@ -61,7 +73,8 @@ def recipes() -> dict[str, str]:
         code = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
         found |= {section.partition("\n")[0]: code} if code else {}
     every = [block for code in found.values() for block in code]
-    (setup,), (logged,) = ([block for block in every if mark in block] for mark in (SETUP, LOGGED))
+    (logged,) = (block for block in every if LOGGED in block)
+    setup = first_lines()
     scripts = {}
     for section, code in found.items():
         for number, block in enumerate(code):
@@ -74,15 +87,12 @@ def recipes() -> dict[str, str]:
 
 def library(script: str) -> str:
     """The library that a recipe is about and that only some machines have."""
-    return next((name for name in ("tensorboard", "mlflow", "wandb") if name in script), "")
+    return next((name for name in ("tensorboard", "mlflow", "wandb", "torchdata") if name in script), "")
 
 
-@pytest.mark.slow
-def test_every_recipe_runs_alone(tmp_path: Path) -> None:
-    plain = {section: script for section, script in recipes().items() if not library(script)}
-    assert len(plain) == 8
+def assert_each_runs_alone(scripts: list[str], tmp_path: Path) -> None:
     paths = []
-    for number, script in enumerate(plain.values()):
+    for number, script in enumerate(scripts):
         paths.append(tmp_path / str(number) / "train.py")
         paths[-1].parent.mkdir()
         paths[-1].write_text(script)
@@ -93,14 +103,37 @@ def test_every_recipe_runs_alone(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert re.findall(r"^train.py (-?\d+)$", done.stdout, re.MULTILINE) == ["0"] * 8, done.stderr
+    assert re.findall(r"^train.py (-?\d+)$", done.stdout, re.MULTILINE) == ["0"] * len(paths), done.stderr
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_the_recipe_of_a_logger_runs_where_the_library_is(name: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_every_recipe_runs_alone(tmp_path: Path) -> None:
+    plain = [script for script in recipes().values() if not library(script)]
+    assert len(plain) == 8
+    assert_each_runs_alone(plain, tmp_path)
+
+
+@pytest.mark.slow
+def test_every_block_of_the_other_pages_runs_alone(tmp_path: Path) -> None:
+    every = [script for page in PAGES for script in scripts_of(page)]
+    found = [script for script in every if not library(script) and "init_device_mesh" not in script]
+    assert len(found) == 8, "one block of tracking.md needs a group: the next test runs it"
+    assert_each_runs_alone(found, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_script_of_the_readme_and_of_each_way_to_track_runs_as_two_ranks() -> None:
+    for script in (*scripts_of("../README.md"), *scripts_of("tracking.md")):
+        with submitted(*TWO_RANKS, script=script) as run:
+            assert run.end() == 0, run.output
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "torchdata"])
+def test_a_script_that_needs_a_library_runs_where_the_library_is(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(name) is None:
         pytest.skip(reason=f"{name} is not installed: pip install {name}")
-    (script,) = (script for script in recipes().values() if library(script) == name)
+    every = [*recipes().values(), *scripts_of("data.md")]
+    (script,) = (script for script in every if library(script) == name)
     (tmp_path / "train.py").write_text(script)
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

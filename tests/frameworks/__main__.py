@@ -12,16 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import (
-    CASES,
-    LOG_CASES,
-    PACKAGES,
-    TRAINER_LOG_CASES,
-    Case,
-    LogCase,
-    TrainerLogCase,
-    by_hand,
-)
+from tests.frameworks.cases import CASES, PACKAGES, Case, by_hand
+from tests.frameworks.log_cases import LOG_CASES, TRAINER_LOG_CASES, LogCase, TrainerLogCase
 from tests.frameworks.running import Undisturbed, run, run_logger
 
 LOGGERS = "loggers"
@@ -35,8 +27,8 @@ def chosen(args: argparse.Namespace) -> list[AnyCase]:
     every: tuple[AnyCase, ...] = (*CASES, *LOG_CASES, *TRAINER_LOG_CASES)
     cases = [case for case in every if args.only in (None, group(case))]
     cases = [case for case in cases if not args.case or case.name in args.case]
-    if not cases:
-        sys.exit(f"no such case: there are {', '.join(case.name for case in every)}")
+    if unknown := sorted(set(args.case) - {case.name for case in cases}):
+        sys.exit(f"no case {', '.join(unknown)}: there are {', '.join(case.name for case in every)}")
     return cases
 
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.frameworks.pacing import KILLS, STOP_AT
+from tests.frameworks.ports import (
+    ACCELERATE_ON_GPU,
+    ACCELERATE_PORT,
+    AVERAGE_PORT,
+    FABRIC_AVERAGE_PORT,
+    FABRIC_ON_GPU,
+    FABRIC_PORT,
+    FABRIC_SCALED,
+    HF_PORT,
+    HF_RESUMES,
+    LIGHTNING_PORT,
+    LIGHTNING_RESUMES,
+    LIGHTNING_SCALED,
+    PLATEAU_PORT,
+    Changes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,18 +29,18 @@ if TYPE_CHECKING:
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 PACKAGES = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate", "fabric": "lightning"}
 """The package of each framework, as pip names it."""
-Changes = tuple[tuple[str, str], ...]
-IN_STEP = ("forward", "backward", "optimizer")
-"""Kill points that torch's own hooks find. Any other one is the name of a framework's event."""
+IN_STEP = ("forward", "backward", "optimizer", "scheduler", "evaluation")
+"""Kill points that torch itself shows; `evaluation`: a forward without gradients. Any other one is the name
+of a framework's event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """One SIGKILL of the process at `rank`.
 
-    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`: of
-    an optimizer, from 0, for IN_STEP; else the number that the framework gives with the event. `nth`: how
-    often the place is reached in that step before the kill."""
+    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`:
+    how often an optimizer of this process has stepped, for IN_STEP; else the number that the framework gives
+    with the event. `nth`: how often the place is reached in that step before the kill."""
 
     at: str
     step: int
@@ -43,9 +57,10 @@ class Case:
 
     `changes`: the lines that port the script, as (line, line in its place); each is in it exactly once. None:
     the script is ported already. `again`: events that may be begun again for a step, so their number is not
-    compared. `refused`: nothing is killed; the undisturbed run must end with an error that says this.
-    `on_gpu`: the changes that put the script on a GPU, where it runs as one rank over NCCL; None: it has two
-    ranks on CPUs."""
+    compared. `setting`: other lines that are changed, likewise. `only`: the parts of what ranks come to that
+    are compared; (): all. `refused`: nothing is killed; the undisturbed run must end with an error that says
+    this. `on_gpu`: the changes that put the script on a GPU, where it runs as one rank over NCCL; None: it
+    has two ranks on CPUs."""
 
     name: str
     framework: str
@@ -54,13 +69,15 @@ class Case:
     arguments: tuple[str, ...] = ()
     changes: Changes | None = ()
     again: frozenset[str] = frozenset()
+    setting: Changes = ()
+    only: tuple[str, ...] = ()
     refused: str = ""
     on_gpu: Changes | None = None
 
     def ported(self) -> str:
         """The text of the ported script. Raises ValueError if a line to be changed is not there once."""
         lines = self.script.read_text().splitlines()
-        for line, instead in (*(self.changes or ()), *(self.on_gpu or ())):
+        for line, instead in (*(self.changes or ()), *self.setting, *(self.on_gpu or ())):
             if lines.count(line) != 1:
                 raise ValueError(f"{self.script.name}: it has {line!r} {lines.count(line)} times, not once")
             lines[lines.index(line)] = instead
@@ -91,23 +108,14 @@ def by_hand(script: Path, step: int, framework: str = "") -> Case:
 
 
 MAY_BEGIN_AGAIN = frozenset({"on_train_begin", "on_step_begin", "on_substep_end", "on_prediction_step"})
-HF_PORT = (
-    (
-        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
-        "from transformers import GPT2Config, GPT2LMHeadModel\n"
-        "from holdfast.integrations.hf import Trainer, TrainingArguments",
-    ),
-)
-
-PLATEAU_PORT = (
-    ("import transformers", "import transformers\nfrom holdfast.integrations import hf"),
-    ("    training_args = transformers.TrainingArguments(", "    training_args = hf.TrainingArguments("),
-    ("    trainer = transformers.Trainer(", "    trainer = hf.Trainer("),
-)
 
 
 def _hf(name: str, kill: Kill) -> Case:
     return Case(f"hf_{name}", "hf", SCRIPTS / "hf_trainer.py", kill, (), HF_PORT, MAY_BEGIN_AGAIN)
+
+
+_AVERAGES = "    def on_optimizer_step(self, training_args, state, control, model=None, **_) -> None:"
+_KEEPS = "    def state_dict(self) -> dict[str, torch.Tensor]:"
 
 
 def _plateau(name: str, kill: Kill) -> Case:
@@ -115,20 +123,15 @@ def _plateau(name: str, kill: Kill) -> Case:
     return Case(f"hf_plateau_{name}", "hf", script, kill, (), PLATEAU_PORT, MAY_BEGIN_AGAIN)
 
 
-LIGHTNING_PORT = (
-    (
-        "from lightning.pytorch.loggers import CSVLogger",
-        "from lightning.pytorch.loggers import CSVLogger\n"
-        "from holdfast.integrations.lightning import HoldfastStrategy",
-    ),
-    ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
-)
 METRICS = "lightning_metrics.py"
 BATCHES = frozenset({"on_train_batch_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
 ONCE_PER_PROCESS = frozenset({"on_train_start"})
 WITHIN_A_STEP = frozenset(
-    {"on_train_epoch_start", "on_substep_end", "on_validation_start", "on_validation_batch_end"}
+    {
+        *("on_train_epoch_start", "on_substep_end", "on_before_optimizer_step"),
+        *("on_validation_start", "on_validation_batch_end"),
+    }
 )
 """What begins or continues a step that runs again if it breaks, in Lightning."""
 
@@ -141,41 +144,16 @@ def _lightning(
     return Case(f"lightning_{name}", "lightning", SCRIPTS / script, kill, arguments, LIGHTNING_PORT, again)
 
 
-ACCELERATE_PORT = (
-    (
-        "from accelerate import Accelerator",
-        "from holdfast.integrations.accelerate import Accelerator, elastic",
-    ),
-    ("def main() -> None:", "@elastic\ndef main() -> None:"),
-    ("    for epoch in range(EPOCHS):", "    for epoch in accelerator.epochs(EPOCHS, train_loader):"),
+EVERYTHING = (
+    MAY_BEGIN_AGAIN
+    | WITHIN_A_STEP
+    | ONCE_PER_PROCESS
+    | SAVED
+    | BATCHES
+    | {"on_epoch_begin", "on_epoch_end", "on_step_end", "on_log", "on_evaluate", "on_save", "on_exception"}
+    | {"on_validation_end"}
 )
-FABRIC_PORT = (
-    ("from lightning.fabric import Fabric", "from holdfast.integrations.fabric import Fabric, elastic"),
-    ("def main() -> None:", "@elastic\ndef main() -> None:"),
-    (
-        "    progress = Progress()",
-        "    progress = Progress()\n    fabric.track(progress=progress, schedule=schedule)",
-    ),
-    ("    for epoch in range(EPOCHS):", "    for epoch in fabric.epochs(EPOCHS, train_loader):"),
-)
-ACCELERATE_ON_GPU = (
-    (
-        '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
-        '        mixed_precision="fp16", gradient_accumulation_steps=2, log_with=Lines()',
-    ),
-)
-"""The script on a GPU, with a GradScaler."""
-_LOADER = (
-    "    train_loader = DataLoader(Noisy({}, 1), batch_size=4, shuffle=True, num_workers=args.num_workers)"
-)
-FABRIC_ON_GPU = (
-    (
-        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
-        '    fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed", loggers=Lines())',
-    ),
-    (_LOADER.format(69), _LOADER.format(70)),  # else the last batch of one rank has one sample
-    ("        right = torch.zeros(())", "        right = torch.zeros((), device=fabric.device)"),
-)
+"""All but the end of the training."""
 OWN_AGAIN = frozenset({"gather_for_metrics", "save_state", "save"})
 """What is done again in a step that runs again, in a loop of the script's own."""
 
@@ -190,6 +168,24 @@ def _fabric(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None = Non
     script = SCRIPTS / "fabric_loop.py"
     port = FABRIC_PORT
     return Case(f"fabric_{name}", "fabric", script, kill, arguments, port, OWN_AGAIN, on_gpu=on_gpu)
+
+
+def _averages(framework: str, port: Changes, late: int) -> tuple[Case, ...]:
+    """An average of the weights, and a stop by its loss: killed when the average has changed, and in a `late`
+    step, when the loss has been best."""
+    script = SCRIPTS / f"{framework}_average.py"
+    kills = {"average": Kill("scheduler", 14), "early_stop": Kill("evaluation", late, rank=0)}
+    return tuple(
+        Case(f"{framework}_{name}", framework, script, kill, (), port, OWN_AGAIN)
+        for name, kill in kills.items()
+    )
+
+
+def _unmodified(framework: str, script: str, kill: Kill, resumes: Changes) -> Case:
+    """A script without a line of Holdfast's: all ranks are started again, and go on from its own checkpoint,
+    so what happened since then happens again."""
+    name, parts = f"{framework}_unmodified", ("weights", "optimizer", "scheduler")
+    return Case(name, framework, SCRIPTS / script, kill, again=EVERYTHING, setting=resumes, only=parts)
 
 
 def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
@@ -252,10 +248,45 @@ CASES: tuple[Case, ...] = (
     _fabric("workers", Kill("forward", 7, nth=9), "--num-workers", "1"),
     _fabric("logging_rank_0", Kill("log_dict", 11, rank=0)),
     _fabric("save", Kill("save", 9, rank=0)),
+    _fabric("evaluation", Kill("evaluation", 9, nth=9)),
+    _hf("scheduler", Kill("scheduler", 7)),
+    _lightning("scheduler", Kill("scheduler", 7), ends=BATCHES),
+    _accelerate("scheduler", Kill("scheduler", 7, nth=1)),
+    _fabric("scheduler", Kill("scheduler", 7, rank=0)),
     _accelerate("gpu_forward", Kill("forward", 3, rank=0, nth=7), on_gpu=ACCELERATE_ON_GPU),
     _accelerate("gpu_backward", Kill("backward", 17, rank=0, nth=4), on_gpu=ACCELERATE_ON_GPU),
     _fabric("gpu_forward", Kill("forward", 12, rank=0, nth=9), on_gpu=FABRIC_ON_GPU),
     _fabric("gpu_backward", Kill("backward", 3, rank=0, nth=4), on_gpu=FABRIC_ON_GPU),
+    replace(_lightning("skip", Kill("on_before_optimizer_step", 4)), setting=LIGHTNING_SCALED),
+    replace(_lightning("after_skip", Kill("forward", 4, nth=18)), setting=LIGHTNING_SCALED),
+    replace(_fabric("skip", Kill("forward", 6, nth=9)), setting=FABRIC_SCALED),
+    replace(_fabric("after_skip", Kill("forward", 6, nth=25)), setting=FABRIC_SCALED),
+    _unmodified("hf", "hf_trainer.py", Kill("forward", 9, nth=30), HF_RESUMES),
+    _unmodified("lightning", "lightning_trainer.py", Kill("forward", 8, nth=7), LIGHTNING_RESUMES),
+    *_averages("accelerate", ACCELERATE_PORT, 80),
+    *_averages("fabric", FABRIC_AVERAGE_PORT, 80),
+    _refused(
+        *("accelerate", "average", "accelerate_average.py"),
+        "Accelerator under Holdfast: the AveragedModel is not kept, and would begin anew when a rank dies: ",
+        *ACCELERATE_PORT,
+        (
+            "    accelerator.register_for_checkpointing(stopper, average)",
+            "    accelerator.register_for_checkpointing(stopper)",
+        ),
+    ),
+    Case(
+        "hf_average", "hf", SCRIPTS / "hf_average.py", Kill("scheduler", 6), (), AVERAGE_PORT, MAY_BEGIN_AGAIN
+    ),
+    _refused(
+        *("hf", "average_in_a_tail", "hf_average.py"),
+        "the callback Average, whose state_dict changes in on_step_end, is not supported: ",
+        *(*AVERAGE_PORT, (_AVERAGES, _AVERAGES.replace("on_optimizer_step", "on_step_end"))),
+    ),
+    _refused(
+        *("hf", "average", "hf_average.py"),
+        "the callback Average, which changes a copy of the weights, is not supported: ",
+        *(*AVERAGE_PORT, (_KEEPS, _KEEPS.replace("state_dict", "state"))),
+    ),
     _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
     _hf_refused("torch_compile", "torch_compile=True"),
     _refused(
@@ -302,73 +333,4 @@ CASES: tuple[Case, ...] = (
             '    fabric = Fabric(accelerator="cpu", devices=2, strategy="fsdp", loggers=Lines())',
         ),
     ),
-)
-
-ABSENT_STEPS = 100
-"""How many steps a job takes while the server of its logger is away."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogCase:
-    """One row of a logger.
-
-    `library`: as pip names it; `section`: of docs/recipes.md; `down`: the signal that takes the server away;
-    None: ranks are killed instead."""
-
-    name: str
-    library: str
-    section: str
-    down: signal.Signals | None = None
-
-    @property
-    def kill_at(self) -> str:
-        """What happens, in words."""
-        if self.down is not None:
-            return f"the server, {self.down.name}, for {ABSENT_STEPS} steps"
-        return "rank 0 in steps 10, 20, 30; all in step 45"
-
-
-LOG_CASES = (
-    LogCase("log_tensorboard", "tensorboard", "TensorBoard"),
-    LogCase("log_mlflow", "mlflow", "MLflow"),
-    LogCase("log_wandb", "wandb", "Weights & Biases"),
-    LogCase("log_mlflow_refuses", "mlflow", "MLflow", signal.SIGKILL),
-    LogCase("log_mlflow_hangs", "mlflow", "MLflow", signal.SIGSTOP),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainerLogCase:
-    """One row: a framework's own logger. `tags`: the names that it gives to two numbers, one of the training
-    and one of the evaluations."""
-
-    framework: str
-    logger: str
-    tags: tuple[str, str]
-
-    @property
-    def name(self) -> str:
-        """As --case takes it."""
-        return f"{self.framework}_logs_{self.logger}"
-
-    @property
-    def library(self) -> str:
-        """As pip names it."""
-        return {"csv": "torch"}.get(self.logger, self.logger)
-
-    @property
-    def kill_at(self) -> str:
-        """What happens, in words."""
-        steps = sorted((*KILLS["begin"], *KILLS["logged"]))
-        return f"rank 0 in steps {', '.join(map(str, steps))}; all in step {STOP_AT}"
-
-
-_LIGHTNING, _OWN = ("loss_step", "val_loss"), ("loss", "val_loss")
-TRAINER_LOG_CASES = (
-    TrainerLogCase("hf", "tensorboard", ("train/loss", "eval/loss")),
-    TrainerLogCase("hf", "wandb", ("train/loss", "eval/loss")),
-    TrainerLogCase("hf", "mlflow", ("loss", "eval_loss")),
-    *(TrainerLogCase("lightning", each, _LIGHTNING) for each in ("tensorboard", "csv", "mlflow", "wandb")),
-    *(TrainerLogCase("accelerate", each, _OWN) for each in ("tensorboard", "mlflow", "wandb")),
-    *(TrainerLogCase("fabric", each, _OWN) for each in ("tensorboard", "csv", "mlflow", "wandb")),
 )

@@ -1,6 +1,6 @@
-"""Make the environment of the framework tests, and run in it those of the integrations, then all cases.
+"""Make the environment of the framework tests; run in it those of the integrations, then all cases or some.
 
-    python -m tests.frameworks.environment FOLDER
+    python -m tests.frameworks.environment FOLDER [--case NAME ...]
 
 FOLDER gets a virtual environment with torch, Holdfast and what requirements.txt names; it is brought up to
 date when a file that it depends on has changed. Where pip can find no torch at all, because there is no index
@@ -14,10 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import CASES, LOG_CASES, TRAINER_LOG_CASES
+from tests.frameworks.cases import CASES
+from tests.frameworks.log_cases import LOG_CASES, TRAINER_LOG_CASES
 from tests.frameworks.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
+TESTS = ("tests/sdk/integrations", "tests/frameworks/test_trainer_logs.py")
+"""The tests that need a framework or a logger: elsewhere they are skipped."""
 INPUTS = ("pyproject.toml", "constraints.txt", "tests/frameworks/requirements.txt")
 
 
@@ -69,11 +72,11 @@ def main() -> None:
             skip_all(reason)
             return
         stamp.touch()
-    tests = [str(python), "-m", "pytest", "-q", "tests/sdk/integrations"]
+    tests = [str(python), "-m", "pytest", "-q", *TESTS]
     if code := subprocess.run(tests, cwd=ROOT, check=False).returncode:
         raise SystemExit(f"{' '.join(tests)}: exit code {code}")
     sys.stdout.flush()
-    os.execv(python, [str(python), "-m", "tests.frameworks"])
+    os.execv(python, [str(python), "-m", "tests.frameworks", *sys.argv[2:]])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,13 @@ Ends = dict[int, dict[str, dict[str, str]]]
 """What each rank came to: part ("weights", "log", ...), name, digest."""
 
 
+def parts(ends: Ends, only: Collection[str]) -> Ends:
+    """Only these parts of the ends; all of them if none is named."""
+    if not only:
+        return ends
+    return {rank: {name: part[name] for name in only if name in part} for rank, part in ends.items()}
+
+
 def bits(undisturbed: Ends, killed: Ends) -> list[str]:
     """Where the ends differ, by rank, part and name."""
     found = []

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import Run, until
 from tests.frameworks import log_readers, log_scripts
-from tests.frameworks.cases import ABSENT_STEPS
+from tests.frameworks.log_cases import ABSENT_STEPS
 from tests.frameworks.log_readers import Log, Server, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.frameworks.cases import LogCase
+    from tests.frameworks.log_cases import LogCase
     from tests.frameworks.rows import Row
 
 FLAGS = ("--nproc-per-node", "2", "--spares", "1", "--snapshot-every", "5", "--checkpoint-every", "10")

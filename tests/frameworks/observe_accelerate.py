@@ -74,6 +74,6 @@ def _checkpoints(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(folder.glob("epoch-*")):
         found |= digests.of(safetensors.torch.load_file(path / "model.safetensors"), path.name)
-        for name in ("optimizer.bin", "scheduler.bin", "custom_checkpoint_0.pkl"):
-            found |= digests.of(torch.load(path / name, weights_only=True), f"{path.name}/{name}")
+        for each in sorted((*path.glob("*.bin"), *path.glob("custom_checkpoint_*.pkl"))):
+            found |= digests.of(torch.load(each, weights_only=True), f"{path.name}/{each.name}")
     return found

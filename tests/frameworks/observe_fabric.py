@@ -33,6 +33,7 @@ def _recorded(spy: Spy, name: str, method: Callable[..., Any]) -> Callable[..., 
     def called(self: Any, *given: Any, **named: Any) -> Any:
         if name == "save":
             _seen.update(folder=Path(given[0]).parent, first=self.is_global_zero, state=given[1])
+            _seen["precision"] = self._precision
         step = given[1] if name == "log_dict" else given[1]["progress"]["steps"]
         spy.begins(name, step)
         result = method(self, *given, **named)
@@ -51,7 +52,9 @@ def came_to() -> dict[str, dict[str, str]]:
         "weights": digests.of(dict(state["model"].state_dict())),
         "optimizer": digests.of(state["optimizer"].optimizer.state_dict()),
         "scheduler": digests.of(state["schedule"]),
+        "scaler": digests.of(_seen["precision"].state_dict()),
         "progress": digests.of(state["progress"]),
+        "average": digests.of(dict(state["average"].state_dict())) if "average" in state else {},
         "log": digests.of([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]),
         "checkpoints": _checkpoints(folder) if _seen["first"] else {},
     }

@@ -12,6 +12,7 @@ import transformers
 from transformers import trainer as hf_trainer
 
 from tests.frameworks import digests
+from tests.frameworks.struck import rank
 
 if TYPE_CHECKING:
     from tests.frameworks.struck import Spy
@@ -57,8 +58,14 @@ def came_to() -> dict[str, dict[str, str]]:
         "scheduler": digests.of(_plain(scheduler.state_dict())),
         "log": digests.of([_lasting(entry) for entry in state.log_history]),
         "progress": digests.of({**counts, "tokens": state.num_input_tokens_seen}),
+        "average": _average(Path(_seen["folder"]) / f"average-{rank()}.pt"),
         "checkpoints": _checkpoints(Path(_seen["folder"])) if state.is_world_process_zero else {},
     }
+
+
+def _average(path: Path) -> dict[str, str]:
+    """What a script has written of its averaged weights, at this rank."""
+    return digests.of(torch.load(path, weights_only=True)) if path.exists() else {}
 
 
 def _checkpoints(folder: Path) -> dict[str, str]:

@@ -49,6 +49,7 @@ def _recorder(event: str) -> Any:
 
 for _event in (
     *("on_train_start", "on_train_epoch_start", "on_train_epoch_end", "on_train_end", "on_exception"),
+    "on_before_optimizer_step",
     *("on_validation_start", "on_validation_batch_end", "on_validation_end", "on_save_checkpoint"),
 ):
     setattr(Recorder, _event, _recorder(_event))
@@ -83,6 +84,7 @@ def came_to() -> dict[str, dict[str, str]]:
         "scheduler": digests.of(
             [{k: v for k, v in each.items() if k != "lr_lambdas"} for each in schedulers]
         ),
+        "scaler": digests.of(trainer.precision_plugin.state_dict()),
         "log": digests.of(_logged(trainer)),
         "checkpoints": digests.of(_checkpoints(trainer)),
         "progress": digests.of(

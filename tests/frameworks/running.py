@@ -21,13 +21,14 @@ import torch
 
 from tests.e2e.cli_running import Run
 from tests.frameworks import judging, logging_cases, trainer_logs
-from tests.frameworks.cases import PACKAGES, Case, Kill, TrainerLogCase
+from tests.frameworks.cases import PACKAGES, Case, Kill
+from tests.frameworks.log_cases import TrainerLogCase
 from tests.frameworks.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.frameworks.cases import LogCase
+    from tests.frameworks.log_cases import LogCase
 
 DEADLINE_S = 240.0
 SAID_LINES = 25
@@ -127,7 +128,8 @@ def _judge(case: Case, row: Row, undisturbed: RunEnd, killed: RunEnd) -> None:
         return
     if not killed.killed:
         row.differs.append(f"nothing was killed: no process was at {case.kill}")
-    row.differs += judging.bits(undisturbed.ends, killed.ends)
+    ends = [judging.parts(each.ends, case.only) for each in (undisturbed, killed)]
+    row.differs += judging.bits(*ends)
     row.callbacks = found = judging.events(undisturbed.events, killed.events, case.again)
     if not found["exact"]:
         row.differs.append(f"events: repeated {found['repeated']}, missing {found['missing']}")

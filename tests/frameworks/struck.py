@@ -5,13 +5,15 @@
 FOLDER has the plan (`kill.json`, absent for an undisturbed run). There this writes `killed` before a kill, so
 that it happens once; every event of the framework when it has returned (`events.PID.jsonl`); and what each
 rank came to (`RANK.json`). Nothing of Holdfast is changed: kills within a step are found by torch's global
-hooks, events by a callback that the framework is given in the way in which it takes callbacks.
+hooks (a scheduler has none: its `step` is wrapped), events by a callback that the framework is given in the
+way in which it takes callbacks.
 
 Hooks do nothing within compiled code: what they read would be compiled into it, so that the run with a kill
 would compile its model again in every step, and come out with other bits than the run without one."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -24,6 +26,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tests.frameworks.cases import IN_STEP, Kill
@@ -75,10 +78,18 @@ class Spy:
         register_module_forward_hook(self._went_forward)
         register_optimizer_step_pre_hook(lambda *_: self._within("optimizer"))
         register_optimizer_step_post_hook(lambda *_: self._stepped())
+        step = LRScheduler.step
+
+        @functools.wraps(step)
+        def scheduled(scheduler: LRScheduler, *given: Any, **named: Any) -> None:
+            self._within("scheduler")
+            step(scheduler, *given, **named)
+
+        LRScheduler.step = scheduled  # type: ignore[assignment, method-assign]
 
     def _forward(self, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and torch.is_grad_enabled():  # else it is an evaluation
-            self._within("forward")
+        if not torch.compiler.is_compiling():
+            self._within("forward" if torch.is_grad_enabled() else "evaluation")
 
     def _went_forward(self, module: Any, _given: Any, out: Any) -> None:
         if torch.compiler.is_compiling():

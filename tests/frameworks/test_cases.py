@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.frameworks import judging, log_scripts
-from tests.frameworks.cases import CASES, LOG_CASES, Case, Kill, LogCase, by_hand
+from tests.frameworks.cases import CASES, PACKAGES, Case, Kill, by_hand
+from tests.frameworks.environment import ROOT
 from tests.frameworks.install import choices, kept, wanted
+from tests.frameworks.log_cases import LOG_CASES, LogCase
 from tests.frameworks.log_readers import Log
 from tests.frameworks.logging_cases import compared
 
@@ -121,3 +124,10 @@ def test_kills_fit_into_the_recipe_of_a_logger(case: LogCase) -> None:
     assert f"import {case.library}" in log_scripts.recipe(case.section).replace("from ", "import ") or (
         case.library == "tensorboard"
     )
+
+
+def test_what_ci_runs_has_a_case_of_each_framework() -> None:
+    names = re.search(r"^MID_EPOCH = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert names is not None
+    found = [case.framework for case in CASES if case.name in names[1].split()]
+    assert sorted(found) == sorted(PACKAGES) and len(names[1].split()) == len(found)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.cli_running import running, until
-from tests.frameworks.cases import CASES, LOG_CASES, TRAINER_LOG_CASES
+from tests.frameworks.cases import CASES
 from tests.frameworks.environment import INPUTS, ROOT, is_fresh
+from tests.frameworks.log_cases import LOG_CASES, TRAINER_LOG_CASES
 from tests.frameworks.running import ended
 
 if TYPE_CHECKING:

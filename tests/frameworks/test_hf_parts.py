@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import torch
 
 from holdfast.errors import SessionError
 from holdfast.integrations.hf import refusals
+from holdfast.integrations.hf.callbacks import CallbackStates
 from holdfast.integrations.hf.data import SeededSamples, set_epoch
 from holdfast.integrations.hf.ledger import FILE_BYTES_MAX, KEPT_STEPS, EventLedger
 from holdfast.integrations.hf.progress import LogHistory, plain, rates, set_rates
@@ -113,6 +115,82 @@ def test_numbers_of_other_types_become_pythons_own() -> None:
     assert found == {"best": 0.5, "kinds": [1, True, "a"], "f": None, 3: float("inf")}
     with pytest.raises(SessionError, match=r"state\.x: a object cannot be kept"):
         plain({"x": object()}, "state")
+
+    with pytest.raises(SessionError, match=r"state\.x: a Tensor cannot be kept"):
+        plain({"x": torch.zeros(2)}, "state")
+
+
+class Average:
+    """Averages in place, by `.data`, which no version of a tensor counts."""
+
+    def __init__(self, weights: torch.nn.Module) -> None:
+        self.average = copy.deepcopy(weights)
+
+    def update(self, weights: torch.nn.Module) -> None:
+        for own, other in zip(self.average.parameters(), weights.parameters(), strict=True):
+            own.data.mul_(0.5).add_(other.data, alpha=0.5)
+
+
+class KeptAverage(Average):
+    def state_dict(self) -> dict[str, Any]:
+        return self.average.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.average.load_state_dict(state)
+
+
+def states(callback: Any, weights: torch.nn.Module) -> CallbackStates:
+    return CallbackStates(SimpleNamespace(callbacks=[object, callback]), SimpleNamespace(model=weights))
+
+
+def moved(weights: torch.nn.Module) -> torch.nn.Module:
+    with torch.no_grad():
+        for each in weights.parameters():
+            each.add_(1)
+    return weights
+
+
+def test_an_average_that_is_not_kept_is_refused_in_the_first_steps_and_told_of_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    weights = torch.nn.Linear(2, 3)
+    average = Average(weights)
+    found = states(average, weights)
+    found.look("on_step_end")
+    found.look("on_step_end")
+    average.update(moved(weights))
+    with pytest.raises(SessionError, match="the callback Average, which changes a copy of the weights, is"):
+        found.look("on_step_end")
+    found.look("on_step_end")
+    for _ in range(3):
+        average.update(moved(weights))
+        found.look("on_log")
+    assert [record.getMessage().partition(", ")[0] for record in caplog.records] == [
+        "Trainer under Holdfast: the callback Average"
+    ]
+
+
+def test_a_copy_of_the_weights_that_stays_as_it_is_and_the_weights_themselves_are_not_refused() -> None:
+    weights = torch.nn.Linear(2, 3)
+    teacher = SimpleNamespace(model=weights, all=[weights], teacher=copy.deepcopy(weights), step=0)
+    found = states(teacher, weights)
+    for step in range(3):
+        found.look("on_step_end")
+        moved(weights)
+        teacher.step = step
+
+
+def test_a_kept_average_may_not_change_in_a_tail() -> None:
+    weights = torch.nn.Linear(2, 3)
+    average = KeptAverage(weights)
+    found = states(average, weights)
+    assert found.kept() == {"KeptAverage_1": average}
+    before = found.marks()
+    found.look("on_step_end")
+    found.refuse_changes("on_step_end", before)
+    average.update(moved(weights))
+    with pytest.raises(SessionError, match="KeptAverage, whose state_dict changes in on_step_end, is not"):
+        found.refuse_changes("on_step_end", before)
 
 
 def test_rates_come_back_to_every_group() -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import Run, until
 from tests.frameworks import log_readers
-from tests.frameworks.cases import SCRIPTS, TRAINER_LOG_CASES
+from tests.frameworks.cases import SCRIPTS
+from tests.frameworks.log_cases import TRAINER_LOG_CASES
 from tests.frameworks.log_readers import Log, served
 from tests.frameworks.logging_cases import end_everything
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.frameworks.cases import TrainerLogCase
+    from tests.frameworks.log_cases import TrainerLogCase
     from tests.frameworks.rows import Row
 
 ROOT = SCRIPTS.parents[2]

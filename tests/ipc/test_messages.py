@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.core.records.model import WHOLE_STATE, MemberPhase
+from controlplane.core.records.words import NEVER_STEP
 from holdfast.ipc.messages import agent, gradients, profiles, rank, replicas
 from holdfast.ipc.messages.fields import BadMessage, Record
 
@@ -136,7 +137,7 @@ FROM_AGENT: list[tuple[Record, str]] = [
         agent.Form(GENERATION, "j/1"),
         '{"op":"form","generation":{"number":3,"term":1,"seats":[]},"incident":"j/1"}',
     ),
-    (agent.Release(5, -1), '{"op":"release","step":5,"void":-1}'),
+    (agent.Release(5, -1, NEVER_STEP), '{"op":"release","step":5,"void":-1,"kept_from":1152921504606846976}'),
     (agent.Return(3), '{"op":"return","generation":3}'),
     (agent.Complete(ok=False, reason="j.2 raised"), '{"op":"complete","ok":false,"reason":"j.2 raised"}'),
     (

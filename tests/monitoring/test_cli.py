@@ -78,7 +78,8 @@ def _why(run: Run, where: tuple[str, ...]) -> None:
     journal = str(run.layout.state / "journal.jsonl")
     assert holdfast("why", "1", "--journal", journal).splitlines()[0] == told.splitlines()[0]
     assert "the journal has no incident 7" in holdfast("why", "7", *where, code=1)
-    assert "is not an incident" in holdfast("why", "seven", *where, code=2)
+    assert "the journal has no incident of job seven" in holdfast("why", "seven", *where, code=1)
+    assert "is not an incident" in holdfast("why", f"{run.job}/seven", *where, code=2)
 
 
 def _tables(run: Run, where: tuple[str, ...]) -> None:
@@ -137,7 +138,8 @@ def test_a_story_has_what_happened_meanwhile_and_nothing_else() -> None:
     told = story.as_text(first)
     assert "node n1 was lost at step 20" in told and "1.5 s, no step was lost" in told
     assert "a warm spare took its place" in told and "State from: donor rank 0" in told
-    assert second.outcome == "open" and "it goes on" in story.as_text(second)
+    assert second.outcome == "open" and "not over yet" in story.as_text(second)
+    assert story.as_json(second)["repeated"] == "the steps that are lost are not known yet"
     assert "not known yet" in story.as_text(second) and "none was kept" in story.as_text(second)
     assert story.as_json(second)["ended_s"] is None
 

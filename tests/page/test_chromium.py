@@ -94,7 +94,7 @@ def _judged_s(run: Run, index: int) -> float:
     return float(judged[index]["wall_s"])
 
 
-async def _visit(page: Tab, view: str) -> None:
+async def visit(page: Tab, view: str) -> None:
     """Go there without loading the page anew."""
     await page.run(f"dispatchEvent(new CustomEvent('go', {{ detail: {json.dumps('/' + view)} }}))")
     await page.run(FRAMES)
@@ -119,7 +119,7 @@ async def test_every_view_draws_without_a_complaint(browser: Browser, trained: t
         await page.open(url)
         await page.until(DRAWN)
         for view in _views(run):
-            await _visit(page, view)
+            await visit(page, view)
             name = view.replace(f"/{run.job}", "-one").replace("/", "-")
             for kind in ("light", "dark", "phone"):
                 await page.sized(PHONE if kind == "phone" else DESK, dark=kind == "dark")
@@ -158,7 +158,7 @@ async def test_axe_finds_nothing(browser: Browser, trained: tuple[Run, str], axe
         await page.until(DRAWN)
         await page.run(f"{axe}; 0")
         for view in _views(run):
-            await _visit(page, view)
+            await visit(page, view)
             assert await axe_complaints(page) == [], view
 
 

@@ -15,11 +15,12 @@ def test_why_another_job_is_not_well_is_on_the_page_of_its_own_only(
 ) -> None:
     made = Picture("e", TABLES)
     reasons, of = ["j: waits", "n1 is lost"], ["j", ""]
-    row = {"health": "degraded", "reasons": reasons, "reasons_of": of}
+    actions = ["Wait.", "Look at n1."]
+    row = {"health": "degraded", "reasons": reasons, "reasons_of": of, "actions": actions}
     before = made.moment
     made.put("cluster", "", row)
     assert made.close_patch()
-    shown = row | {"reasons": reasons[hidden:], "reasons_of": of[hidden:]}
+    shown = row | {"reasons": reasons[hidden:], "reasons_of": of[hidden:], "actions": actions[hidden:]}
     assert json.loads(made.state(jobs))["tables"]["cluster"] == {"": shown}
     patches = made.since(before)
     assert patches is not None

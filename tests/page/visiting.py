@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
+    from controlplane.core.records.events import Elected
     from controlplane.daemon.leadership.leader_term import LeaderTerm
 
 NODES, RANKS = 2, 2
@@ -175,10 +176,11 @@ async def paged(
     context: ssl.SSLContext | None = None,
     deny: DenyList | None = None,
     diagnose_every_s: float = 0.0,
+    elected: Elected | None = None,
 ) -> AsyncIterator[Paged]:
-    """Serve a page; with `leads` of a leader."""
+    """Serve a page; with `leads` of a leader, from the state in `elected` or from an empty one."""
     tls = tls or TlsFiles()
-    async with serving(leads=leads, diagnose_every_s=diagnose_every_s) as served:
+    async with serving(leads=leads, diagnose_every_s=diagnose_every_s, elected=elected) as served:
         asks = Authenticator(CLUSTER, tls.verifies, tokens, deny=deny)
         page = Page(served.front, ("127.0.0.1", 0), tls, asks, public=public)
         page.start()
@@ -203,10 +205,10 @@ async def job(leader_term: LeaderTerm, name: str = "j", nodes: int = NODES) -> N
     raise AssertionError("no rank was ordered")
 
 
-async def die(leader_term: LeaderTerm) -> str:
-    """Report that the first rank of the job `j` was killed. Returns its node."""
-    member = min(leader_term.core.state.jobs["j"].members.values(), key=lambda each: each.rank)
-    status = MemberStatus(member.name, "j", MemberPhase.STARTING, elastic=True, pid=7)
+async def die(leader_term: LeaderTerm, name: str = "j") -> str:
+    """Report that the first rank of a job was killed. Returns its node."""
+    member = min(leader_term.core.state.jobs[name].members.values(), key=lambda each: each.rank)
+    status = MemberStatus(member.name, name, MemberPhase.STARTING, elastic=True, pid=7)
     failure = Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
     for seq, phase in enumerate((MemberPhase.STARTING, MemberPhase.EXITED), 1):
         gone = failure if phase is MemberPhase.EXITED else None

@@ -25,7 +25,7 @@ from controlplane.wire.control_pb2_grpc import AdminStub
 from tests.security.authority import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
@@ -70,8 +70,9 @@ async def serving(
     subjects: bool = False,
     deny: DenyList | None = None,
     diagnose_every_s: float = 0.0,
+    elected: Elected | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve; with `leads` as a leader whose store is in memory."""
+    """Serve; with `leads` as a leader whose store is in memory, from the state in `elected`."""
     front, tls = ServerContext(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
     asks = Authenticator(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
@@ -80,7 +81,7 @@ async def serving(
     try:
         async with contextlib.AsyncExitStack() as stack:
             if leads:
-                await stack.enter_async_context(leading(front, diagnose_every_s=diagnose_every_s))
+                await stack.enter_async_context(leading(front, elected, diagnose_every_s=diagnose_every_s))
             yield Served(front, server)
     finally:
         front.leader_term = None
@@ -149,8 +150,13 @@ async def greeted(
 ) -> tuple[Any, str]:
     """Send this hello on a stream until the server's own answer is heard. Returns the kind of the answer, or
     the status, and its text."""
+    return await heard(lambda: _greeted(address, hello, access or plain()))
+
+
+async def heard(call: Callable[[], Awaitable[tuple[Any, str]]]) -> tuple[Any, str]:
+    """Call until the server's own answer is heard, and return that."""
     for _ in range(9):
-        answer = await _greeted(address, hello, access or plain())
+        answer = await call()
         if answer != UNHEARD:
             break
     return answer

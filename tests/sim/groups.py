@@ -109,10 +109,10 @@ class Group:
             rank.ask(f"{rank.name}-at-{rank.held}-in-{number}")
 
     def _agree(self) -> None:
-        """With `--snapshot-every auto`, agree on snapshots as `holdfast.agreement.snapshot_turns` does.
+        """Where no other node keeps copies, agree on snapshots as `holdfast.agreement.snapshot_turns` does.
 
         Else ranks go different ways more often, which must not harm either."""
-        if not self.world.spec.snapshot_auto:
+        if self.world.spec.copied_away:
             return
         ranks = list(self.members.values())
         completed = min(rank.held for rank in ranks) + 1
@@ -124,9 +124,10 @@ class Group:
         self.world.safety.kept = max(self.world.safety.kept, ranks[0].letting_go.keep)
         decided = ranks[0].letting_go.decides
         self.full = go == {False} or not (decided or all(rank.has_slot for rank in ranks))
-        self.often = completed - 1 - self.generation.resume.step > STEPS_MEASURED
+        measured = completed - 1 - self.generation.resume.step > STEPS_MEASURED
+        self.often = measured and self.world.spec.snapshot_auto
         for rank in ranks:
-            rank.letting_go.on = rank.letting_go.on or self.often
+            rank.letting_go.on = rank.letting_go.on or self.often or self.world.shards > 1
 
     def _due(self, held: int) -> bool:
         return self.often or held % self.world.spec.snapshot_every == 0

@@ -63,6 +63,7 @@ class Rank:
     ready: set[int] = field(default_factory=set)  # all steps of this lineage of which it took snapshots
     released: int = NO_STEP
     void: int = NO_STEP
+    kept_from: int = 0
     letting_go: LettingGo = field(default_factory=LettingGo)
     copying: tuple[Slot, str] | None = None  # a snapshot that is not READY yet, and its lineage
     stopped: bool = False  # SIGSTOP: silent
@@ -210,7 +211,7 @@ class Rank:
         self.slots[slot] = line
         self.ready.add(step)
         if self.letting_go.is_offered(step):
-            self.letting_go.offered(step, Told(self.released, self.void), self.agent.world.clock.now)
+            self.letting_go.offered(step, self.told, self.agent.world.clock.now)
             self.say(
                 "snapshot", keep=True, generation=generation, step=step, slot=0, stall_s=0.0,
                 offered=self.letting_go.on,
@@ -218,10 +219,14 @@ class Rank:
 
     def row(self, completed: int) -> Holding:
         """What it says of its slots in the exchange that precedes a snapshot."""
-        told, now = Told(self.released, self.void), self.agent.world.clock.now
-        return self.letting_go.row(
-            self._slots(), told, completed=completed, world_size=self.world_size, now=now
-        )
+        told, now = self.told, self.agent.world.clock.now
+        size = self.world_size
+        return self.letting_go.row(self._slots(), told, completed=completed, world_size=size, now=now)
+
+    @property
+    def told(self) -> Told:
+        """What it has heard of the coordinator."""
+        return Told(self.released, self.void, self.kept_from)
 
     def _slots(self) -> Slots:
         own = (slot for slot in self.slots if slot[0] == self.generation)
@@ -244,7 +249,7 @@ class Rank:
     def _overwritable(self) -> Slot | None:
         older, newer = sorted(self.slots)
         now = self.agent.world.clock.now
-        told = self.letting_go.limits(self._slots(), Told(self.released, self.void), now)
+        told = self.letting_go.limits(self._slots(), self.told, now)
         if newer[1] <= told.released:
             chosen = older
         elif newer[0] < self.generation or newer[1] <= told.void:
@@ -277,7 +282,8 @@ class Rank:
             return
         if self.form is None or generation.number > self.form.number:
             self.form = generation
-            self.released, self.void = min(self.released, generation.resume.step), NO_STEP
+            self.released = min(self.released, generation.resume.step)
+            self.void, self.kept_from = NO_STEP, 0
         self._move()
 
     def _interrupt(self, frame: Frame) -> None:
@@ -289,7 +295,9 @@ class Rank:
             self.halt, self.keep = number, number if frame["keep"] else self.keep
 
     def _release(self, frame: Frame) -> None:
-        self.released, self.void = max(self.released, frame["step"]), max(self.void, frame["void"])
+        if frame["step"] >= self.released:
+            self.released, self.kept_from = frame["step"], frame["kept_from"]
+        self.void = max(self.void, frame["void"])
         self.room()
 
     def room(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.demo.ledger import Samples, judge, read
 from controlplane.cli.local.processes import end_all_below, is_running
 from tests.e2e.cli_running import Run, until
+from tests.e2e.holding import in_some_hold
 from tests.soak.books import Journal, Steps
 from tests.soak.strikes import MOMENTS, Strike, draw, strike
 from tests.soak.watcher import Watcher
@@ -31,8 +32,6 @@ SCRIPT = Path(__file__).with_name("train.py")
 RANKS, KEPT = 4, 4
 AHEAD = 60
 """Steps from the last kill to the end of the job, at least."""
-HELD_S, FREE_S = 20.0, 3.0
-"""How long training is held for retention to be done with it, and how long it goes on in between."""
 RECOVERY_S = 90.0
 SLOW_S = 6.0
 """After so long without a new checkpoint the ranks are asked where they are."""
@@ -220,25 +219,17 @@ def _finish(job: Job, told: Told) -> None:
 
 def _retained(job: Job) -> None:
     """Hold training, and check that retention then leaves only the newest checkpoints, the base that they
-    need, and one that is being made, whatever was killed meanwhile.
-
-    While a full checkpoint is owed, nothing is deleted before it begins. A hold may have come at just that
-    moment: then training makes some more steps, and is held again."""
+    need, and one that is being made, whatever was killed meanwhile."""
     hold = job.run.folder / "hold"
-    turned = time.monotonic()
-    hold.touch()
 
     def few() -> bool:
-        nonlocal turned
         job.journal.news()
-        if hold.exists() and all(len(one.present) <= KEPT + 2 for one in job.watchers):
-            return True
-        if time.monotonic() - turned > (HELD_S if hold.exists() else FREE_S):
-            turned = time.monotonic()
-            hold.unlink() if hold.exists() else hold.touch()
-        return False
+        return all(len(one.present) <= KEPT + 2 for one in job.watchers)
 
-    until(few, lambda: f"keep-last {KEPT} leaves {[watcher.present for watcher in job.watchers]}")
+    until(
+        in_some_hold(hold, few),
+        lambda: f"keep-last {KEPT} leaves {[watcher.present for watcher in job.watchers]}",
+    )
     hold.unlink()
 
 

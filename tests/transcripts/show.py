@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE
+from controlplane.core.records.words import NEVER_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +118,10 @@ def _gently(e: fx.Interrupt) -> str:
     return (" gently" if e.gentle else "") + (" keep" if e.keep else "")
 
 
+def _step(step: int) -> str:
+    return str(step) if step < NEVER_STEP else "none"
+
+
 def _text(text: str) -> str:
     return text.replace("\n", " / ")
 
@@ -137,7 +142,11 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
     fx.Return: lambda e: f"{e.node} generation={e.generation}",
     fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
-    fx.Release: lambda e: f"{e.node} step={e.step}" + (f" void={e.void_step}" if e.void_step >= 0 else ""),
+    fx.Release: lambda e: (
+        f"{e.node} step={e.step}"
+        + (f" void={e.void_step}" if e.void_step >= 0 else "")
+        + (f" kept from {_step(e.kept_from)}" if e.kept_from else "")
+    ),
     fx.Persist: _persist,
     fx.Seal: _seal,
     fx.Mirror: lambda e: f"{e.node} {e.record.id} to {e.spec.mirror}",

@@ -114,6 +114,15 @@ def test_whoever_asks_for_no_extra_gets_what_the_sdk_imports(wheel: Path) -> Non
     assert unused == set()
 
 
+def test_accelerate_comes_without_the_trainers(wheel: Path) -> None:
+    """Nor does our integration of it name one of them."""
+    names = {need.name for need in needs(described(wheel), ["accelerate"])}
+    assert "accelerate" in names and not names & {"transformers", "lightning"}
+    ours = ROOT / "holdfast" / "integrations"
+    sources = [ours / "accelerate_state.py", *(ours / "accelerate").rglob("*.py")]
+    assert len(sources) > 2 and not [path for path in sources if "import transformers" in path.read_text()]
+
+
 def test_the_command_line_knows_what_the_extra_brings(wheel: Path) -> None:
     base, whole = modules("for the SDK", wheel), modules("for the cluster", wheel, "cluster")
     extra = {name: tops & CLUSTER_EXTRA for name, tops in whole.items() if name not in base}
@@ -225,6 +234,46 @@ def test_the_demo_runs_without_a_checkout_and_its_ranks_import_neither_grpc_nor_
     for name in ("disturbed", "undisturbed"):
         ranks = ranks_of(machine, name)
         assert len(ranks) >= 2 and ranks <= watched
+
+
+OWN_SCRIPT = """
+import os, signal
+import torch
+from holdfast import Session
+
+session = Session()
+torch.manual_seed(0)
+data, model = torch.randn(64, 4), torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+session.track(model=model, optimizer=optimizer)
+
+
+@session.elastic
+def train():
+    ddp = session.ddp(model)
+    for step in session.steps(10):
+        ddp(data[session.sample_indices(len(data), 8)]).square().mean().backward()
+        if (session.rank, session.generation, step) == (1, 1, 4):
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+train()
+print(f"rank {session.rank} ends in generation {session.generation}")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_of_ones_own_loses_a_rank_and_ends(machine: Place) -> None:
+    assert_hidden(machine)
+    (machine.home / "train.py").write_text(OWN_SCRIPT)
+    words = ("--nproc-per-node", "2", "--spares", "1", "train.py")
+    done = machine.run("holdfast", "run", *words, OMP_NUM_THREADS="1")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "incident 1 recovered in" in said and "killed by SIGKILL" in said
+    assert {f"rank {rank} ends in generation 2" in said for rank in (0, 1)} == {True}, said
 
 
 def ranks_of(place: Place, name: str) -> set[int]:

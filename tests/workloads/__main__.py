@@ -62,8 +62,8 @@ def main() -> None:
         "--snapshot-every",
         default=str(SNAPSHOT_EVERY),
         metavar="STEPS|auto",
-        help="auto: without copies on other nodes",
     )
+    parser.add_argument("--replicas", default="", metavar="N", help="nodes that keep copies of each snapshot")
     parser.add_argument("--jobs", type=int, default=1, help="workloads at a time")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     args = parser.parse_args()
@@ -76,14 +76,14 @@ def main() -> None:
             workload,
             steps=args.steps or workload.steps,
             snapshot_every=args.snapshot_every,
-            flags=(*workload.flags, *(("--replicas", "0") if args.snapshot_every == "auto" else ())),
+            flags=(*workload.flags, *(("--replicas", args.replicas) if args.replicas else ())),
         )
         row = strike(workload, max(args.kills, len(workload.phases)), args.seed)
         wrong = judged(workload, row)
         verdict = "refused, by name" if row.refused and not wrong else "; ".join(wrong) or "exact"
         print(
             f"{row.workload}: {row.kills} kills, {row.steps_lost} steps lost, {row.seconds} s: {verdict}; "
-            f"recoveries by steps lost: {row.lost_by_recovery}",
+            f"recoveries by steps lost: {row.lost_by_recovery}, by phase: {row.lost_by_phase}",
             flush=True,
         )
         return row, wrong

@@ -4,7 +4,7 @@ Repeated steps count: each time a step was completed, its samples must be the pl
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,18 +97,32 @@ def done_again(ledger: Iterable[dict[str, Any]]) -> int:
     return sum(len(times) - 1 for times in generations.values())
 
 
-def lost_by_recovery(ledger: Iterable[dict[str, Any]]) -> list[int]:
-    """For each generation but the first, in order: how many steps it completed that every rank had completed
+def lost_by_recovery(ledger: Iterable[dict[str, Any]]) -> dict[int, int]:
+    """For each generation that completed steps, but the first: how many of these every rank had completed
     before."""
     completed, attempted = _read(ledger)
     everyone = max((len(ranks) for ranks in attempted.values()), default=0)
     done: set[int] = set()
-    found = []
+    found = {}
     for generation in sorted({generation for _, generation in completed}):
         steps = {step for step, its in completed if its == generation}
-        found.append(len(steps & done))
+        found[generation] = len(steps & done)
         done |= {step for step in steps if len(completed[step, generation]) == everyone}
-    return found[1:]
+    return dict([*found.items()][1:])
+
+
+def lost_by_phase(lost: dict[int, int], fallen: Iterable[dict[str, Any]]) -> dict[str, dict[int, int]]:
+    """Histograms of `lost_by_recovery`, by the phases of the kills that each recovery mended: steps lost ->
+    how many recoveries. "forward+restore": the second kill fell before the first one was mended."""
+    causes: dict[int, list[str]] = defaultdict(list)
+    for blow in fallen:
+        mended = min((generation for generation in lost if generation > blow["generation"]), default=None)
+        if mended is not None:
+            causes[mended].append(blow["phase"])
+    found: dict[str, Counter[int]] = defaultdict(Counter)
+    for generation, steps in lost.items():
+        found["+".join(causes[generation]) or "none"][steps] += 1
+    return {phases: dict(sorted(counts.items())) for phases, counts in sorted(found.items())}
 
 
 def _read(ledger: Iterable[dict[str, Any]]) -> tuple[dict[Any, set[int]], dict[Any, dict[int, set[Any]]]]:

@@ -27,7 +27,9 @@ SAID_LINES = 12
 
 @dataclass(slots=True)
 class Row:
-    """The result for one workload. `wrong`: in words; empty when all is as it should be."""
+    """The result for one workload. `wrong`: in words; empty when all is as it should be.
+
+    `while_copying`: kills that fell while a snapshot was copied beside training."""
 
     workload: str
     kills: int = 0
@@ -35,6 +37,8 @@ class Row:
     exact: bool = False
     steps_lost: int = 0
     lost_by_recovery: dict[int, int] = field(default_factory=dict)  # steps lost -> how many recoveries
+    lost_by_phase: dict[str, dict[int, int]] = field(default_factory=dict)  # the same by phases of kills
+    while_copying: int = 0
     refused: bool = False
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -71,7 +75,8 @@ def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
     wanted = judging.Told.of(_ends(out))
     planned = planned_for(workload, kills, seed)
     code, output = _run(workload, folder, planned, steps)
-    _count(row, folder, planned)
+    fallen = _fallen(folder)
+    _count(row, fallen, planned)
     if workload.lazy != any((folder / "plan").glob("*.lazy")):
         row.wrong.append(f"copies of snapshots beside training: {not workload.lazy}")
     if code:
@@ -83,14 +88,22 @@ def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
     row.wrong += judging.calls(_calls(out), _calls(folder / "out"))
     row.exact = not row.wrong
     row.steps_lost = judging.done_again(ledger)
-    row.lost_by_recovery = dict(sorted(Counter(judging.lost_by_recovery(ledger)).items()))
+    lost = judging.lost_by_recovery(ledger)
+    row.lost_by_recovery = dict(sorted(Counter(lost.values()).items()))
+    row.lost_by_phase = judging.lost_by_phase(lost, fallen)
     if row.steps_lost > workload.loses * max(row.kills, 1):
         row.wrong.append(f"{row.steps_lost} steps were done again: {workload.loses} a kill at most")
     return row
 
 
-def _count(row: Row, folder: Path, planned: tuple[blows.Blow, ...]) -> None:
-    fallen = [json.loads(path.read_text()) for path in sorted((folder / "plan").glob("*.blow"))]
+def _fallen(folder: Path) -> list[dict[str, Any]]:
+    """What each kill left before it fell, in their order."""
+    paths = sorted((folder / "plan").glob("*.blow"), key=lambda path: int(path.stem))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def _count(row: Row, fallen: list[dict[str, Any]], planned: tuple[blows.Blow, ...]) -> None:
+    row.while_copying = sum(each["copying"] for each in fallen)
     row.phases |= Counter(each["phase"] for each in fallen)
     row.kills = len(fallen)
     if row.kills < len(planned):

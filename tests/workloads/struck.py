@@ -163,6 +163,7 @@ class Struck:
     def _fall(self, blow: Blow) -> None:
         told = {"phase": blow.phase, "rank": blow.rank, "at": self._at, "generation": self._board.generation}
         told |= {"pid": os.getpid(), "completed": self._board.completed, "at_ns": time.monotonic_ns()}
+        told |= {"copying": any(thread.name == lazy.THREAD for thread in threading.enumerate())}
         partial = self._folder / f"{blow.number}.{os.getpid()}"
         partial.write_text(json.dumps(told))
         os.link(partial, self._marker(blow.number))

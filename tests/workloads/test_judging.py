@@ -93,9 +93,27 @@ def test_what_each_recovery_costs_is_counted_in_steps_that_all_had_completed() -
     ahead = lines((2, 1, 0, [4]))  # one rank had completed it: it is no step that all had
     again = lines((1, 2, 0, [2]), (1, 2, 1, [3]), (2, 2, 0, [4]), (2, 2, 1, [5]))
     once_more = lines((3, 3, 0, [6]), (3, 3, 1, [7]))
-    assert judging.lost_by_recovery(WHOLE) == []
-    assert judging.lost_by_recovery([*WHOLE, *ahead, *again]) == [1]
-    assert judging.lost_by_recovery([*WHOLE, *ahead, *again, *once_more]) == [1, 0]
+    assert judging.lost_by_recovery(WHOLE) == {}
+    assert judging.lost_by_recovery([*WHOLE, *ahead, *again]) == {2: 1}
+    assert judging.lost_by_recovery([*WHOLE, *ahead, *again, *once_more]) == {2: 1, 3: 0}
+
+
+def test_what_a_recovery_costs_is_told_by_the_phases_of_the_kills_before_it() -> None:
+    fallen = [
+        {"phase": phase, "generation": generation}
+        for phase, generation in [
+            ("forward", 1),
+            ("snapshot", 2),
+            ("restore", 3),
+            ("forward", 5),
+            ("tail", 9),
+        ]
+    ]
+    assert judging.lost_by_phase({2: 1, 5: 0, 6: 1, 9: 3}, fallen) == {
+        "forward": {1: 2},
+        "none": {3: 1},  # generation 9 began without a kill
+        "snapshot+restore": {0: 1},
+    }
 
 
 def test_a_step_that_a_rank_completed_alone_in_the_end_is_found() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.failure_logs import policy
 from controlplane.analysis.failure_logs.causes import CausalRole
 from controlplane.analysis.failure_logs.events import LoggedFailure
+from controlplane.core.records.words import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +116,7 @@ def _undecided(scene: _Scene, left: list[int]) -> FirstFailure:
         if margins
         else "their logs bear no times"
     )
-    which = f"ranks {listed(left)} have causes of their own"
+    which = f"ranks {some_of(left)} have causes of their own"
     return FirstFailure(
         None,
         failures[0] if alike else None,
@@ -135,7 +136,9 @@ def _of_silent(scene: _Scene, failed: list[int], silent: list[int]) -> FirstFail
     if len(absent) > 1:
         left = _least_far(scene, silent) if silent and not scene.missing else None
         if left is None:
-            reason = f"ranks {listed(absent)} end without a word, or have no log; the others follow from that"
+            reason = (
+                f"ranks {some_of(absent)} end without a word, or have no log; the others follow from that"
+            )
             return FirstFailure(None, _quiet(scene, absent[0], cause), tuple(absent), reason, policy.WEAK)
         return FirstFailure(
             left, _quiet(scene, left, cause), tuple(absent), "its last step is the lowest", policy.WEAK
@@ -250,12 +253,6 @@ def _by_file_time(scene: _Scene, left: list[int]) -> tuple[int, str] | None:
         f"only file times tell: that of rank {times[0][1]} is {apart_s:.3g} s older than the next; "
         "a copy may have changed them"
     )
-
-
-def listed(ranks: list[int]) -> str:
-    """Ranks in words, eight of them at most."""
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    return shown + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
 _WEAKER: tuple[tuple[Callable[[_Scene, list[int]], tuple[int, str] | None], float], ...] = (

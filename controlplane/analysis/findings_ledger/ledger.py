@@ -150,12 +150,13 @@ class FindingLedger:
         blind: Collection[str] = (),
         *,
         only: Collection[str] = (),
+        unseen: Collection[str] = (),
     ) -> tuple[FindingChange, ...]:
         """Take in what was found in one window that could be judged. Return what to announce.
 
         `unjudged`: ranks that could not be judged, `blind`: nodes of which no rank could be: nothing about
         them is taken to be over. `only`: the kinds that were judged; (): all. Nothing of another kind is
-        taken to be over."""
+        taken to be over. `unseen`: kinds whose detectors failed: nor is anything of these."""
         state = self._jobs.setdefault(job, _OfJob())
         reported = _by_identity(replace(each, job=job) for each in findings)
         state.left_out = 0
@@ -168,7 +169,7 @@ class FindingLedger:
         changes: list[FindingChange] = []
         judged = [each for each in state.followed if each[0] not in policy.HELD]
         for identity in [each for each in judged if not only or each[0] in only]:
-            hidden = _hidden(state.followed[identity].finding, unjudged, blind)
+            hidden = identity[0] in unseen or _hidden(state.followed[identity].finding, unjudged, blind)
             changes += self._advance(state, identity, reported.get(identity), now_s, hidden)
         return tuple(changes)
 

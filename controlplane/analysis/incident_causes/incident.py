@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.failure_logs import diagnosis
 from controlplane.analysis.failure_logs.clocks import Clocks
-from controlplane.analysis.failure_logs.order import listed
 from controlplane.analysis.incident_causes import ends
 from controlplane.core.records.diagnosis import CauseFound
-from controlplane.core.records.words import NO_RANK, NO_STEP
+from controlplane.core.records.words import NO_RANK, NO_STEP, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,7 +110,7 @@ def _cascade(found: LogsDiagnosis) -> tuple[str, ...]:
         if rank not in candidates:
             alike.setdefault(_ended_of(failure), []).append(rank)
     return tuple(
-        f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}: {means}" for means, ranks in alike.items()
+        f"rank{'s' if len(ranks) > 1 else ''} {some_of(ranks)}: {means}" for means, ranks in alike.items()
     )
 
 

@@ -10,6 +10,7 @@ loss is at least what is said here."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -153,8 +154,8 @@ class Loss:
 
     @property
     def slowdown(self) -> float:
-        """T / T_ideal; 1 when nothing takes any time."""
-        return self.step_s / self.ideal_step_s if self.ideal_step_s > 0 else 1.0
+        """T / T_ideal; 1 when nothing takes any time; NaN: not known."""
+        return 1.0 if self.ideal_step_s <= 0 else self.step_s / self.ideal_step_s
 
     @property
     def loss_s(self) -> float:
@@ -163,6 +164,7 @@ class Loss:
 
 
 NOTHING_LOST = Loss(0.0, 0.0, 0.0)
+UNKNOWN_LOSS = Loss(math.nan, math.nan, math.nan)
 LEAST_RATIO = 1e-3
 """Below this share of a step a loss is not shared out."""
 

@@ -38,6 +38,9 @@ class Efficiency:
     reason: str = "no rank has completed a step"
 
 
+FAILED = Efficiency(reason="it could not be computed: see the failed detectors")
+
+
 def of_window(window: JobWindow) -> Efficiency:
     """What the job's devices achieved in this window."""
     rows = [row for row in window.ranks if _usable(row)]

@@ -5,6 +5,9 @@ window that cannot be believed are left out (`table.py`). Windows are added up u
 a step, so steps may last longer than windows; only then anything is judged. A new generation begins with an
 empty memory: other ranks, other work.
 
+Each part of it, detector or not, is guarded: one that raises is named in `failed_detectors`, the others go
+on, and of the kinds that it looks for (`registry.KINDS`) nothing can be said to be over.
+
 There is no clock: times are in the windows. What a diagnosis reports holds for the newest minute; when a
 finding opens and when it is resolved is up to `analysis.findings_ledger`."""
 
@@ -15,12 +18,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from controlplane.analysis.guarding import FailedPart, PartGuard
 from controlplane.analysis.links.judging import judge
 from controlplane.analysis.links.unknown import Unknown
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.anatomy import NOTHING_LOST, Anatomy, Loss, loss, window_pace
+from controlplane.analysis.live.anatomy import NOTHING_LOST, UNKNOWN_LOSS, Anatomy, Loss, loss, window_pace
 from controlplane.analysis.live.costs import lost_s
-from controlplane.analysis.live.detectors.registry import DETECTORS
+from controlplane.analysis.live.detectors.registry import DETECTORS, KINDS
+from controlplane.analysis.live.efficiency import FAILED as FAILED_EFFICIENCY
 from controlplane.analysis.live.efficiency import Efficiency, of_window
 from controlplane.analysis.live.eta import NO_PACE, WindowPace
 from controlplane.analysis.live.numbers import NumberMemory
@@ -42,14 +47,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedDetector:
-    """A detector that raised an error, and so has judged nothing. It is a bug; the others have judged."""
-
-    name: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
 class LiveDiagnosis:
     """What a window shows. `judged`: whether detectors looked; while it is False nothing can be said, neither
     that something is wrong nor that it is well."""
@@ -60,13 +57,13 @@ class LiveDiagnosis:
     ended_s: float
     judged: bool
     findings: tuple[Finding, ...]  # the most expensive first; with `job`
-    failed_detectors: tuple[FailedDetector, ...]
+    failed_detectors: tuple[FailedPart, ...]  # and other parts that raised
     unjudged: tuple[Unjudged, ...]  # the first of them
     left_out: Mapping[str, int]  # why rows were left out -> how many
     out: Bools  # by rank: all that were left out
     nodes_seen: frozenset[str]  # nodes of which some rank was judged
     ranks_judged: int
-    anatomy: Anatomy
+    anatomy: Anatomy | None  # None: it failed
     loss: Loss  # of this window
     lost_s: Mapping[str, float]  # of this window's steps, by cause (`costs`)
     efficiency: Efficiency  # in this window
@@ -75,6 +72,7 @@ class LiveDiagnosis:
     links_code: str = ""  # the same in a word (`controlplane.analysis.links.unknown`)
     pace: WindowPace = NO_PACE
     numbers: NumberSummary | None = None  # losses and gradients; None: the script has none measured
+    unseen: frozenset[str] = frozenset()  # kinds of findings that parts which failed look for
 
     @property
     def slowdown(self) -> float:
@@ -109,7 +107,20 @@ class JobWatch:
         """Take in a window. Raises ValueError for one that cannot be: of an older generation or time than the
         one before, not forward in time, or with a number of ranks that no job has."""
         self._check(window)
-        self._numbers.take(window.gradients)
+        guard = PartGuard()
+        guard.run("gradients", lambda: self._numbers.take(window.gradients), None)
+        table = self._take(window, guard)
+        situation: LiveSituation | None = None
+        if self._pending.ready:
+            merged, began_s = self._pending.take(table)
+            self._memory.add(merged, began_s, window.ended_s)
+            if len(self._memory.jobs) >= policy.LEAST:
+                situation = LiveSituation(self._memory, merged, self._thresholds, window.links, self._numbers)
+                self._judge(situation, guard)
+        return self._said(window, table, situation, guard)
+
+    def _take(self, window: JobWindow, guard: PartGuard) -> RankTable:
+        """Remember what a window shows. Return its table."""
         new = (self._generation, self._ranks) != (window.generation, window.ranks_expected)
         table = tabulate(window, None if new else self._before)
         if new:
@@ -117,27 +128,35 @@ class JobWatch:
         self._ended_s = window.ended_s
         self._before = _seen(table, self._before)
         self._pending.add(table, window)
-        self._memory.storage.add(window.ended_s, window.storage)
-        self._memory.checkpoints.take(window)
-        self._memory.disks.add(window.ended_s, window.disks)
-        self._memory.nodes = window.nodes
-        situation: LiveSituation | None = None
-        failed: tuple[FailedDetector, ...] = ()
-        if self._pending.ready:
-            merged, began_s = self._pending.take(table)
-            self._memory.add(merged, began_s, window.ended_s)
-            if len(self._memory.jobs) >= policy.LEAST:
-                situation = LiveSituation(self._memory, merged, self._thresholds, window.links, self._numbers)
-                failed = self._judge(situation)
+        memory = self._memory
+        guard.run("storage", lambda: memory.storage.add(window.ended_s, window.storage), None)
+        guard.run("checkpoints", lambda: memory.checkpoints.take(window), None)
+        guard.run("disks", lambda: memory.disks.add(window.ended_s, window.disks), None)
+        memory.nodes = window.nodes
+        return table
+
+    def _said(
+        self, window: JobWindow, table: RankTable, situation: LiveSituation | None, guard: PartGuard
+    ) -> LiveDiagnosis:
+        """What the window shows. Rates and shares are computed part by part."""
         findings = () if situation is None else _sorted(situation.found, window.job)
         known = int((~np.isnan(table.values["steps"])).sum())
+        anatomy = guard.run("anatomy", lambda: Anatomy(table), None)
+        lost = guard.run("loss", lambda: loss(table) if known else NOTHING_LOST, UNKNOWN_LOSS)
+        nothing: dict[str, float] = {}
+        causes = guard.run("lost_time", lambda: lost_s(table), nothing)
+        rates = guard.run("efficiency", lambda: of_window(window), FAILED_EFFICIENCY)
+        links = guard.run("links", lambda: _of_links(situation), ("", "", ""))
+        pace = guard.run("pace", lambda: window_pace(table), NO_PACE)
+        numbers = guard.run("numbers", lambda: self._summary(window), None)
         return LiveDiagnosis(
             window.job, window.generation, window.began_s, window.ended_s, situation is not None, findings,
-            failed, table.unjudged, table.left_out, table.out, _nodes_seen(table), known, Anatomy(table),
-            loss(table) if known else NOTHING_LOST, lost_s(table), of_window(window), *_of_links(situation),
-            pace=window_pace(table),
-            numbers=self._numbers.summary(window.ranks_expected) if window.gradients else None,
+            tuple(guard.failed), table.unjudged, table.left_out, table.out, _nodes_seen(table), known,
+            anatomy, lost, causes, rates, *links, pace=pace, numbers=numbers, unseen=_unseen(guard.failed),
         )  # fmt: skip
+
+    def _summary(self, window: JobWindow) -> NumberSummary | None:
+        return self._numbers.summary(window.ranks_expected) if window.gradients else None
 
     def _check(self, window: JobWindow) -> None:
         if not window.ended_s > window.began_s:
@@ -166,17 +185,15 @@ class JobWatch:
         self._before = None
         self._pending = _Pending()
 
-    def _judge(self, situation: LiveSituation) -> tuple[FailedDetector, ...]:
-        """Run all detectors, which add to `situation.found`. Return those that failed."""
-        failed: list[FailedDetector] = []
+    def _judge(self, situation: LiveSituation, guard: PartGuard) -> None:
+        """Run all detectors, which add to `situation.found`."""
         for name, detector in self._detectors.items():
-            try:
-                found = list(detector(situation))
-            except Exception as error:
-                failed.append(FailedDetector(name, f"{type(error).__name__}: {error}"))
-                continue
-            situation.found += found
-        return tuple(failed)
+            situation.found += guard.run(name, lambda judged=detector: list(judged(situation)), [])  # type: ignore[misc]
+
+
+def _unseen(failed: Iterable[FailedPart]) -> frozenset[str]:
+    """The kinds of findings that these parts look for."""
+    return frozenset(kind for each in failed for kind in KINDS.get(each.name, ()))
 
 
 def _sorted(found: Iterable[Finding], job: str) -> tuple[Finding, ...]:

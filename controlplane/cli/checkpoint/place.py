@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError, UsageError, nearest
 from controlplane.cli.questions.outputs import add_output
+from controlplane.core.records.words import some_of
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError, NameRefused
 from holdfast.checkpoint.format import names
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from controlplane.cli.flags.parser import Parser
     from holdfast.checkpoint.load import Found
-
-_NAMED_MAX = 8
 
 
 def add_place(parser: Parser) -> None:
@@ -66,7 +65,7 @@ def jobs(store: Store, wanted: str) -> list[str]:
         raise CliError(f"storage {store.url}: holds no checkpoints of Holdfast (no folder jobs/ in it)")
     if wanted and wanted not in known:
         raise CliError(
-            f"storage {store.url}: has no job {wanted}{nearest(wanted, known)}; it has {_some(known)}"
+            f"storage {store.url}: has no job {wanted}{nearest(wanted, known)}; it has {some_of(known)}"
         )
     return [wanted] if wanted else known
 
@@ -75,7 +74,7 @@ def one_job(store: Store, wanted: str) -> str:
     """Return the one job. Raises UsageError when there are several and none is named, CliError for none."""
     found = jobs(store, wanted)
     if len(found) > 1:
-        raise UsageError(f"storage {store.url}: has {len(found)} jobs, name one with --job: {_some(found)}")
+        raise UsageError(f"storage {store.url}: has {len(found)} jobs, name one with --job: {some_of(found)}")
     return found[0]
 
 
@@ -103,9 +102,4 @@ def find(store: Store, job: str, wanted: str) -> Found:
     for each in listed:
         if wanted in (each.id, str(each.step)):
             return each
-    raise CliError(f"job {job} has no checkpoint {wanted}; it has {_some([each.id for each in listed])}")
-
-
-def _some(words: list[str]) -> str:
-    more = f" and {len(words) - _NAMED_MAX} more" if len(words) > _NAMED_MAX else ""
-    return ", ".join(words[:_NAMED_MAX]) + more
+    raise CliError(f"job {job} has no checkpoint {wanted}; it has {some_of([each.id for each in listed])}")

@@ -144,7 +144,8 @@ def _planted(fault: PlantedFault) -> Row:
 def _finding(
     row: Row, planted: Sequence[PlantedFault], nodes: Mapping[int, str], replicas: Mapping[int, int]
 ) -> Row:
-    """A finding, with the time from the planting of the fault that it is about; None: of no planted fault."""
+    """A finding, with when the fault that it is about was planted, and the time from then on; None: it is
+    about no planted fault."""
     ranks = accused(row["subject"], nodes, replicas)
     times = [
         each.planted_at_s
@@ -157,6 +158,7 @@ def _finding(
         "subject": row["subject"],
         "severity": row["severity"],
         "opened_s": row["opened_s"],
+        "planted_at_s": min(times, default=None),
         "first_found_s": round(row["opened_s"] - min(times), 3) if times else None,
         "resolved_s": row["resolved_s"],
         "step": row["first_step"],

@@ -98,6 +98,7 @@ ABOUT = (
 )
 EPILOG = """examples:
   holdfast doctor
+  holdfast doctor --node n3
   holdfast doctor myjob
   holdfast doctor myjob --tune
   holdfast doctor myjob --mute 'slow_rank:rank 3 (n1, device 0)' --for-s 7200 --reason "card is on order"
@@ -112,6 +113,7 @@ EPILOG = """examples:
 def _flags(parser: Parser) -> None:
     add = parser.add_argument
     add("job", nargs="?", default="", help="the running job (default: the health of the whole cluster)")
+    add("--node", default="", metavar="NAME", help="without a job: only what is about this node")
     for option, each in EXAMINATIONS.items():
         add(f"--{option}", default="", metavar=each.metavar, help=each.about)
     add(
@@ -187,6 +189,8 @@ def _is_live(values: argparse.Namespace) -> bool:
     given = [f"--{option}" for option in EXAMINATIONS if getattr(values, _name(option))]
     if values.job and given:
         raise UsageError(f"job {values.job} and {given[0]} given: give one of them")
+    if values.node and (values.job or given):
+        raise UsageError(f"--node and {values.job or given[0]} given: give one of them")
     if values.mute and not values.job:
         raise UsageError("--mute is for a finding of a running job: name the job")
     if values.tune and not values.job:
@@ -214,5 +218,8 @@ def _name(option: str) -> str:
     return option.replace("-", "_")
 
 
-USAGE = "holdfast doctor [JOB] | --timeline|--iterations|--faults FILE | --flight-recorder|--logs DIR [flags]"
+USAGE = (
+    "holdfast doctor [JOB | --node NAME] | --timeline|--iterations|--faults FILE | "
+    "--flight-recorder|--logs DIR [flags]"
+)
 COMMANDS = {"doctor": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import AdminClient
 from controlplane.cli.doctor import tuning
 from controlplane.cli.doctor.shown import WIDTH
-from controlplane.cli.errors import OK
+from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.outputs import data
@@ -19,6 +19,7 @@ from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
 SHARES = ("data", "forward", "backward", "communication", "optimizer", "snapshot", "other")
 """What a step's time is divided into, in the order of a step (`holdfast.ipc.step_times`)."""
@@ -39,6 +40,9 @@ async def _ask(values: argparse.Namespace) -> int:
             print(f"{values.mute}: {reply.outcome}; {reply.reason}")
             return OK
         found = await admin.diagnose(values.job)
+        if values.node:
+            known = [row.node for row in (await admin.status()).nodes]
+            found = about_node(found, values.node, known)
         if values.tune:
             rows = (await admin.status()).jobs
             failures = next((row.incidents for row in rows if row.job == values.job), None)
@@ -109,12 +113,30 @@ def links(seen: dict[str, str]) -> list[str]:
     return [f"links are suspected: {seen['suspicion']}; whose is not known: {why}"]
 
 
+def about_node(found: dict[str, Any], node: str, known: Collection[str]) -> dict[str, Any]:
+    """The cluster's report, with only the findings about one of its nodes. Raises UsageError.
+
+    The level stays that of the cluster; `node` says whose findings these are."""
+    if node not in known:
+        raise UsageError(f"there is no node {node}: `holdfast status` lists them")
+    if any("nodes" not in each for each in found["findings"]):
+        raise UsageError(
+            "this coordinator is of an older version and does not say which node a finding is about"
+        )
+    kept = [each for each in found["findings"] if node in each["nodes"]]
+    return found | {"node": node, "findings": kept}
+
+
 def of_cluster(found: dict[str, Any]) -> str:
     """The health of the cluster, for people: a line for each reason."""
     lines = [f"cluster {found['cluster']}: {found['level']}"]
     for each in found["findings"]:
         about = f"{each['about']}: " if each["about"] else ""
         lines.append(f"  {each['severity']}: {each['kind']}: {about}{each['reason']}")
+        if each.get("recommendation"):  # a coordinator of the version before recommends nothing
+            lines.append(f"    do: {each['recommendation']}")
+    if found.get("node") and not found["findings"]:
+        lines.append(f"  nothing is known against node {found['node']}")
     if any(each["job"] for each in found["findings"]):
         lines.append("`holdfast doctor JOB` shows where the time of a job's steps goes")
     return "\n".join(lines)
@@ -136,14 +158,36 @@ def anatomy(seen: dict[str, Any]) -> str:
         lines.append(
             f"a step takes {seen['slowdown']:.2f} times as long as if every rank were as fast as usual"
         )
+    lines += loss_shares(seen.get("loss") or {})  # a coordinator of the version before tells no shares
     lines += [f"rank {each['rank']} is not judged: {each['reason']}" for each in seen["unjudged"][:8]]
     return "\n".join(lines)
+
+
+def loss_shares(loss: dict[str, Any]) -> list[str]:
+    """Whose the lost time is; [] while nothing is lost."""
+    if loss.get("worst_rank_share") is None:
+        return []
+    parts = [
+        f"without rank {loss['worst_rank']} {loss['worst_rank_share']:.0%}",
+        f"without node {loss['worst_node']} {loss['worst_node_share']:.0%}",
+    ]
+    if loss["last_stage_share"] is not None:
+        parts.append(f"without the last stage {loss['last_stage_share']:.0%}")
+    return [f"of what is lost by that, so much would not be: {', '.join(parts)}"]
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     shares = (f"{row['shares'][name]:.0%}" for name in SHARES)
     ratio = NOTHING if row["ratio"] is None else f"{row['ratio']:.2f}"
     return (str(row["rank"]), row["node"], duration(row["step_s"]), *shares, duration(row["own_s"]), ratio)
+
+
+def line(each: dict[str, Any]) -> str:
+    """One finding in a line: what, who, why, and what to do."""
+    about = f", {each['about']}" if each["about"] else ""
+    do = f"; do: {each['recommendation']}" if each.get("recommendation") else ""
+    muted = ", muted" if each.get("muted") else ""
+    return f"{each['severity']}: {each['kind']}{about}{muted}: {each['reason']}{do}"
 
 
 def finding(each: dict[str, Any]) -> str:

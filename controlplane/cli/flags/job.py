@@ -17,7 +17,8 @@ from controlplane.cli.flags.checkpoint import add_checkpoint_flags, checkpoint_f
 from controlplane.cli.flags.layout import add_layout_flags, check_layout, layout_fields
 from controlplane.cli.flags.parser import whole
 from controlplane.cli.flags.torchrun import add_worker_flags, asked_otherwise, role_variables
-from controlplane.core.records.model import ON_NAN, JobSpec
+from controlplane.core.records.model import JobSpec
+from controlplane.core.records.words import ON_NAN
 from controlplane.settings import NAME
 
 if TYPE_CHECKING:

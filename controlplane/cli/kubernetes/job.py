@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
 from controlplane.cli.kubernetes import tls
-from controlplane.cli.kubernetes.pod import LOCKED, labels, pod_security, pod_spec, selector
+from controlplane.cli.kubernetes.pod import labels, pod_spec, selector
+from controlplane.cli.kubernetes.security import LOCKED, pod_security
 from holdfast.launch.errand import JOB_FAILED
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ DEFAULTS: Values = {
     "readOnlyRootFilesystem": True,
     "capabilities": [],
     "runAsUser": 65532,
+    "podSecurityContext": {},
+    "securityContext": {},
     "terminationGracePeriodSeconds": 120,
     "domainIsHost": True,
     "agent": {"memoryGi": 2, "cpu": "1", "metricsPort": 9465, "settings": {}},

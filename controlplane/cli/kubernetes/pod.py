@@ -6,17 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.cli.kubernetes.security import LOCKED, pod_security, trainer_security
 from controlplane.cli.kubernetes.tls import agent_flags, agent_mounts, agent_volumes
 
 if TYPE_CHECKING:
     from controlplane.cli.kubernetes.values import Manifest, Values
 
 RUN_DIR, SHM_DIR, COPY_DIR = "/hf", "/hf-shm", "/holdfast"
-LOCKED: Manifest = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 _AS_THEY_ARE = (
     "serviceAccountName",
     "priorityClassName",
@@ -55,18 +51,6 @@ def words(settings: Values) -> list[str]:
         else:
             flags.append(f"--{flag}={value}")
     return flags
-
-
-def pod_security(values: Values) -> Manifest:
-    """Run every container of the pod as this one user, which is not root."""
-    user = values["runAsUser"]
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": user,
-        "runAsGroup": user,
-        "fsGroup": user,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
 
 
 def pod_spec(job: str, values: Values, context: Values, restart: str) -> Manifest:
@@ -180,7 +164,7 @@ def _trainer(job: str, values: Values, context: Values, restart: str) -> Manifes
             *values["env"],
         ],
         **_credentials(values),
-        "securityContext": _trainer_security(values),
+        "securityContext": trainer_security(values),
         "volumeMounts": [
             {"name": "launcher", "mountPath": COPY_DIR, "readOnly": True},
             {"name": "run", "mountPath": RUN_DIR},
@@ -196,13 +180,6 @@ def _trainer(job: str, values: Values, context: Values, restart: str) -> Manifes
         if values[name]:
             trainer[name] = values[name]
     return trainer
-
-
-def _trainer_security(values: Values) -> Manifest:
-    found = {**LOCKED, "readOnlyRootFilesystem": values["readOnlyRootFilesystem"]}
-    if values["capabilities"]:
-        found["capabilities"] = LOCKED["capabilities"] | {"add": values["capabilities"]}
-    return found
 
 
 def _credentials(values: Values) -> Manifest:

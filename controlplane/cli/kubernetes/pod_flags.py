@@ -20,7 +20,7 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
 _CAPABILITY = re.compile(r"[A-Z][A-Z_]*")
 _LABEL = re.compile(r"([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_SECONDS_MAX = 2**31 - 1
+_SECONDS_MAX = _USER_MAX = 2**31 - 1
 _VOLUME = re.compile(r"(?P<name>[^:]+):(?P<path>/[^:]*[^:/])(?P<only>:ro)?")
 _SOURCES: dict[str, Callable[[str], dict[str, Any]]] = {
     "claim": lambda name: {"persistentVolumeClaim": {"claimName": name}},
@@ -67,6 +67,10 @@ def add_pod_flags(parser: Parser) -> None:
     pods.add_argument(
         "--capability", **many, type=_capability, metavar="NAME", help="as IPC_LOCK; repeatable"
     )
+    pods.add_argument(
+        "--user", type=whole(1, "a user that is not root", _USER_MAX), default=65532, metavar="UID",
+        help="user and group of the pods' processes",
+    )  # fmt: skip
     pods.add_argument("--queue", type=_label, **text, help="local queue of Kueue, which starts the nodes")
     pods.add_argument(
         "--ttl-s", type=whole(0, "a time", _SECONDS_MAX), default=0, metavar="SECONDS",
@@ -91,6 +95,7 @@ def pod_values(values: argparse.Namespace) -> dict[str, Any]:
         "schedulerName": values.scheduler,
         "hostNetwork": values.host_network,
         "capabilities": values.capability,
+        "runAsUser": values.user,
         "queue": values.queue,
         "ttlSecondsAfterFinished": values.ttl_s,
         "labels": labels,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.kubernetes.security import pod_security
+
 if TYPE_CHECKING:
     from controlplane.cli.kubernetes.values import Manifest, Values
 
@@ -88,7 +90,7 @@ def _agent_volume(job: str, values: Values, context: Values) -> list[Manifest]:
         "key-usages": "server auth,client auth",
         "dns-names": tls["peerName"],
         "uri-sans": f"holdfast://{context['cluster']}/agent/${{POD_NAME}}{_of(job, values)}",
-        "fs-group": str(values["runAsUser"]),
+        "fs-group": str(pod_security(values)["fsGroup"]),
     }
     named = {f"csi.cert-manager.io/{name}": value for name, value in attributes.items()}
     csi = {"driver": "csi.cert-manager.io", "readOnly": True, "volumeAttributes": named}

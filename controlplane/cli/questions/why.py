@@ -1,4 +1,4 @@
-"""`holdfast why`: explain one incident: evidence, decision, durations, cost."""
+"""`holdfast why`: explain one incident: evidence, decision, durations, cost; and what slows its job now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controlplane.analysis.findings_ledger.policy import HELD
 from controlplane.cli.client import AdminClient
+from controlplane.cli.doctor import live
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.parser import CommandSpec, Parser
@@ -31,7 +33,10 @@ HEADINGS = ("INCIDENT", "BEGAN", "OUTCOME", "TOOK", "LOST", "CAUSE")
 
 def _flags(parser: Parser) -> None:
     parser.add_argument(
-        "incident", nargs="?", default="", help="its number, or JOB/NUMBER; default: the newest"
+        "incident",
+        nargs="?",
+        default="",
+        help="its number, JOB/NUMBER, or JOB for its newest one; default: the newest of all",
     )
     parser.add_argument("--job", default="", help="only incidents of this job")
     parser.add_argument(
@@ -50,7 +55,9 @@ def _flags(parser: Parser) -> None:
 
 
 def why(values: argparse.Namespace) -> int:
-    """Explain one incident, the newest unless one is named. Exit code 1 when there is none."""
+    """Explain one incident, the newest unless one is named, and then also what is found of its job now.
+
+    Exit code 1 when there is neither."""
     first, last = span_of(values, 0.0)
     found = [
         each
@@ -63,9 +70,43 @@ def why(values: argparse.Namespace) -> int:
         job = values.job
         show([each for each in found if job in ("", each.job)], values.output)
     else:
-        one = pick(found, values.incident, values.job)
-        print(data(values.output, story.as_json(one)) or story.as_text(one))
+        _explain(found, values)
     return OK
+
+
+def _explain(found: list[story.IncidentReport], values: argparse.Namespace) -> None:
+    """Show one incident, and what the diagnosis has open about its job unless an older incident is asked
+    for."""
+    job, number = named(values.incident, values.job)
+    one, nothing = None, None
+    try:
+        one = pick(found, job, number)
+    except CliError as error:
+        nothing = error
+    job = job if one is None else one.job
+    past = number or values.journal or (values.at, values.since, values.until) != (None, None, None)
+    findings = [] if past or not job else asyncio.run(_findings(values, job))
+    if nothing is not None and not findings:
+        raise nothing
+    shown = {} if one is None else story.as_json(one)
+    print(data(values.output, {**shown, "job": job, "findings": findings}) or _text(one, job, findings))
+
+
+async def _findings(values: argparse.Namespace, job: str) -> list[dict[str, Any]]:
+    """What the diagnosis has open about a job, but for the ends of incidents, which their story tells."""
+    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
+        if job not in [each.job for each in (await admin.status()).jobs]:
+            return []  # it was deleted
+        report = await admin.diagnose(job)
+    return [each for each in report["findings"] if each["kind"] not in HELD]
+
+
+def _text(one: story.IncidentReport | None, job: str, findings: list[dict[str, Any]]) -> str:
+    told = f"the journal has no incident of job {job}" if one is None else story.as_text(one)
+    lines = [f"  {live.line(each)}" for each in findings]
+    return "\n".join(
+        [told, *([f"found of job {job} now (`holdfast doctor {job}`):"] if lines else []), *lines]
+    )
 
 
 async def lines_of(values: argparse.Namespace) -> list[dict[str, Any]]:
@@ -85,14 +126,21 @@ def from_file(path: str) -> list[dict[str, Any]]:
         raise CliError(f"journal {path}: {error.strerror}") from error
 
 
-def pick(found: list[story.IncidentReport], named: str, job: str) -> story.IncidentReport:
-    """The incident of this number, or the newest. Raises CliError when there is none."""
-    owner, _, number = named.rpartition("/")
+def named(words: str, job: str) -> tuple[str, str]:
+    """The job and the number that are asked for, "" where none is. Raises UsageError."""
+    owner, slash, number = words.rpartition("/")
     if number and not number.isdigit():
-        raise UsageError(
-            f"{named!r} is not an incident: give its number, or JOB/NUMBER (see `holdfast why --list`)"
-        )
-    job = owner or job
+        if slash:
+            raise UsageError(
+                f"{words!r} is not an incident: give its number, JOB/NUMBER or JOB "
+                "(see `holdfast why --list`)"
+            )
+        return number, ""
+    return owner or job, number
+
+
+def pick(found: list[story.IncidentReport], job: str, number: str) -> story.IncidentReport:
+    """The incident of this number, or the newest. Raises CliError when there is none."""
     mine = [each for each in found if job in ("", each.job)]
     if number:
         mine = [each for each in mine if each.id == int(number)]
@@ -134,7 +182,7 @@ def _row(each: story.IncidentReport) -> list[str]:
 COMMANDS = {
     "why": CommandSpec(
         "Explain one incident: what failed, the evidence, the decision, how long each phase took, and how "
-        "many steps were lost.",
+        "many steps were lost; and what the diagnosis has found of the job now.",
         why,
         _flags,
     )

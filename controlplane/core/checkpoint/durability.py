@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import commit, overdue, releasing
+from controlplane.core.checkpoint import commit, overdue, skipping
 from controlplane.core.records.model import NO_STEP, JobPhase
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def look(state: ClusterState, job: Job) -> None:
 
 
 def _look_for_room(state: ClusterState, job: Job) -> None:
-    roomless, reason = job.checkpoints.keeping.roomless, releasing.no_room(job) if job.seats else ""
+    roomless, reason = job.checkpoints.keeping.roomless, skipping.no_room(job) if job.seats else ""
     if bool(reason) != bool(roomless.times):
         state.ask_health()
     if reason:

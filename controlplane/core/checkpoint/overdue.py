@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import releasing
+from controlplane.core.checkpoint import skipping, voiding
 from controlplane.core.checkpoint.commit import newest_good
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.records.notes import NoteKind
@@ -60,7 +60,7 @@ def due(state: ClusterState) -> None:
         if first is not None:
             for duty in DUTIES:
                 if duty.owed(job):
-                    _look(state, job, duty, releasing.number_of(job), first)
+                    _look(state, job, duty, job.generation_number, first)
         else:
             for name, pulse in job.checkpoints.pulses.items():
                 _over(state, job, name, pulse, f"the job is {job.phase}")
@@ -131,8 +131,8 @@ def _repair(state: ClusterState, job: Job, tries: int) -> None:
     for node in job.seat_nodes():
         job.sent.forget(node)
     if tries > 1:
-        releasing.give_up(state, job)
-    releasing.say_again(state, job)
+        voiding.give_up(state, job)
+    voiding.say_again(state, job)
     state.touch(job)
 
 
@@ -151,7 +151,7 @@ def _snapshots(state: ClusterState, job: Job) -> str:
         if job.snapshots.released > NO_STEP
         else "none is on all ranks"
     )
-    if why := releasing.no_room(job):
+    if why := skipping.no_room(job):
         return f"{newest}; {why}"
     last = min(job.seated(), key=lambda mb: _own(job, mb))
     return f"{newest}, the newest of rank {last.rank} on {last.node} is {_own(job, last)}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import releasing
+from controlplane.core.checkpoint import releasing, skipping, voiding
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.words import some_of
 from controlplane.core.state.saving import CheckpointRequest, Stage
 
 if TYPE_CHECKING:
@@ -97,18 +98,18 @@ def _hopeless(state: ClusterState, job: Job, ask: CheckpointRequest) -> str:
         return "the job has no storage: give it one with --storage URL"
     if job.ended:
         return "the job has ended"
-    if releasing.number_of(job) != ask.generation or job.phase not in TRAINS:
+    if job.generation_number != ask.generation or job.phase not in TRAINS:
         return f"generation {ask.generation} broke before every rank held step {ask.step}"
     return "" if releasing.held_by_all(job, ask.step) else _lacking(state, job, ask)
 
 
 def _lacking(state: ClusterState, job: Job, ask: CheckpointRequest) -> str:
     """Return why not every rank will hold this step; "" while they may. Gives up after `ask_timeout_s`."""
-    if reason := releasing.no_room(job):
+    if reason := skipping.no_room(job):
         return reason
-    absent = [str(mb.rank) for mb in job.seated() if releasing.left_out(job, mb, ask.step)]
+    absent = [str(mb.rank) for mb in job.seated() if voiding.left_out(job, mb, ask.step)]
     if absent:
-        ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
+        ranks = f"rank{'s' if len(absent) > 1 else ''} {some_of(absent)}"
         return f"{ranks} made no snapshot of step {ask.step}: there was no room, or it did not ask for it"
     if state.now >= ask.at + state.settings.ask_timeout_s:
         return f"not every rank held step {ask.step} within {state.settings.ask_timeout_s:.0f} s"

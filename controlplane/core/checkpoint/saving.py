@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import (
     adopting,
     commit,
+    due,
     durability,
     finalizing,
     releasing,
@@ -20,6 +21,7 @@ from controlplane.core.checkpoint import (
     retention,
     scrubbing,
     sharing,
+    skipping,
     suspects,
 )
 from controlplane.core.failures import numeric_anomalies
@@ -49,7 +51,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
         step = releasing.reconcile(state, job)
         if step > NO_STEP:
             _begin_due(state, job, step)
-        releasing.miss(state, job)
+        skipping.miss(state, job)
     for step in requests.wanted(job):
         if not blocked(job):
             begin(state, job, step)
@@ -80,12 +82,11 @@ def _pace(state: ClusterState, job: Job) -> None:
 
 
 def _begin_due(state: ClusterState, job: Job, step: int) -> None:
-    last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
-    if not job.spec.storage or not cadence.due(job.spec, step, state.now, last, job.checkpoints.choice):
+    if not due.is_due(state, job, step):
         return
     reason = blocked(job)
     if reason:
-        releasing.missed(state, job, step, reason)
+        skipping.missed(state, job, step, reason)
     else:
         begin(state, job, step)
 
@@ -103,7 +104,7 @@ def blocked(job: Job) -> str:
 
 def begin(state: ClusterState, job: Job, step: int) -> None:
     """Begin a checkpoint of the snapshot of `step`, unless it exists already or the step is not trusted."""
-    number = releasing.number_of(job)
+    number = job.generation_number
     name = f"{step}-{number}"
     if (
         name in job.checkpoints.records
@@ -118,10 +119,11 @@ def begin(state: ClusterState, job: Job, step: int) -> None:
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
             reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
-            releasing.missed(state, job, step, reason)
+            skipping.missed(state, job, step, reason)
             return
     held = sharing.holders(job)
     job.checkpoints.begun, job.checkpoints.begun_at = step, state.now
+    job.checkpoints.wanted_now = False
     saving = Saving(
         id=name,
         step=step,

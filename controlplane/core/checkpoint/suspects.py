@@ -18,6 +18,7 @@ from controlplane.core.checkpoint import commit, finalizing, sharing
 from controlplane.core.failures import numeric_anomalies, suspect_states
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
         unable = [each.name for each in state.nodes.values() if each.up and each.knows_no_marks]
         where = sharing.chosen_node(state, job, last=True, without=unable)
         job.checkpoints.marking = (record.id, where)
-        names = ", ".join(sorted(unable))
+        names = some_of(sorted(unable))
         _waits_for(state, job, "" if where or not unable else _WAITS.format(record.id, names))
     if where:
         # An agent marks what is bad; an older one publishes nothing without a digest.

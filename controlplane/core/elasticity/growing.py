@@ -12,6 +12,7 @@ from controlplane.core.failures import devices, marks
 from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records.model import Strategy
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from controlplane.core.restore import sharding
 from controlplane.core.state.resize import Resize, Spot
 
@@ -66,7 +67,7 @@ def _leave(state: ClusterState, job: Job) -> Resize | None:
     if state.now < job.changes.leave_at:
         state.wake(job, job.changes.leave_at)
         return None
-    words = ", ".join(f"{n} ({state.nodes[n].drain.reason})" for n in sorted(going))  # type: ignore[union-attr]
+    words = some_of([f"{n} ({state.nodes[n].drain.reason})" for n in sorted(going)])  # type: ignore[union-attr]
     return _without(state, job, going, f"drained: {words}", must=bool(asked))
 
 
@@ -160,4 +161,4 @@ def grow(state: ClusterState, job: Job) -> Resize | None:
         rows[name] = formation.spread(name, joining[name].free, job.spec.nproc_per_node)
     layout = replicas.layout_text(job.spec, size)
     words = f"{size} nodes" + (f" ({layout})" if layout else "")
-    return _made(state, Strategy.GROW, f"{', '.join(joining)} joined: the job grows to {words}", rows)
+    return _made(state, Strategy.GROW, f"{some_of(joining)} joined: the job grows to {words}", rows)

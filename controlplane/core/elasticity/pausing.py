@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import releasing, saving
+from controlplane.core.checkpoint import releasing, saving, skipping
 from controlplane.core.elasticity import resizing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
@@ -117,18 +117,20 @@ def _unsavable(job: Job | None) -> str:
         return "the job has no storage: give it one with --storage URL when it is submitted"
     if not job.spec.snapshot_every or (job.generation is not None and not job.elastic):
         return "its script does not use the SDK: there is no state to save"
-    return releasing.no_room(job)
+    return skipping.no_room(job)
 
 
 def _begin(state: ClusterState, job: Job) -> str:
-    """Begin a checkpoint of the newest whole snapshot; returns its id, "" while none can begin."""
+    """Begin a checkpoint of the newest whole snapshot; returns its id, "" while none can begin.
+
+    Ranks that decide themselves what they overwrite may have overwritten it: there `saving` takes the next
+    one that they keep."""
+    if job.snapshots.by_ranks and job.phase is JobPhase.RUNNING:
+        return ""
     releasing.from_statuses(job)
     step = releasing.common(job) if len(job.snapshots.held) == len(job.seats) else NO_STEP
-    name = f"{step}-{releasing.number_of(job)}"
+    name = f"{step}-{job.generation_number}"
     if step <= 0 or name in job.checkpoints.records or name in job.checkpoints.savings or saving.blocked(job):
         return ""
     saving.begin(state, job, step)
-    if name not in job.checkpoints.savings:
-        return ""
-    job.checkpoints.wanted_now = False
-    return name
+    return name if name in job.checkpoints.savings else ""

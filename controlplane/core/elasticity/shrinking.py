@@ -15,6 +15,7 @@ from controlplane.core.failures import node_checks, verdicts
 from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Placement, Plan, Strategy
+from controlplane.core.records.words import some_of
 from controlplane.core.recovery import incident_record, strategies
 from controlplane.core.restore import sharding
 
@@ -52,7 +53,7 @@ def layout(state: ClusterState, job: Job) -> str:
 
 
 def _reason(state: ClusterState, job: Job, missing: list[str], left: int) -> str:
-    named = ", ".join(_named(state, name) for name in missing)
+    named = some_of([_named(state, name) for name in missing])
     return strategies.SHRINK.reason.format(missing=named, shrinks=left, layout=layout(state, job))
 
 

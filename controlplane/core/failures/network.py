@@ -16,6 +16,7 @@ from controlplane.core.failures import deaths, eligibility, quarantine
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, PeerAddress
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from controlplane.core.state.inquiries import PeerDialRound
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def untangle(ring: Sequence[str], bad: Sequence[NodeConnection]) -> list[str]:
 
 def look(state: ClusterState, job: Job) -> None:
     """A collective is broken and no rank is dead: have the nodes of the generation dial each other, once."""
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     ring = [name for name in job.seat_nodes() if state.up(name) and state.nodes[name].peer]
     if len(ring) < 2 or (job.recovery.looks is not None and job.recovery.looks.generation == number):
         return
@@ -189,7 +190,7 @@ def reach(job: Job, node: str) -> str:
     sights = job.recovery.looks.answers.get(node, {}) if job.recovery.looks is not None else {}
     lost = [f"{name} ({sight.reason})" for name, sight in sights.items() if sight.failed == sight.tries > 0]
     if lost:
-        return f"its node does not reach {', '.join(lost)}"
+        return f"its node does not reach {some_of(lost)}"
     if len(sights) > 1:
         return f"its node reaches all {len(sights)} others"
     return "".join(f"its node reaches {name}" for name in sights)
@@ -228,7 +229,7 @@ def look_again(state: ClusterState, name: str) -> None:
 
 def _healed(state: ClusterState, node: Node, sights: Mapping[str, PeerSight]) -> None:
     if sights and not any(sight.failed for sight in sights.values()):
-        _reconnected(state, node, f"it reaches {', '.join(sights)} again")
+        _reconnected(state, node, f"it reaches {some_of(sights)} again")
 
 
 def _reconnected(state: ClusterState, node: Node, why: str) -> None:

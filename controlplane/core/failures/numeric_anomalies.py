@@ -44,7 +44,7 @@ def skipping(job: Job, resume: Resume) -> Resume:
     """The restore point with the data that is skipped from now on: what was skipped before and, by policy,
     the last batches up to the anomaly that made this restore necessary."""
     windows = job.numbers.skips
-    broken = job.generation.number if job.generation else 0
+    broken = job.generation_number
     faults = [
         fault
         for fault in job.numbers.faults

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import commit, finalizing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from holdfast import masking
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def _busy(state: ClusterState, job: Job) -> str:
     keeping = {node.name for node in state.nodes.values() if node.copies_of(job.name)}
     nodes = sorted(name for name in living | keeping if state.up(name))
     if nodes:
-        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-        return f"its processes or copies are still being removed on {', '.join(nodes[:3])}{more}: try again"
+        return f"its processes or copies are still being removed on {some_of(nodes)}: try again"
     if job.checkpoints.savings or state.in_flight(f"job/{job.name}"):
         return "its end is not in etcd yet: try again in a moment"
     if job.checkpoints.collecting or state.in_flight(finalizing.queue_of(job.name)):

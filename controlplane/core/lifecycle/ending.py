@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import commit, releasing, requests, saving
+from controlplane.core.checkpoint import commit, requests, saving, skipping
 from controlplane.core.failures import deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
@@ -86,7 +86,7 @@ def finishing(state: ClusterState, job: Job) -> None:
     reason = f"every rank finished at step {final}" if job.elastic else "every rank exited with code 0"
     good = commit.newest_good(job.checkpoints.records.values())
     if job.spec.storage and final > 0 and (good is None or good.step < final):
-        lacking = releasing.no_room(job)
+        lacking = skipping.no_room(job)
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
     if job.recovery.inexact:
         reason += f"; not exact: {'; '.join(job.recovery.inexact)}"
@@ -100,7 +100,7 @@ def _let_go(state: ClusterState, job: Job, reason: str) -> None:
     """Put LEAVING into etcd, so that no later leader calls the ranks back; only then they may return."""
     if job.generations.letting_go[0]:
         return
-    number = releasing.number_of(job)
+    number = job.generation_number
     job.generations.letting_go = (number, reason)
     effect = fx.StoreJob(job.name, job.state(JobPhase.LEAVING, reason))
     state.store(f"job/{job.name}", effect, lambda: _left(state, job, number, reason))
@@ -127,7 +127,7 @@ def leaving(state: ClusterState, job: Job) -> None:
     """Wait until every process has ended, or all are at the barrier of another elastic function.
 
     Until then the scripts run on after their function, for as long as they like."""
-    rank_sets, number = job.seating.rank_sets, releasing.number_of(job)
+    rank_sets, number = job.seating.rank_sets, job.generation_number
     if rank_sets.unreported or rank_sets.dead:
         return
     if len(rank_sets.over) == len(job.seats):
@@ -184,7 +184,7 @@ def _late(job: Job, final: int, *, all_of_them: bool) -> list[Member]:
     will still take one: after the function has returned, the snapshot is all that is left of the state."""
     if all_of_them:
         return [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
-    if not (job.elastic and job.spec.snapshot_every and final > 0) or releasing.no_room(job):
+    if not (job.elastic and job.spec.snapshot_every and final > 0) or skipping.no_room(job):
         return []
     return [mb for mb in job.seated() if mb.status and _is_late(mb.status, final)]
 
@@ -195,7 +195,7 @@ def _is_late(status: MemberStatus, final: int) -> bool:
 
 def _final_needed(job: Job, final: int) -> bool:
     """Whether the final state should be saved, can be, and is not yet."""
-    if not (job.spec.storage and job.elastic and final > 0) or releasing.no_room(job):
+    if not (job.spec.storage and job.elastic and final > 0) or skipping.no_room(job):
         return False
     good = commit.newest_good(job.checkpoints.records.values())
     return good is None or good.step < final

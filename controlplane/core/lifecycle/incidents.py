@@ -30,7 +30,7 @@ from controlplane.core.records.model import (
     Verdict,
 )
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.records.words import ASKED
+from controlplane.core.records.words import ASKED, some_of
 from controlplane.core.recovery import barrier, breaks, incident_record, strategies
 from controlplane.core.state.concerns import Clock
 from controlplane.core.state.member import Member
@@ -86,7 +86,7 @@ def _strategy(state: ClusterState, job: Job, fresh: list[Evidence]) -> tuple[Str
         nodes_up=all(capacity.serves(state, job, member.node) for member in dead),
         shrinks=shrinks,
         layout=shrinking.layout(state, job) if shrinks else "",
-        missing=", ".join(shrinking.wanting(state, job)),
+        missing=some_of(shrinking.wanting(state, job)),
         planned=job.changes.resize.strategy if job.changes.resize and failure.cause is Cause.RESIZED else "",
         why=job.changes.resize.reason if job.changes.resize else "",
         spares=len(ready) == len(dead),
@@ -109,7 +109,7 @@ def _count(job: Job, first: Evidence) -> int:
         job.recovery.node_restarts = [*recent, first.learned_at]
         return len(job.recovery.node_restarts)
     if first.failure.cause not in strategies.UNCOUNTED:
-        seen = job.recovery.counted.setdefault((key, job.generation.number if job.generation else 0), [])
+        seen = job.recovery.counted.setdefault((key, job.generation_number), [])
         if not seen or first.rank in seen:
             job.recovery.failures_seen[key] = job.recovery.failures_seen.get(key, 0) + 1
         seen.append(first.rank)
@@ -128,7 +128,7 @@ def _plan(state: ClusterState, job: Job, strategy: Strategy, reason: str) -> Pla
 
 def _record(state: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
     first = verdicts.root(job.recovery.evidence)
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     if job.recovery.incident is None:
         job.recovery.incidents += 1
         if job.recovery.unfinished:
@@ -274,7 +274,7 @@ def _place(state: ClusterState, job: Job, seat: Placement, node: str) -> int | N
 
 
 def _waits(state: ClusterState, job: Job, away: list[str]) -> str:
-    reason = f"waits for {', '.join(away)}, or another node with room"
+    reason = f"waits for {some_of(away)}, or another node with room"
     lacking = shrinking.lacking(state, job) if job.spec.nnodes_min < job.spec.nnodes_max else ""
     return f"{reason}; {lacking}" if lacking else reason
 

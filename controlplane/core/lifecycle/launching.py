@@ -14,6 +14,7 @@ from controlplane.core.placement import capacity, formation, launches, replicas
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
+from controlplane.core.records.words import some_of
 from controlplane.core.recovery import incident_record
 from controlplane.core.restore import sharding
 from controlplane.core.state.job import Job
@@ -104,7 +105,7 @@ def _kept_out(state: ClusterState, rooms: Sequence[formation.Capacity]) -> str:
     """Which nodes take no ranks because of their check, as the end of a sentence."""
     nodes = (state.nodes[room.node] for room in rooms)
     reasons = ((node.name, node_checks.keeps_out(state, node)) for node in nodes)
-    named = ", ".join(f"{name} ({why})" for name, why in reasons if why)
+    named = some_of([f"{name} ({why})" for name, why in reasons if why])
     return f"; not to be used: {named}" if named else ""
 
 

@@ -17,6 +17,7 @@ from controlplane.core.lifecycle import rendezvous
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, Source, Tier
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import some_of
 from controlplane.core.recovery import barrier
 from controlplane.core.restore import restore_point, sharding, state_sources, vouching
 from controlplane.core.state.concerns import Answer, Restoring
@@ -128,22 +129,23 @@ def _ending(state: ClusterState, job: Job, choice: Choice) -> Member | None:
     """Return a member judged dead whose living process may overwrite the snapshot that was chosen; else None.
 
     It is being killed; the choice waits until its agent reports what it left. The wait ends when the agent
-    still reports it alive after the stop timeout, or the node is given up. Ranks that take snapshots as often
-    as they like do not wait for a release."""
-    if not (job.zombies and (job.spec.snapshot_auto or releasing.let_go(job, choice.resume.step))):
+    still reports it alive although it has had the order for the stop timeout, or the node is given up. Where
+    no copies are kept away, ranks may have released the snapshot themselves."""
+    if not (job.zombies and (not job.spec.copied_away or releasing.let_go(job, choice.resume.step))):
         return None
     for copy in choice.copies:
         member = job.zombies.get(copy.member)
         own = member is not None and (copy.tier is Tier.MEMORY or copy.node == member.node)
         if member is not None and own and state.up(member.node):
-            if member.seen_at < member.died_at + state.settings.stop_timeout_s:
+            ordered_at = max(member.died_at, state.nodes[member.node].up_since)
+            if member.seen_at < ordered_at + state.settings.stop_timeout_s:
                 return member
     return None
 
 
 def _wait_for(state: ClusterState, job: Job, silent: list[str]) -> None:
     """Show that the job waits for these nodes; their own deadlines end the wait."""
-    state.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
+    state.set_phase(job, JobPhase.LOADING, f"{some_of(silent)} may keep newer state: waits for their word")
 
 
 def _not_answered(state: ClusterState, job: Job, resume: Resume) -> list[str]:

@@ -178,7 +178,7 @@ def looked(state: ClusterState, job: Job) -> bool:
 
 def _unstarted(job: Job) -> Callable[[Member], bool]:
     """A test for members that the end of an incident waits for."""
-    number = job.generation.number if job.generation else 0
+    number = job.generation_number
     first = job.generation.resume.step if job.generation else NO_STEP
 
     def waits(member: Member) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import releasing
+from controlplane.core.checkpoint import voiding
 from controlplane.core.failures import deaths
 from controlplane.core.membership import fast_path, plausible
 from controlplane.core.records import effects as fx
@@ -93,7 +93,7 @@ def see_step(state: ClusterState, job: Job, phase: MemberPhase, step: int) -> No
     if step > job.restore.newest_step:  # noqa: PLR1730 - of every rank in every beat
         job.restore.newest_step = step
     if step >= job.snapshots.lapse_step:
-        releasing.lapsed(state, job, step)
+        voiding.lapsed(state, job, step)
 
 
 def _impossible(state: ClusterState, job: Job, node: str, status: MemberStatus, reason: str) -> None:
@@ -228,6 +228,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.snapshot_step == new.snapshot_step
         and old.snapshot_generation == new.snapshot_generation
         and old.snapshot_before == new.snapshot_before
+        and old.offers == new.offers
         and old.former_step == new.former_step
         and old.shard == new.shard
         and old.no_room == new.no_room

@@ -36,12 +36,17 @@ def walked(state: ClusterState, node: Node, steps: list[Steps]) -> bool:
         node.walk = None
         return False
     node.walk = walk
-    snapped = []
+    snapped, newest = [], NO_STEP
     for (member, _), held, now in zip(walk.members, walk.held, steps, strict=True):
         member.seen_seq, member.seen_at = node.seq, state.now
-        if not member.adopted or member.rank >= 0:
-            members.see_step(state, walk.job, member.phase, now[0])
-        if held is not None and _moved(walk.job, member, held, now):
+        if held is None:
+            if not member.adopted or member.rank >= 0:
+                members.see_step(state, walk.job, member.phase, now[0])
+            continue
+        if now[0] > newest:
+            newest = now[0]
+            members.see_step(state, walk.job, MemberPhase.RUNNING, newest)
+        if _moved(walk.job, member, held, now):
             snapped.append(member)
     if snapped:
         _look(state, walk.job, snapped)
@@ -76,7 +81,7 @@ def _has_told(member: Member, status: MemberStatus) -> bool:
 def _held_step(job: Job, member: Member) -> int | None:
     """The step that a rank says it holds, if it trains in the generation and nothing in its status but steps
     matters; else None."""
-    told, number = member.told, job.generation.number if job.generation else 0
+    told, number = member.told, job.generation_number
     if (
         told is None
         or told.phase is not MemberPhase.RUNNING
@@ -105,6 +110,8 @@ def _still_valid(state: ClusterState, node: Node, walk: StepWalk, steps: list[St
     for (member, words), held, now in zip(walk.members, walk.held, steps, strict=True):
         if member.words != words or member.failure is not None or (held is None and member.steps != now):
             return False
+    if len(state.hosts[node.name]) == 1:
+        return job.by_node[node.name].keys() <= walk.names
     return all(member.name in walk.names for _, member in state.members_of(node.name))
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.placement import replicas
-from controlplane.core.records.model import ON_NAN, JobSpec, Placement
-from controlplane.core.records.words import ON_CORRUPT_STATE
+from controlplane.core.records.model import JobSpec, Placement
+from controlplane.core.records.words import ON_CORRUPT_STATE, ON_NAN, some_of
 from controlplane.core.state.resize import Spot
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ def shortage(spec: JobSpec, rooms: Sequence[Capacity], wanted: int) -> str:
     barred = sorted(f"{r.node} ({r.barred})" for r in able if r.idle and r.barred)
     reason = f"waits for nodes: {fit} of {wanted} with {spec.nproc_per_node} free slots"
     if small:
-        reason += f"; too few slots on {', '.join(small)}: start the agent with --slots {spec.nproc_per_node}"
+        reason += f"; too few slots on {some_of(small)}: start the agent with --slots {spec.nproc_per_node}"
     if busy:
-        reason += f"; another job holds {', '.join(busy)}"
+        reason += f"; another job holds {some_of(busy)}"
     if barred:
-        reason += f"; not to be used: {', '.join(barred)}"
+        reason += f"; not to be used: {some_of(barred)}"
     return reason
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core.records.words import some_of
 from controlplane.planner.places import PlannedNode, place
 from controlplane.planner.shapes import Layout
 
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controlplane.core.records.model import JobSpec
-
-_NAMED = 8  # a sentence names so many nodes at most, and counts the others
 
 
 def impossible(spec: JobSpec) -> str:
@@ -87,5 +86,6 @@ def shrunk(spec: JobSpec, before: int, left: int, aside: Sequence[str] = ()) -> 
     words = f"layout {now}, it was {was}: data parallel {why}"
     if not aside:
         return words
-    names = ", ".join(aside[:_NAMED]) + (f" and {len(aside) - _NAMED} more" if len(aside) > _NAMED else "")
-    return f"{words}; {names} {'wait' if len(aside) > 1 else 'waits'}: the rest of the replica is gone"
+    return (
+        f"{words}; {some_of(aside)} {'wait' if len(aside) > 1 else 'waits'}: the rest of the replica is gone"
+    )

@@ -171,12 +171,13 @@ class Release:
     """Snapshot `step` is READY on all ranks: the job's older slots may be overwritten.
 
     Newer snapshots up to `void_step` may be overwritten, too: some rank skipped them, so they can never be
-    whole."""
+    whole. `kept_from`: no checkpoint is made of steps before this one, so they need not be kept."""
 
     node: str
     job: str
     step: int
     void_step: int = NO_STEP
+    kept_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Define the frozen records that events, effects and etcd are made of.
 
-Every record is immutable and a field with a unit carries it in its name. Records that agents send are
-encoded from these annotations (`controlplane.wire.codec`), so that a new field needs no second definition."""
+Every record is immutable; a field with a unit carries it in its name. Records that agents send are encoded
+from these annotations (`controlplane.wire.codec`): a new field needs no second definition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from controlplane.core.records.node_checks import BadPart
 from controlplane.core.records.words import (
     NO_RANK,
     NO_STEP,
-    ON_NAN,
     WHOLE_STATE,
     Cause,
     JobPhase,
@@ -26,7 +25,6 @@ from holdfast.checkpoint.format.records import CheckpointPart
 __all__ = [
     "NO_RANK",
     "NO_STEP",
-    "ON_NAN",
     "WHOLE_STATE",
     "Cause",
     "CheckpointPart",
@@ -61,8 +59,7 @@ class JobSpec:
     checkpoint_every_s: float = 0.0  # s between checkpoints, in addition to the steps; 0: by steps alone
     checkpoint_auto: bool = False  # Young/Daly's formula chooses the interval from observed MTBF and costs
     keep_last: int = 0  # how many of the newest checkpoints are kept; 0: all
-    # The first checkpoint at or after each multiple of this step is kept for ever; 0: none.
-    keep_every: int = 0
+    keep_every: int = 0  # the first checkpoint at or after each multiple of this step is kept; 0: none
     codec: str = "auto"  # compression: none, zstd, or auto (chosen from the measured upload speed)
     mirror: str = ""  # fsspec URL of a second storage that gets every checkpoint too; "": none
     commit_when: str = "both"  # with a mirror: commit when "both" storages hold it, or the "first" alone
@@ -82,6 +79,11 @@ class JobSpec:
     def replica_ranks(self) -> int:
         """How many ranks hold one replica of the model; 1: the job declares no such layout."""
         return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+
+    @property
+    def copied_away(self) -> bool:
+        """Whether other nodes keep copies of each snapshot."""
+        return self.replicas > 0 and self.nnodes_max > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class MemberStatus:
     activity: str = ""  # forward, optimizer, a declared phase; "output": a plain script has printed
     held_generation: int = 0  # the last generation in which its state was restored; 0: none, or unknown
     ended_step: int | None = None  # READY: how many steps it has ended; restore no later one. None: no limit
+    offers: bool = False  # it tells of some snapshots only: the ranks agree themselves what they overwrite
 
 
 @dataclass(frozen=True, slots=True)

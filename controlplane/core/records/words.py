@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 NO_STEP = -1
 """No state is held, or no step is known."""
+
+NEVER_STEP = 1 << 60
+"""A step that no job reaches."""
 
 NO_RANK = -1
 """Not a rank of a generation: a spare, or a member without a seat."""
@@ -153,6 +160,16 @@ ON_NAN = ("rollback", "stop", "ignore")
 
 ON_CORRUPT_STATE = ("", "act")
 """The values that JobSpec.on_corrupt_state may have; "" stands for `report`."""
+
+
+NAMED_MAX = 8
+
+
+def some_of(names: Collection[object]) -> str:
+    """Names, or ranks, for a sentence: so many at most, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    shown = ", ".join(map(str, [*names][:NAMED_MAX]))
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 OFF_WIRE = {"wire": False}

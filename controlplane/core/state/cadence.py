@@ -112,3 +112,11 @@ def due(spec: JobSpec, step: int, now: float, last: Last, choice: CadenceChoice 
     if step // spec.checkpoint_every > last.step // spec.checkpoint_every:
         return True
     return spec.checkpoint_every_s > 0 and now >= last.at + spec.checkpoint_every_s
+
+
+def next_due(spec: JobSpec, step: int, last_step: int) -> int:
+    """The first step at which a checkpoint may be due, after one at `last_step`; `step` is past, and was not.
+    Where time decides, that is the step after it."""
+    if spec.checkpoint_auto or spec.checkpoint_every_s > 0:
+        return step + 1
+    return max(step + 1, (last_step // spec.checkpoint_every + 1) * spec.checkpoint_every)

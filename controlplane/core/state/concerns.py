@@ -199,6 +199,9 @@ class Snapshots:
     # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
     # None: this leader saw neither.
     paced: tuple[float, int] | None = None
+    by_ranks: bool = False  # the ranks agree what they overwrite: none waits for a Release
+    # They keep steps from this one on for a checkpoint; None: this leader has not told them.
+    kept_from: int | None = None
     voided: int = NO_STEP  # unreleased snapshots up to this step will never be whole: some rank has none
 
 
@@ -236,6 +239,11 @@ class Checkpoints:
     final_by: float | None = None  # deadline of the checkpoint that the job's end waits for; None: not set
     final_tried: bool = False  # that checkpoint was begun once already
     wanted_now: bool = False  # people wait for a checkpoint that has not begun
+
+    @property
+    def asked(self) -> bool:
+        """Whether some request has no answer yet."""
+        return any(not ask.outcome for ask in self.asks.values())
 
 
 @dataclass(slots=True)

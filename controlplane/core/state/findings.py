@@ -69,7 +69,8 @@ class Recommendation:
 class Finding:
     """One thing that is not as it should be.
 
-    Health rules fill the fields up to `loud`; diagnosis fills the others too, and never `job` or `loud`."""
+    Health rules fill the fields up to `loud`, and `rule`; diagnosis fills the others too, and never `job`,
+    `loud` or `rule`."""
 
     kind: str
     level: Level
@@ -82,6 +83,7 @@ class Finding:
     evidence: tuple[tuple[str, float | str], ...] = ()  # numbers and facts; each name ends in its unit
     recommendations: tuple[Recommendation, ...] = ()  # the best first
     first_step: int | None = None  # of the job, in which it began; None: not known
+    rule: str = ""  # of the cluster's health, which found it; "": diagnosis did
 
     @property
     def recommendation(self) -> str:

@@ -90,6 +90,11 @@ class Job:
         return self.spec.job
 
     @property
+    def generation_number(self) -> int:
+        """The number of its newest generation; 0 when there is none."""
+        return self.generation.number if self.generation else 0
+
+    @property
     def ended(self) -> bool:
         """Whether it is over and etcd holds that."""
         return self.phase in ENDED

@@ -31,12 +31,11 @@ def quiet(job: Job) -> bool:
     if (
         job.changes.pause
         or job.checkpoints.wanted_now
+        or job.checkpoints.asked
         or job.ending
         or job.recovery.hang
         or job.recovery.broken_since is not None
     ):
-        return False
-    if job.checkpoints.asks and not all(ask.outcome for ask in job.checkpoints.asks.values()):
         return False
     resize = job.changes.resize
     if resize is None or resize.stage == WARM:  # WARM looks at new members only, which have no seats

@@ -23,6 +23,7 @@ from controlplane.core.failures.verdicts import NODE_CAUSES
 from controlplane.core.records.diagnosis import CauseFound, RankEnded
 from controlplane.core.records.effects import IncidentChanged
 from controlplane.core.records.model import Cause
+from controlplane.daemon.etcd.errors import Fenced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -75,7 +76,8 @@ class FirstCauses:
     """The first causes of one leader term.
 
     `post` gives the core an event; `hold(job, findings)` keeps these findings open and no others of their
-    kinds. With the policy "off" everything is left out."""
+    kinds; `note(job, error)` says whether its incident could be judged. With the policy "off" everything is
+    left out."""
 
     def __init__(
         self,
@@ -83,10 +85,13 @@ class FirstCauses:
         *,
         post: Callable[[Event], None],
         hold: Callable[[str, tuple[Finding, ...]], Awaitable[None]],
+        note: Callable[[str, Exception | None], None] = lambda job, error: None,
+        judge: Callable[[IncidentEnds], JudgedIncident | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._core, self._post, self._hold, self._clock, self._wall = core, post, hold, clock, wall
+        self._note, self._judge = note, judge or _judge
         self._on = core.settings.restart_policy != "off"
         self._incidents: dict[str, _Open] = {}
         self._waiting: dict[str, dict[str, tuple[float, RankEnded]]] = {}  # ends before their incident
@@ -150,14 +155,17 @@ class FirstCauses:
             await self.look()
 
     async def look(self) -> None:
-        """Judge the incidents that can be judged now. One that cannot be judged is logged."""
+        """Judge the incidents that can be judged now. One that cannot be judged is logged and named."""
         self._forget()
         for job, known in list(self._incidents.items()):
             try:
                 await self._look_at(job, known)
-            except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+            except Fenced:
+                raise
+            except Exception as error:
                 log.exception("incident %s/%d: its first cause cannot be judged", job, known.incident.id)
                 known.judged = JUDGED_MOST
+                self._note(job, error)
 
     async def _look_at(self, job: str, known: _Open) -> None:
         now = self._clock()
@@ -167,7 +175,8 @@ class FirstCauses:
         if not self._is_due(known, now):
             return
         known.judged, known.waits_since = known.judged + 1, None
-        found = await asyncio.to_thread(_judge, self._ends_of(known))
+        found = await asyncio.to_thread(self._judge, self._ends_of(known))
+        self._note(job, None)
         if found is None:
             return
         known.attempts = found.attempts

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.analysis import replicas, small_kernels
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
+from controlplane.analysis.guarding import PartGuard, failed_part
 from controlplane.analysis.live.curves import JobCurves
 from controlplane.analysis.live.eta import Eta, EtaMemory
 from controlplane.analysis.live.slow_steps import SlowStepMemory
@@ -25,6 +26,7 @@ from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTime
 from controlplane.core.records.model import JobPhase
 from controlplane.core.records.timing import OFF
 from controlplane.daemon.diagnosis import eta, report
+from controlplane.daemon.diagnosis.failed_parts import FailedParts
 from controlplane.daemon.diagnosis.feed import StepFeed, signs
 from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
@@ -68,7 +70,8 @@ class Diagnosis:
 
     `ledger`: as the last leader kept it. `post` gives the core an event. `write(type, body)` writes a line
     of the journal. `show(job, shares, slowdown_ratio)`, `show_numbers(job, numbers)` and `achieve(job,
-    efficiency)` set metrics; `lose(job, lost_s)` enters into its account what its steps lost, by cause;
+    efficiency)` set metrics, and so does `show_failed(job, count)`, by how many parts of its diagnosis raised
+    an error; `lose(job, lost_s)` enters into its account what its steps lost, by cause;
     `account` returns that account. `keep` writes the ledger to etcd. `probes`: who has links probed; None:
     nobody."""
 
@@ -87,6 +90,7 @@ class Diagnosis:
         show_eta: Callable[[str, float | None], None] = lambda _job, _eta_s: None,
         account: Callable[[str], Account | None] = lambda _job: None,
         show_numbers: Callable[[str, NumberSummary], None] = lambda job, numbers: None,
+        show_failed: Callable[[str, int], None] = lambda job, count: None,
         keep: Callable[[], Awaitable[None]] | None = None,
         wall: Callable[[], float] | None = None,
     ) -> None:
@@ -107,6 +111,7 @@ class Diagnosis:
         self._began: dict[str, float] = {}
         self._disputes: dict[str, ReplicasReported] = {}  # the newest of each job that was shown
         self._profiled: dict[str, dict[int, ProfiledKernels]] = {}  # of each job, the newest of each rank
+        self.failed = FailedParts(show_failed)
         self._by_job: tuple[dict[str, Any], ...] = (
             self._watches,
             self._newest,
@@ -147,50 +152,62 @@ class Diagnosis:
             await self.look()
 
     async def look(self) -> None:
-        """Judge each running job once. A job whose detectors fail is logged; the others are judged."""
+        """Judge each running job once. What fails is logged and named in the report; the rest is judged."""
         if not self._core.term:
             return  # the core has not read yet which jobs there are
         jobs = self._core.state.jobs
         self._forget({name for name, job in jobs.items() if not job.ended})
         for job in [job for job in jobs.values() if job.phase in WATCHED]:
+            guard = PartGuard()
             try:
-                await self._look_at(job)
+                await self._look_at(job, guard)
             except Fenced:
                 raise
-            except Exception:
+            except Exception as error:
                 log.exception("diagnosis of job %s failed: it is not judged now", job.name)
+                guard.failed.append(failed_part("window", error))
+            self.failed.looked(job.name, self._newest.get(job.name), guard.failed)
         for job in jobs.values():
             at_s = self.eta(job).at_s
             self._show_eta(job.name, None if at_s is None else max(0.0, at_s - self._wall()))
         for name in self.ledger.jobs():
             self._report_open(name)  # also what the last leader had found, and mutes that are over
 
-    async def _look_at(self, job: Job) -> None:
+    async def _look_at(self, job: Job, guard: PartGuard) -> None:
         now_s = self._wall()
-        at_once = (*self._corrupt(job), *self._small_kernels(job))  # open for as long as they are reported
+        none: list[Finding] = []
+        at_once = (  # open for as long as they are reported
+            *guard.run(replicas.KIND, lambda: self._corrupt(job), none),
+            *guard.run(small_kernels.KIND, lambda: self._small_kernels(job), none),
+        )
         changes = self.ledger.report(now_s, job.name, at_once)
+        unseen = frozenset(each.name for each in guard.failed)
         window = self._window(job, now_s)
         if window is not None:
             found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
-            self._show_window(job.name, found)
-            self._etas.setdefault(job.name, EtaMemory()).take(window, found.pace)
-            self._slow_steps.setdefault(job.name, SlowStepMemory()).take(window)
+            self._show_window(window, found, guard)
         if window is not None and found.judged:
-            changes += self._observe(job, found, now_s)
+            changes += self._observe(job, found, now_s, unseen)
         else:  # replicas were compared, and ranks profiled, whether or not steps can be judged
-            changes += self.ledger.observe(now_s, job.name, (), only=(replicas.KIND, small_kernels.KIND))
+            only = (replicas.KIND, small_kernels.KIND)
+            changes += self.ledger.observe(now_s, job.name, (), only=only, unseen=unseen)
         await self._tell(changes)
 
-    def _show_window(self, job: str, found: LiveDiagnosis) -> None:
+    def _show_window(self, window: JobWindow, found: LiveDiagnosis, guard: PartGuard) -> None:
         """Set the metrics of a job, continue its curves, and enter what its steps lost into its account."""
-        self._curves.setdefault(job, JobCurves()).take(found)
-        self._show(job, found.anatomy.shares(), found.slowdown)
+        job, shares = found.job, {} if found.anatomy is None else found.anatomy.shares()
+        guard.run("curves", lambda: self._curves.setdefault(job, JobCurves()).take(found), None)
+        self._show(job, shares, found.slowdown)
         self._lose(job, found.lost_s)
         self._achieve(job, found.efficiency)
         if found.numbers is not None:
             self._show_numbers(job, found.numbers)
+        guard.run("eta", lambda: self._etas.setdefault(job, EtaMemory()).take(window, found.pace), None)
+        guard.run("slow_steps", lambda: self._slow_steps.setdefault(job, SlowStepMemory()).take(window), None)
 
-    def _observe(self, job: Job, found: LiveDiagnosis, now_s: float) -> tuple[FindingChange, ...]:
+    def _observe(
+        self, job: Job, found: LiveDiagnosis, now_s: float, unseen: frozenset[str]
+    ) -> tuple[FindingChange, ...]:
         """Take in what a window that could be judged shows, and have links probed where it asks for that."""
         if self._probes is not None:
             asked = self._probes.look(job, now_s, suspicious=bool(found.suspicion))
@@ -198,7 +215,9 @@ class Diagnosis:
                 self._write("LinksAsked", {"job": job.name, "nodes": asked, "reason": found.suspicion})
         unjudged = set(found.out.nonzero()[0].tolist())
         blind = [name for name in job.seat_nodes() if name not in found.nodes_seen]
-        return self.ledger.observe(now_s, job.name, self._wanted(found.findings), unjudged, blind)
+        return self.ledger.observe(
+            now_s, job.name, self._wanted(found.findings), unjudged, blind, unseen=found.unseen | unseen
+        )
 
     def _corrupt(self, job: Job) -> list[Finding]:
         """The findings about replicas that differ, or of whom it was not shown yet that they did."""
@@ -312,6 +331,7 @@ class Diagnosis:
         for job in [name for name in (*self._watches, *self.ledger.jobs()) if name not in jobs]:
             for memory in self._by_job:
                 memory.pop(job, None)
+            self.failed.forget(job)
             self.ledger.forget(job)
 
     # ------------------------------------------------------------------ for people
@@ -322,7 +342,14 @@ class Diagnosis:
         newest, now_s = self._newest.get(job), self._wall()
         every_s = self.every_s
         return report.of_job(
-            job, level, self.ledger, newest, now_s=now_s, every_s=every_s, rows_most=rows_most
+            job,
+            level,
+            self.ledger,
+            newest,
+            self.failed.of(job),
+            now_s=now_s,
+            every_s=every_s,
+            rows_most=rows_most,
         ) | {"time": report.time_of(self._account(job)), "efficiency": report.efficiency(newest, every_s)}
 
     def loss(self, job: str) -> float | None:

@@ -7,14 +7,18 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.findings_ledger import policy
-from controlplane.core.health import level
+from controlplane.core.health import about_job, level
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controlplane.analysis.findings_ledger.entries import LedgerEntry
     from controlplane.analysis.findings_ledger.ledger import FindingLedger
-    from controlplane.analysis.live.anatomy import Anatomy, RankAnatomy
+    from controlplane.analysis.guarding import FailedPart
+    from controlplane.analysis.live.anatomy import Anatomy, Loss, RankAnatomy
     from controlplane.analysis.live.watch import LiveDiagnosis
     from controlplane.core.cluster import Cluster
+    from controlplane.core.state.findings import Finding, Recommendation
     from controlplane.daemon.telemetry.job_time import Account
 
 
@@ -22,9 +26,12 @@ RESOLVED_SHOWN = 20
 """How many findings that are over are shown, the newest first."""
 
 
-def health_of_cluster(cluster: str, core: Cluster) -> dict[str, Any]:
-    """The health of the whole cluster, with the reasons: about nodes, etcd, and every job."""
+def health_of_cluster(cluster: str, core: Cluster, ledger: FindingLedger) -> dict[str, Any]:
+    """The health of the whole cluster, with the reasons: about nodes, etcd, and every job.
+
+    `nodes`: those that a finding is about. What to do about findings of diagnosis is in the ledger."""
     findings = list(core.state.findings.values())
+    rows = zip(findings, advice(findings, ledger), strict=True)
     return {
         "cluster": cluster,
         "level": level(findings).value,
@@ -35,11 +42,38 @@ def health_of_cluster(cluster: str, core: Cluster) -> dict[str, Any]:
                 "about": each.subject,
                 "job": each.job,
                 "reason": each.reason,
+                "nodes": _nodes(each),
+                "recommendation": recommended[0].action if recommended else "",
+                "recommendations": _recommendations(recommended),
                 "alerted": each.loud,
             }
-            for each in findings
+            for each, recommended in rows
         ],
     }
+
+
+def _nodes(finding: Finding) -> list[str]:
+    return [str(value) for name, value in finding.place if name == "node" and value is not None]
+
+
+def advice(findings: Iterable[Finding], ledger: FindingLedger) -> list[tuple[Recommendation, ...]]:
+    """What to do about each finding of the cluster's health, the best first; (): nothing is recommended."""
+    found = list(findings)
+    diagnosed = {
+        ("diagnosis", job, each.kind, about_job(job, each.subject)): each.recommendations
+        for job in {each.job for each in found if each.rule == "diagnosis"}
+        for each in (entry.finding for entry in ledger.open(job))
+    }
+    return [
+        diagnosed.get((each.rule, each.job, each.kind, each.subject), each.recommendations) for each in found
+    ]
+
+
+def _recommendations(found: Iterable[Recommendation]) -> list[dict[str, Any]]:
+    return [
+        {"action": each.action, "gain_ratio": each.gain_ratio, "effort": each.effort and each.effort.value}
+        for each in found
+    ]
 
 
 def of_job(
@@ -47,12 +81,14 @@ def of_job(
     health: str,
     ledger: FindingLedger,
     newest: LiveDiagnosis | None,
+    failed: Iterable[FailedPart] = (),
     *,
     now_s: float,
     every_s: float,
     rows_most: int,
 ) -> dict[str, Any]:
-    """All that is known about a job. `health`: its level; `newest`: the newest window; None: none yet.
+    """All that is known about a job. `health`: its level; `newest`: the newest window; None: none yet;
+    `failed`: what of its diagnosis raised an error.
 
     `rows_most`: the anatomy has so many ranks in full (those that differ most from their peers, the typical
     and the slowest one), and of all ranks their own work as columns; None: it has all ranks in full."""
@@ -62,7 +98,7 @@ def of_job(
         "findings": [row(entry, now_s) for entry in ledger.open(job)],
         "resolved": [row(entry, now_s) for entry in ledger.resolved(job)[: -RESOLVED_SHOWN - 1 : -1]],
         "left_out": ledger.left_out(job),
-        "failed_detectors": _failed(newest),
+        "failed_detectors": [f"{each.name}: {each.error}" for each in failed],
         "anatomy": _anatomy(newest, every_s, rows_most),
         "links": _links(newest),
     }
@@ -80,7 +116,7 @@ def _links(newest: LiveDiagnosis | None) -> dict[str, str]:
 
 def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> dict[str, Any]:
     """Where the time of a step goes; with `reason` where that is not known."""
-    if newest is None or not newest.ranks_judged:
+    if newest is None or not newest.ranks_judged or newest.anatomy is None:
         return {
             "reason": _unknown(newest, every_s),
             "judged": False,
@@ -93,6 +129,7 @@ def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> di
             "unjudged": _unjudged(newest),
             "slowdown": None,
             "loss_s": None,
+            "loss": None,
         }
     seen = newest.anatomy
     found = {
@@ -104,8 +141,9 @@ def _anatomy(newest: LiveDiagnosis | None, every_s: float, rows_most: int) -> di
         "typical_rank": seen.typical_rank,
         "slowest_rank": seen.slowest_rank,
         "unjudged": _unjudged(newest),
-        "slowdown": newest.slowdown,
-        "loss_s": newest.loss_s,
+        "slowdown": _number(newest.slowdown),
+        "loss_s": _number(newest.loss_s),
+        "loss": _loss(newest.loss),
     }
     return found | {"columns": _columns(seen)}
 
@@ -135,6 +173,18 @@ def _rank(each: RankAnatomy) -> dict[str, Any]:
     }
 
 
+def _loss(loss: Loss) -> dict[str, Any]:
+    """Whose the lost time is. A share is what would not be lost if these were as fast as usual; None: nothing
+    is lost, or there is one stage."""
+    return {
+        "worst_rank": loss.worst_rank,
+        "worst_rank_share": loss.worst_rank_share,
+        "worst_node": loss.worst_node,
+        "worst_node_share": loss.worst_node_share,
+        "last_stage_share": loss.last_stage_share,
+    }
+
+
 def _columns(seen: Anatomy) -> dict[str, Any]:
     """All ranks that were judged; `nodes`: each rank's index in `node_names`."""
     found = seen.columns()
@@ -153,10 +203,6 @@ def _in_full(seen: Anatomy, rows_most: int) -> list[int]:
     return sorted(rank for rank in wanted if rank is not None)
 
 
-def _failed(newest: LiveDiagnosis | None) -> list[str]:
-    return [] if newest is None else [f"{each.name}: {each.error}" for each in newest.failed_detectors]
-
-
 def _unjudged(newest: LiveDiagnosis | None) -> list[dict[str, Any]]:
     return [] if newest is None else [{"rank": e.rank, "reason": e.reason} for e in newest.unjudged]
 
@@ -166,6 +212,8 @@ def _unknown(newest: LiveDiagnosis | None, every_s: float) -> str:
         return "diagnosis is off: start the coordinator with --diagnose-every-s 5"
     if newest is None:
         return "no rank has reported a step yet; scripts that do not use the SDK never do"
+    if newest.anatomy is None:
+        return "the anatomy could not be computed: see the failed detectors"
     return "; ".join(f"{count} ranks: {why}" for why, count in newest.left_out.items()) or "no rank reported"
 
 
@@ -187,14 +235,7 @@ def row(entry: LedgerEntry, now_s: float) -> dict[str, Any]:
         "reason": finding.reason,
         "evidence": {name: _number(value) for name, value in finding.evidence},
         "recommendation": finding.recommendation,
-        "recommendations": [
-            {
-                "action": each.action,
-                "gain_ratio": each.gain_ratio,
-                "effort": each.effort and each.effort.value,
-            }
-            for each in finding.recommendations
-        ],
+        "recommendations": _recommendations(finding.recommendations),
         "opened_s": entry.opened_s,
         "last_seen_s": entry.last_seen_s,
         "resolved_s": entry.resolved_s,

@@ -34,6 +34,8 @@ LATER_FIELDS = {
     "suspect_states": [],
 }
 """Fields of stored records that older recordings do not have, each with the value that means the same."""
+ADVICE = ("kept_from",)
+"""Fields of orders that older recordings do not have: they allow what may also be left undone."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""
 
@@ -67,6 +69,13 @@ def without_later(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_later(inner) for inner in value]
     return value
+
+
+def without_advice(effects: Any, recorded: Any) -> Any:
+    """Effects, each a name and JSON fields, without the fields of ADVICE that no recorded one has."""
+    if any(key in fields for _, fields in recorded for key in ADVICE):
+        return effects
+    return [[name, {key: fields[key] for key in fields if key not in ADVICE}] for name, fields in effects]
 
 
 def shown(effect: Effect, format: int) -> Any:

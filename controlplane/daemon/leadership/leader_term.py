@@ -145,7 +145,8 @@ class LeaderTerm:
         )
         write = functools.partial(journal.write_body, self.term, "daemon")
         self.diagnosis = self._diagnose(ledger, diagnosis or DiagnosisSettings(diagnose_every_s=0.0), write)
-        self.causes = FirstCauses(self.core, post=self.post, hold=self.diagnosis.hold)
+        hold, note = self.diagnosis.hold, self.diagnosis.failed.judged_incident
+        self.causes = FirstCauses(self.core, post=self.post, hold=hold, note=note)
         self._flight_judging = FlightJudging(self.post, self.diagnosis.report_now)
         judge_profile = self.diagnosis.take_profile
         self.profiles = ProfileRequests(self.core, self.links, self.term, write, judge=judge_profile)
@@ -185,6 +186,7 @@ class LeaderTerm:
             show_numbers=self._metrics.show_numbers,
             achieve=self._metrics.show_efficiency,
             show_eta=self._metrics.show_eta,
+            show_failed=self._metrics.show_failed,
             account=self.observer.account,
             probes=LinkProbes(self.core, self._probe_links, self.term),
             keep=self._savers[1].try_to_keep,
@@ -364,7 +366,7 @@ class LeaderTerm:
 
         `rows_most`: as in `diagnosis.report.of_job`."""
         if not job:
-            return health_of_cluster(self._cluster_name, self.core)
+            return health_of_cluster(self._cluster_name, self.core, self.diagnosis.ledger)
         row = view.job_row(self.core, self.core.state.jobs[job])
         return self.diagnosis.report(job, row.health or row.phase, rows_most)
 

@@ -126,7 +126,8 @@ def _cluster(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str,
 
 def _reasons(row: Row, jobs: tuple[str, ...]) -> Row:
     reasons, of = visible_reasons(jobs, row["reasons"], row["reasons_of"])
-    return {"reasons": reasons, "reasons_of": of}
+    actions, _ = visible_reasons(jobs, row["actions"], row["reasons_of"])
+    return {"reasons": reasons, "reasons_of": of, "actions": actions}
 
 
 def _keyed(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:

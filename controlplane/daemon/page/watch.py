@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from controlplane.core import view
+from controlplane.daemon.diagnosis.report import advice
 from controlplane.daemon.page import rows
 from controlplane.daemon.page.picture import TABLES, Picture
 from controlplane.daemon.page.saves import Saves
@@ -158,6 +159,7 @@ class PageWatch:
     def _cluster(self) -> None:
         front, leader_term = self._front, self._leader_term
         health = view.health(leader_term.core, time.monotonic()) if leader_term is not None else None
+        actions = self._actions(leader_term) if leader_term is not None else []
         self.picture.put("cluster", "", {
             "cluster": front.cluster,
             "role": "leader" if leader_term is not None else "standby",
@@ -169,8 +171,14 @@ class PageWatch:
             "health": health.level if health else "",
             "reasons": list(health.reasons) if health else [],
             "reasons_of": list(health.jobs) if health else [],
+            "actions": actions,
             "phases": list(rows.PHASES),
         })  # fmt: skip
+
+    def _actions(self, leader_term: LeaderTerm) -> list[str]:
+        """What to do about each reason for the cluster's health; "": nothing is recommended."""
+        found = advice(leader_term.core.state.findings.values(), leader_term.diagnosis.ledger)
+        return [each[0].action if each else "" for each in found]
 
     def _nodes(self, leader_term: LeaderTerm) -> bool:
         """Look for LOOK_S at the nodes that have changed, then at the next ones of the round.

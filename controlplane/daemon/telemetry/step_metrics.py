@@ -26,7 +26,12 @@ class StepMetrics:
         )
         self.step_slowdown_ratio = make.gauge(
             "step_slowdown_ratio",
-            "How many times as long a step takes as if no rank were slower than its peers.",
+            "How many times as long a step takes as if no rank were slower than its peers; NaN: unknown.",
+            JOB,
+        )
+        self.failed_detectors = make.gauge(
+            "failed_detectors",
+            "Parts of a job's diagnosis that raised an error when they last ran.",
             JOB,
         )
         self.job_eta_seconds = make.gauge(
@@ -79,7 +84,8 @@ class StepMetrics:
     def forget_steps(self) -> None:
         """Clear what only a leader knows of steps, after leadership."""
         for gauge in (
-            *(self.step_phase_ratio, self.step_slowdown_ratio, self.training_loss, self.gradient_norm),
+            *(self.step_phase_ratio, self.step_slowdown_ratio, self.failed_detectors),
+            *(self.training_loss, self.gradient_norm),
             *(self.gradient_parameter_norm, self.gradient_noise_scale_samples, self.steps_left_out),
             *(
                 self.job_eta_seconds,
@@ -97,6 +103,10 @@ class StepMetrics:
         for phase, share in shares.items():
             self.step_phase_ratio.labels(job, phase).set(share)
         self.step_slowdown_ratio.labels(job).set(slowdown_ratio)
+
+    def show_failed(self, job: str, count: int) -> None:
+        """Set how many parts of a job's diagnosis raise an error."""
+        self.failed_detectors.labels(job).set(count)
 
     def show_goodput(self, job: str, goodput: float | None) -> None:
         """Set a job's goodput; None: it is not known."""

@@ -41,13 +41,30 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- define "holdfast.podSecurity" -}}
+{{- define "holdfast.podSecurity.ours" -}}
 runAsNonRoot: true
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532
 seccompProfile:
   type: RuntimeDefault
+{{- end -}}
+
+{{- /* Of pods of daemons. */ -}}
+{{- define "holdfast.podSecurity" -}}
+{{- include "holdfast.over" (dict "ours" (include "holdfast.podSecurity.ours" .) "own" .Values.podSecurityContext) -}}
+{{- end -}}
+
+{{- /* Of containers of daemons. */ -}}
+{{- define "holdfast.containerSecurity" -}}
+{{- include "holdfast.over" (dict "ours" (include "holdfast.locked" .) "own" .Values.securityContext) -}}
+{{- end -}}
+
+{{- /* The text `ours` with each key that `own` has as it is there. */ -}}
+{{- define "holdfast.over" -}}
+{{- $found := fromYaml .ours -}}
+{{- range $name, $value := .own }}{{ $_ := set $found $name $value }}{{ end -}}
+{{- toYaml $found -}}
 {{- end -}}
 
 {{- define "holdfast.locked" -}}

@@ -35,7 +35,7 @@ the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators, su
       csi.cert-manager.io/key-usages: server auth,client auth
       csi.cert-manager.io/dns-names: {{ .c.tls.peerName }}
       csi.cert-manager.io/uri-sans: holdfast://{{ .c.cluster }}/agent/${POD_NAME}{{ include "holdfast.job.of" . }}
-      csi.cert-manager.io/fs-group: {{ int64 .v.runAsUser | quote }}
+      csi.cert-manager.io/fs-group: {{ int64 (include "holdfast.job.podSecurity" . | fromYaml).fsGroup | quote }}
 {{- else if include "holdfast.job.agentSecret" . }}
 - name: tls
   secret:
@@ -118,6 +118,17 @@ suspend: true
 {{- end -}}
 
 {{- define "holdfast.job.podSecurity" -}}
+{{- include "holdfast.over" (dict "ours" (include "holdfast.job.podSecurity.ours" .) "own" .v.podSecurityContext) -}}
+{{- end -}}
+
+{{- define "holdfast.job.trainerSecurity" -}}
+{{- $found := include "holdfast.locked" . | fromYaml -}}
+{{- $_ := set $found "readOnlyRootFilesystem" .v.readOnlyRootFilesystem -}}
+{{- with .v.capabilities }}{{ $_ := set $found.capabilities "add" . }}{{ end -}}
+{{- include "holdfast.over" (dict "ours" (toYaml $found) "own" .v.securityContext) -}}
+{{- end -}}
+
+{{- define "holdfast.job.podSecurity.ours" -}}
 runAsNonRoot: true
 runAsUser: {{ int64 .v.runAsUser }}
 runAsGroup: {{ int64 .v.runAsUser }}
@@ -307,10 +318,7 @@ spec:
           value: /tmp
         {{- with .v.env }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- include "holdfast.job.credentials" . | nindent 6 }}
-      securityContext: {{- include "holdfast.locked" . | replace "readOnlyRootFilesystem: true" (printf "readOnlyRootFilesystem: %t" .v.readOnlyRootFilesystem) | nindent 8 }}
-        {{- with .v.capabilities }}
-          add: {{ toJson . }}
-        {{- end }}
+      securityContext: {{- include "holdfast.job.trainerSecurity" . | nindent 8 }}
       {{- with .v.resources }}
       resources: {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -482,6 +490,12 @@ spec:
 {{- $labels := include "holdfast.job.labels" (dict "component" "trainer" "job" .job "c" .c) }}
 {{- $selector := include "holdfast.job.selector" (dict "component" "trainer" "job" .job) }}
 {{- $owner := include "holdfast.job.owner" (merge (dict "component" "trainer") .) }}
+{{- if or (hasKey .v.podSecurityContext "runAsUser") (hasKey .v.securityContext "runAsUser") }}
+{{- fail (printf "jobs.%s: set runAsUser beside the security contexts, not in them: agent and ranks share a socket and memory, and are one user" .job) }}
+{{- end }}
+{{- if hasKey .v.securityContext "capabilities" }}
+{{- fail (printf "jobs.%s: set capabilities beside securityContext, not in it: all others are dropped" .job) }}
+{{- end }}
 {{- if not .v.image }}
 {{- fail (printf "jobs.%s.image is empty: name the image that your script is in" .job) }}
 {{- end }}

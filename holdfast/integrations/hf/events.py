@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
+from holdfast.integrations.hf.callbacks import CallbackStates
+
 if TYPE_CHECKING:
     from holdfast.integrations.hf.ledger import EventLedger, Key
 
@@ -23,6 +25,7 @@ class OnceHandler(CallbackHandler):
     def __init__(self, found: CallbackHandler, trainer: Any, ledger: EventLedger) -> None:
         self.__dict__.update(vars(found))
         self._trainer, self.ledger = trainer, ledger
+        self.states = CallbackStates(self, trainer)
         self.epoch = 0
         self._begun = False
         self._counts: dict[str, int] = {}
@@ -53,6 +56,13 @@ class OnceHandler(CallbackHandler):
         """Call the callbacks, or apply what they left behind when they were called before."""
         if event not in ONCE or not self._trainer.inside:
             return super().call_event(event, args, state, control, **kwargs)
+        before = self.states.marks()
+        control = self._once(event, args, state, control, **kwargs)
+        self.states.refuse_changes(event, before)
+        self.states.look(event)
+        return control
+
+    def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":
             if self._begun:
                 return control

@@ -7,6 +7,7 @@ still has it."""
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
@@ -73,7 +74,7 @@ def plain(state: Any, path: str) -> Any:
         return [plain(value, f"{path}.{index}") for index, value in enumerate(state)]
     if callable(state):
         return None
-    if hasattr(state, "item"):
+    if hasattr(state, "item") and math.prod(state.shape) == 1:
         return state.item()
     raise SessionError(f"{path}: a {type(state).__name__} cannot be kept: make it numbers, strings and lists")
 

@@ -153,7 +153,7 @@ class Trainer(transformers.Trainer):
     def _track_model(self, *, anew: bool) -> None:
         if anew:
             self._tracks = True
-            self.session.track(model=self.model, from_rank_0=True)
+            self.session.track(model=self.model, **self.callback_handler.states.kept(), from_rank_0=True)
         self._loggers = self._loggers or HistoryLog(self.session, self)
         self._loggers.track()
 

@@ -64,6 +64,9 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
     for config, state in zip(trainer.lr_scheduler_configs, kept["schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
     trainer.precision_plugin.load_state_dict(kept["precision"])
+    scaler = getattr(trainer.precision_plugin, "scaler", None)
+    if scaler is not None:  # broken off between unscaling and update, it would not unscale again
+        scaler._per_optimizer_states.clear()
     for callback, state in zip(trainer.checkpoint_callbacks, kept["checkpoints"], strict=True):
         vars(callback).update(state)
     for callback, state in zip(trainer.callbacks, kept["callbacks"], strict=True):

@@ -120,11 +120,13 @@ class Form(Record):
 
 @dataclass(frozen=True, slots=True)
 class Release(Record):
-    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` will never be released."""
+    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` will never be released. No
+    checkpoint is made of those before `kept_from`."""
 
     op = "release"
     step: Integer
     void: Annotated[int, partial(if_there, default=-1)]
+    kept_from: Annotated[int, partial(if_there, default=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 S = 1_000_000_000
 
+KERNEL_TICK_S = 0.01
+"""The kernel may bring the count of a thread that runs up to date only at a tick (100 to 1,000 a second), so
+each of the two looks may find it that late."""
+
 
 class Node:
     """Two ranks of one job, with real pages."""
@@ -87,7 +91,7 @@ def test_the_kernels_counts_are_reported_and_unknown_ones_are_zero(node: Node) -
     while time.thread_time() < end:
         pass
     report = node.report()
-    assert report.watched_s[0] >= report.ran_s[0] >= 0.1 > report.ran_s[1]
+    assert report.watched_s[0] + KERNEL_TICK_S >= report.ran_s[0] >= 0.1 > report.ran_s[1]
     assert (report.watched_s[1], report.queued_s[1], report.cpu_limits[1]) == (0.0, 0.0, -1.0)
 
 

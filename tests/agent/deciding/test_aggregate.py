@@ -387,5 +387,6 @@ def test_a_leader_of_many_nodes_hears_of_offered_snapshots_by_heartbeats_and_ran
     made = {"generation": 1, "step": 8, "stall_s": 0.1, "offered": offered}
     reported = told(stage.said("snapshot", **made), events.SnapshotReady)
     assert len(reported) == (0 if by_beats and offered and rank else 1)
-    assert stage.core.members.statuses()[0].snapshot_step == 8, "a heartbeat has it in any case"
+    (status,) = stage.core.members.statuses()
+    assert (status.snapshot_step, status.offers) == (8, offered), "a heartbeat has it in any case"
     assert told(stage.said("snapshot", **made | {"spacing": "every step"}), events.SnapshotReady)

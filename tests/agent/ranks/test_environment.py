@@ -27,20 +27,21 @@ def test_ranks_of_two_nodes_know_their_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "switch"),
+    ("fields", "switch", "release"),
     [
-        ({"nnodes_max": 1}, "on"),
-        ({"nnodes_max": 2}, "off"),  # the default is one copy on another node
-        ({"nnodes_max": 2, "replicas": 0}, "on"),
-        ({"nnodes_max": 1, "snapshot_auto": False}, "off"),
+        ({"nnodes_max": 1}, "on", "ranks"),
+        ({"nnodes_max": 2}, "off", "coordinator"),  # the default is one copy on another node
+        ({"nnodes_max": 2, "replicas": 0}, "on", "ranks"),
+        ({"nnodes_max": 1, "snapshot_auto": False}, "off", "ranks"),
     ],
 )
 def test_snapshots_are_taken_more_often_where_no_other_node_keeps_copies(
-    fields: dict[str, Any], switch: str
+    fields: dict[str, Any], switch: str, release: str
 ) -> None:
     job = spec("x.py", **{"snapshot_auto": True, **fields})
     order = launch("job.9", job, NO_RANK, role=Role.SPARE, generation=None)
-    assert environment({}, order, FACTS, "/b")["HOLDFAST_SNAPSHOT_AUTO"] == switch
+    env = environment({}, order, FACTS, "/b")
+    assert (env["HOLDFAST_SNAPSHOT_AUTO"], env["HOLDFAST_SNAPSHOT_RELEASE"]) == (switch, release)
 
 
 def test_a_spare_has_no_rank() -> None:

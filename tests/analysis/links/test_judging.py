@@ -8,7 +8,8 @@ from itertools import permutations
 
 import pytest
 
-from benchmarks.diagnosis.matrices import KINDS, score
+from benchmarks.diagnosis.matrices import KINDS
+from benchmarks.diagnosis.matrix_scores import score
 from controlplane.analysis.links import policy
 from controlplane.analysis.links.judging import LinkVerdict, judge
 from controlplane.analysis.links.measures import LinkMatrix, LinkMeasures, Way

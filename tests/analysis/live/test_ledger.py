@@ -97,6 +97,15 @@ def test_what_cannot_be_judged_is_not_over() -> None:
     assert told(ledger, [[]] * policy.CLOSING, 24, unjudged={4}) == [f"{23 + policy.CLOSING} resolved"]
 
 
+def test_what_a_failed_detector_looks_for_is_not_over() -> None:
+    ledger = FindingLedger()
+    told(ledger, [[SLOW, OTHER]] * 4)
+    assert told(ledger, [[OTHER]] * 20, 4, unseen={SLOW.kind}) == []
+    assert told(ledger, [[OTHER]] * policy.CLOSING, 24, unseen={OTHER.kind}) == [
+        f"{23 + policy.CLOSING} resolved"
+    ]
+
+
 def test_findings_are_bounded_and_the_rest_is_counted() -> None:
     many = [Finding("slow_rank", Level.DEGRADED, f"rank {each}", "") for each in range(policy.OPEN_MAX + 7)]
     ledger = FindingLedger()

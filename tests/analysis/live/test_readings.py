@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.detectors.registry import DETECTORS
+from controlplane.analysis.live.detectors.registry import DETECTORS, KINDS
 from controlplane.analysis.live.readings import JobWindow, RankWindow
 from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
 from tests.analysis.live.jobs import STEPS, job, opened, row, watched
@@ -55,6 +55,7 @@ def test_a_row_that_cannot_be_believed_is_left_out_and_named(changed: dict[str, 
     at = found[10]
     (named,) = [each for each in at.unjudged if reason in each.reason]
     assert named.rank == changed.get("rank", 5)
+    assert at.anatomy is not None
     assert at.ranks_judged == 7 and at.judged is (changed.get("steps") != 0) and 5 not in at.anatomy.ranks
     with pytest.raises(KeyError, match="rank 5 was not judged"):
         at.anatomy.row(5)
@@ -83,7 +84,8 @@ def test_ranks_left_out_are_counted_when_there_are_too_many_to_name() -> None:
 def test_a_job_that_reports_nothing_is_not_judged() -> None:
     found = watched(JobWindow("j", 1, 10.0 * at, 10.0 * at + 10, (), 8) for at in range(10))
     assert not any(each.judged for each in found)
-    assert found[-1].anatomy.ranks == () and found[-1].slowdown == 1.0 and found[-1].loss_s == 0.0
+    assert found[-1].anatomy is not None and found[-1].anatomy.ranks == ()
+    assert found[-1].slowdown == 1.0 and found[-1].loss_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -169,3 +171,30 @@ def test_a_detector_that_raises_is_named_and_the_others_go_on() -> None:
     (failed,) = found[-1].failed_detectors
     assert (failed.name, failed.error) == ("broken", "ZeroDivisionError: by zero")
     assert [each.kind for each in found[-1].findings] == ["slow_rank"]
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "unseen"),
+    [
+        ("efficiency", {"work": (None,)}, set()),
+        ("storage", {"storage": (None,)}, {"slow_storage"}),
+        ("disks", {"disks": (None,)}, {"disk_filling"}),
+        ("nodes_at_risk", {"nodes": (None,)}, {"node_at_risk"}),
+        ("gradients", {"gradients": (None,)}, {"non_finite", "loss_spike"}),
+    ],
+)
+def test_any_part_that_raises_is_named_and_the_others_go_on(
+    name: str, broken: dict[str, Any], unseen: set[str]
+) -> None:
+    watch = JobWatch()
+    windows = job(8, 20, own=lambda rank, window: 1.6 if rank == 3 else 1.0)
+    found = [watch.observe(each) for each in windows[:-1]]
+    last = watch.observe(replace(windows[-1], **broken))
+    assert not any(each.failed_detectors for each in found)
+    assert name in [each.name for each in last.failed_detectors], last.failed_detectors
+    assert [each.kind for each in last.findings] == ["slow_rank"] and last.slowdown > 1.4
+    assert unseen <= last.unseen
+
+
+def test_every_kind_that_is_found_has_its_detector_named() -> None:
+    assert set(DETECTORS) <= set(KINDS)

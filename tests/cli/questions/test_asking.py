@@ -16,6 +16,7 @@ from controlplane.cli.questions.events import AROUND_S, span_of
 from controlplane.cli.questions.queries import keep_named
 from controlplane.cli.questions.stacks import as_data, as_text
 from controlplane.cli.questions.tables import CHECKPOINTS, JOBS, RANKS
+from controlplane.cli.questions.why import named
 from controlplane.wire import control_pb2 as pb
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ def test_spans_of_time() -> None:
     for two in (("--since", "1m", "--until", "2m"), ("--at", "1m", "--since", "2m")):
         with pytest.raises(UsageError):
             span_of(parsed("why", *two))
+
+
+def test_why_takes_an_incident_or_a_job() -> None:
+    assert (named("3", ""), named("llm/3", "x"), named("", "llm")) == (("", "3"), ("llm", "3"), ("llm", ""))
+    assert named("llm", "") == ("llm", "")
+    with pytest.raises(UsageError, match="not an incident"):
+        named("llm/three", "")
 
 
 def test_events_of_a_span_have_date_and_zone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

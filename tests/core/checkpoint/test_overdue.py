@@ -97,8 +97,8 @@ def test_what_no_rank_can_finish_is_given_up_at_the_second_look() -> None:
     for step in range(21, 250):
         told += stage.do(f"report j.1000000 running step={step}", "live 1")
     assert len(notes(told, "snapshots_overdue")) >= 2
-    assert "Release b step=10 void=20" in told
-    first = told.index("Release b step=10 void=20")
+    assert "Release b step=10 void=20 kept from none" in told
+    first = told.index("Release b step=10 void=20 kept from none")
     assert len(notes(told[:first], "snapshots_overdue")) == 2
 
 

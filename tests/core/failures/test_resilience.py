@@ -10,13 +10,13 @@ from controlplane import timeout_constraints
 from controlplane.core import health, view
 from controlplane.core.cluster import Cluster
 from controlplane.core.failures import network, quarantine
-from controlplane.core.health import HealthFacts
+from controlplane.core.health import RULES, HealthFacts
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, JobSpec, LemonRecord, PeerSight, Strategy
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.recovery import strategies
-from controlplane.core.state.findings import Level
+from controlplane.core.state.findings import Finding, Level
 from controlplane.settings import AgentSettings, CoordinatorSettings
 
 S = CoreSettings()
@@ -240,6 +240,19 @@ def test_health_has_reasons_and_the_worst_wins() -> None:
     assert [each.kind for each in found] == ["dcs_unavailable", "job_parked", "nodes_lost"]
     assert [each.job for each in found] == ["", "j", ""]
     assert health.level(health.assess(HealthFacts(incidents=S.incidents_critical + 1), S)) is Level.CRITICAL
+
+
+def test_a_health_rule_that_raises_is_a_finding_and_what_it_found_before_stays() -> None:
+    def broken(facts: HealthFacts, s: CoreSettings) -> list[Finding]:
+        raise ZeroDivisionError("by zero")
+
+    facts = HealthFacts(nodes=4, lost=("a",), dcs="no quorum")
+    before = health.assess(facts, S)
+    found = health.assess(HealthFacts(nodes=4, dcs="no quorum"), S, before, {**RULES, "nodes_lost": broken})
+    assert [each.kind for each in found] == ["dcs_unavailable", "health_rule_failed", "nodes_lost"]
+    assert (found[1].subject, "ZeroDivisionError: by zero" in found[1].reason) == ("nodes_lost", True)
+    again = health.assess(HealthFacts(nodes=4), S, found)
+    assert again == (), "once the rule runs again, nothing of it is left"
 
 
 def test_a_critical_cluster_pauses_by_policy_and_goes_on() -> None:

@@ -13,9 +13,10 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.membership import members
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
+from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus, Role
 from controlplane.core.records.step_beats import WHOLE_EVERY, BeatShortener
 from controlplane.core.state.job import Job
+from controlplane.core.state.member import Member
 from tests.core.make import spec
 
 NODES = 3
@@ -181,6 +182,34 @@ def test_a_rank_that_its_agent_lists_no_more_is_missed() -> None:
     assert pair.short.state.jobs[JOB].members[f"{JOB}.3"].failure is not None
 
 
+def test_a_member_that_is_on_the_node_since_is_missed() -> None:
+    """Its agent does not list it: that is no heartbeat in which only steps have moved."""
+    pair = Pair()
+    pair.beat(0)
+    pair.beat(0)
+    for each in (pair.whole, pair.short):
+        assert each is pair.whole or each.state.nodes[shape.name_of(0)].walk is not None
+        each.state.jobs[JOB].add(Member(f"{JOB}.99", JOB, shape.name_of(0), Role.SPARE))
+    pair.train(0, 1)
+    pair.beat(0)
+    assert pair.sent[-1] is ev.StepBeat
+    assert pair.short.state.nodes[shape.name_of(0)].walk is None
+
+
+def test_ranks_of_a_node_may_be_in_different_steps() -> None:
+    pair = Pair()
+    pair.beat(0)
+    for further in (5, 7, 2):
+        pair.statuses[0] = [
+            dataclasses.replace(status, step=status.step + rank * further % 8)
+            for rank, status in enumerate(pair.statuses[0])
+        ]
+        pair.beat(0)
+    assert pair.sent[-1] is ev.StepBeat
+    newest = max(status.step for status in pair.statuses[0])
+    assert pair.short.state.jobs[JOB].restore.newest_step == newest > pair.statuses[0][0].step
+
+
 @pytest.mark.parametrize("auto", [True, False])
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_both_leaders_do_the_same(seed: int, auto: bool) -> None:
@@ -221,6 +250,7 @@ def _news(status: MemberStatus) -> tuple[dict[str, Any], ...]:
         {"state_bytes": status.state_bytes + 1},
         {"no_room": "" if status.no_room else "the disk is full"},
         {"shard": "all"},
+        {"offers": not status.offers},
         {"held_step": status.step},
         {"former_step": status.snapshot_step - 4, "former_generation": 1},
     )

@@ -89,17 +89,19 @@ def test_a_node_that_is_given_up_is_waited_for_no_longer() -> None:
 
 
 def test_a_slot_that_was_let_go_is_not_chosen() -> None:
-    """The agent's beats are late: what the ranks told of their snapshots meanwhile is newer."""
+    """The agent's beats are late: the rank, which is being ended, has overwritten what they tell of."""
     stage = running("submit nodes=1 nproc=1 spares=1", "a")
     stage.do("report j.1000001 starting")
     stage.do("report j.1000001 ready held=-1")
     stage.do("report j.1000000 running gen=1 step=10 snap=10 snapgen=1")
     for step in (20, 30):
-        assert f"Release a step={step}" in stage.do(f"snapshot {step}")
+        assert f"Release a step={step} kept from none" in stage.do(f"snapshot {step}")
     stage.do("drain a deadline=1 force=1")
     stage.do("live 3 a")
     stage.do("uncordon a")
     stage.do("live 3 a")
+    assert "j.1000000 is being ended" in stage.cluster.state.jobs["j"].reason
+    stage.do("report j.1000000 exited gen=1 step=31 snap=30 snapgen=1 before=20 signal=9")
     assert (resume(stage).tier, resume(stage).step) == (Tier.MEMORY, 30)
 
 

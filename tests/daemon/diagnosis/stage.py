@@ -45,6 +45,7 @@ class Stage:
         self.told: dict[str, tuple[Any, ...]] = {}  # columns of newer agents, four values each
         self.numbers: dict[str, NumberSummary] = {}
         self.etas: dict[str, float | None] = {}
+        self.failed: dict[str, int] = {}
         self.diagnosis = Diagnosis(
             self.play.cluster,
             ledger or FindingLedger(),
@@ -55,6 +56,7 @@ class Stage:
             lose=lambda _job, lost_s: self.lost.append(dict(lost_s)),
             show_numbers=self.numbers.__setitem__,
             show_eta=self.etas.__setitem__,
+            show_failed=self.failed.__setitem__,
             keep=self._keep,
             probes=LinkProbes(self.play.cluster, self._probe, 1),
             wall=lambda: self.wall_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from controlplane.analysis.incident_causes.incident import judged
 from controlplane.core.records import effects as fx
 from controlplane.core.records.diagnosis import CauseFound, RankEnded
 from controlplane.core.records.model import Cause, Failure, Incident, Plan, Scope, Strategy, Verdict
@@ -13,6 +14,9 @@ from controlplane.daemon.diagnosis.causes import HELD_S, JUDGED_MOST, QUIET_S, S
 from tests.core.test_cluster import running
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.analysis.incident_causes.incident import IncidentEnds, JudgedIncident
     from controlplane.core.state.findings import Finding
 
 RAISED = 'Traceback (most recent call last):\n  File "/app/train.py", line 5, in f\nValueError: bad'
@@ -22,14 +26,17 @@ GONE = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer
 class Told:
     """A running job of four ranks, what its first causes posted, and which findings are held."""
 
-    def __init__(self, policy: str = "report") -> None:
+    def __init__(
+        self, policy: str = "report", judge: Callable[[IncidentEnds], JudgedIncident | None] | None = None
+    ) -> None:
         self.play = running("submit nodes=2 nproc=2")
         self.play.cluster.settings = CoreSettings(restart_policy=policy)
         self.now, self.posted = 100.0, list[Any]()
         self.held: dict[str, list[str]] = {}
+        self.noted: list[str] = []
         self.causes = FirstCauses(
             self.play.cluster, post=self.posted.append, hold=self._hold, clock=lambda: self.now,
-            wall=lambda: 1e9 + self.now,
+            wall=lambda: 1e9 + self.now, judge=judge, note=lambda job, error: self.noted.append(repr(error)),
         )  # fmt: skip
         self.members = self.play.cluster.state.jobs["j"].seats
 
@@ -67,6 +74,23 @@ async def test_an_incident_is_judged_once_its_ends_are_there_and_it_is_quiet() -
     assert told.held["j"] == ["first_failure", "fails_again"]
     await told.wait(5.0)
     assert len(told.posted) == 1
+
+
+async def test_rules_that_raise_are_named_and_the_next_incident_is_judged() -> None:
+    def judge(known: IncidentEnds) -> JudgedIncident | None:
+        if known.incident == 1:
+            raise AttributeError("no such field")
+        return judged(known)
+
+    told = Told(judge=judge)
+    told.incident(1, 2)
+    told.ended(2, RAISED)
+    assert await told.wait(1.0) == []
+    assert told.noted == ["AttributeError('no such field')"]
+    told.incident(2, 2)
+    told.ended(2, RAISED)
+    assert [each.incident for each in await told.wait(1.0)] == [2]
+    assert told.noted[1:] == ["None"]
 
 
 async def test_what_arrives_later_is_judged_again_a_few_times_at_most() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.analysis.findings_ledger.ledger import FindingLedger
+from controlplane.cli.doctor import live
 from controlplane.core.failures import quarantine
 from controlplane.core.records.diagnosis import Diagnosed, GradientReport, ParameterGradient
 from controlplane.core.records.model import Cause
@@ -85,6 +86,10 @@ async def test_the_report_shows_where_steps_go_and_who_is_slow() -> None:
     assert ranks[3]["ratio"] == pytest.approx(2.0) and ranks[0]["ratio"] == pytest.approx(1.0)
     assert ranks[3]["shares"]["forward"] == pytest.approx(0.08 / 0.09)
     assert found["anatomy"]["slowdown"] == pytest.approx(0.09 / 0.05)
+    lost = found["anatomy"]["loss"]
+    assert (lost["worst_rank"], lost["worst_node"], lost["last_stage_share"]) == (3, "b", None)
+    assert lost["worst_rank_share"] == lost["worst_node_share"] == pytest.approx(1.0)
+    assert "without rank 3 100%, without node b 100%" in live.anatomy(found["anatomy"])
     shares, slowdown = stage.shown["j"]
     assert shares["forward"] == pytest.approx(0.04 / 0.09) and slowdown == pytest.approx(0.09 / 0.05)
 
@@ -101,6 +106,32 @@ async def test_the_next_leader_neither_announces_again_nor_resolves_at_once() ->
     await second.windows(20, SLOW)
     assert second.written == [] and len(second.posted) == 2
     assert newest(second)[0].lasting, "it has seen it for long enough now"
+
+
+async def test_a_window_that_cannot_be_judged_is_named_in_the_report_and_the_next_one_is_judged() -> None:
+    stage = Stage()
+    await stage.windows(20, SLOW)
+    assert (stage.report_of()["failed_detectors"], stage.failed["j"]) == ([], 0)
+    stage.wall_s -= 50.0
+    await stage.windows(1, SLOW)
+    (failed,) = stage.report_of()["failed_detectors"]
+    assert (failed.startswith("window: ValueError: a window of job j"), stage.failed["j"]) == (True, 1)
+    assert [each["kind"] for each in stage.report_of()["findings"]] == ["slow_rank"], (
+        "nothing says it is over"
+    )
+    stage.wall_s += 60.0
+    await stage.windows(1, SLOW)
+    assert (stage.report_of()["failed_detectors"], stage.failed["j"]) == ([], 0)
+
+
+async def test_an_incident_that_cannot_be_judged_is_named_until_one_can_be() -> None:
+    stage = Stage()
+    stage.diagnosis.failed.judged_incident("j", KeyError("rank"))
+    assert stage.report_of()["failed_detectors"] == ["first_failure: KeyError: 'rank'"]
+    await stage.windows(1)
+    assert stage.failed["j"] == 1
+    stage.diagnosis.failed.judged_incident("j", None)
+    assert stage.report_of()["failed_detectors"] == []
 
 
 @pytest.mark.parametrize(

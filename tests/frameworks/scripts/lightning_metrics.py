@@ -7,6 +7,7 @@ import torchmetrics
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities import grad_norm
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
@@ -45,6 +46,9 @@ class Model(LightningModule):
         self.val_accuracy(found, classes)
         self.log("val_accuracy", self.val_accuracy)
         self.log("val_loss", torch.nn.functional.cross_entropy(found, classes), sync_dist=True)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.log_dict(grad_norm(self, norm_type=2))
 
     def configure_optimizers(self) -> dict:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.9)

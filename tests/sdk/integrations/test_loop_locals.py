@@ -65,6 +65,23 @@ def test_a_number_of_a_batch_is_found_if_it_is_used() -> None:
     assert (names(main), names(unused)) == (["number"], [])
 
 
+def test_what_follows_the_weights_is_found() -> None:
+    def main() -> None:
+        fabric, loader, other, kept = make(), make(), make(), make()
+        model, optimizer = fabric.setup(make(), make())
+        fabric.track(model=model, kept=kept)
+        average, metric = make(), make()
+        for _epoch in fabric.epochs(3, loader):
+            for batch in loader:
+                optimizer.step()
+                average.step(model.parameters())
+                other.update(model)
+                kept.update(model)
+                metric.update(model(batch))
+
+    assert names(main) == ["average", "other"]
+
+
 def test_what_is_kept_or_only_shown_is_not_found() -> None:
     def main() -> None:
         accelerator, loader = make(), make()

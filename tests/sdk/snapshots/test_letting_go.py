@@ -52,20 +52,21 @@ class Rank:
     steps: list[int] = field(default_factory=list)
     pinned: set[int] = field(default_factory=set)
     released: int = NO_STEP
+    kept_from: int = 0
 
     @property
     def slots(self) -> Slots:
         return Slots.of((step, step in self.pinned) for step in self.steps)
 
     def row(self, ranks: int, now: float, completed: int = 1 << 30) -> Holding:
-        told = Told(self.released)
+        told = Told(self.released, kept_from=self.kept_from)
         return self.letting_go.row(self.slots, told, completed=completed, world_size=ranks, now=now)
 
     def free(self, now: float) -> bool:
         """Take the slot that may be overwritten, as the arena would. False: there is none."""
         if len(self.steps) < 2:
             return True
-        told = self.letting_go.limits(self.slots, Told(self.released), now)
+        told = self.letting_go.limits(self.slots, Told(self.released, kept_from=self.kept_from), now)
         older, newer = sorted(self.steps)
         chosen = older if newer <= told.released else newer if newer <= told.void else None
         if chosen is None or chosen in self.pinned:
@@ -145,6 +146,39 @@ def test_an_offered_step_is_kept_until_the_coordinator_has_answered_and_a_moment
     assert turn(12, 2.2) == [10, 12] and rank.letting_go.offer == 12
 
 
+def test_an_offered_step_is_not_kept_if_it_is_known_that_no_checkpoint_is_made_of_it() -> None:
+    rank = Rank(steps=[3, 4])
+    rank.letting_go.on = True
+    rank.letting_go.offered(4, Told(), 0.0)
+    rank.released, rank.kept_from = 4, 8
+    assert rank.row(1, 0.1, completed=5) == Holding(4, 3, WAITS), "the next offer waits a moment"
+    for step in (5, 8):
+        rank.letting_go.offered(step, Told(4, kept_from=8), 2.0)
+        rank.steps = [step - 1, step]
+        assert rank.row(1, 2.1).kept == ((8,) if step == 8 else ()), "a checkpoint may be made of 8"
+
+
+def test_the_first_step_of_which_a_checkpoint_may_be_made_is_offered_at_once() -> None:
+    rank = Rank(steps=[6, 7])
+    rank.letting_go.on = True
+    rank.letting_go.offered(6, Told(), 0.0)
+    rank.released, rank.kept_from = 6, 8
+    assert rank.row(400, 0.1, completed=7).waits, "ranks of a large job offer seldom"
+    assert not rank.row(400, 0.1, completed=8).waits
+    rank.letting_go.offered(8, Told(6, kept_from=8), 0.2)
+    assert rank.row(400, 0.3, completed=9).waits
+
+
+def test_a_step_that_somebody_waits_for_is_kept_although_the_coordinator_did_not_know_of_that_yet() -> None:
+    rank = Rank(steps=[3, 4])
+    rank.letting_go.on = True
+    rank.letting_go.force(4)
+    rank.letting_go.offered(4, Told(), 0.0)
+    rank.released, rank.kept_from = 4, 8
+    assert rank.row(1, 0.1).kept == (4,)
+    assert rank.row(1, 0.2 + LINGER_S).kept == ()
+
+
 def test_a_coordinator_that_is_away_is_not_waited_for() -> None:
     rank = Rank(steps=[0, 4])
     rank.letting_go.on = True
@@ -174,7 +208,7 @@ def test_many_ranks_offer_seldom() -> None:
     rank = Rank(steps=[4])
     rank.letting_go.on = True
     rank.letting_go.offered(4, Told(4), 0.0)
-    assert rank.row(4_000, 19.9).waits and not rank.row(4_000, 20.1).waits
+    assert rank.row(4_000, 99.9).waits and not rank.row(4_000, 100.1).waits
 
 
 def test_with_nothing_in_common_there_is_nothing_to_lose() -> None:

@@ -110,7 +110,7 @@ def test_a_loop_without_end_is_known_as_such(page: ProgressPage) -> None:
 def own_loop(page: ProgressPage, total: int, batches: float, every: int = 1) -> list[tuple[str, int]]:
     """A script's own loop over epochs of four batches, whose optimizer steps at every so-manieth."""
     own = Session()
-    loop = OwnLoop(own, LoopMemory(), "a loop", "track it")
+    loop = OwnLoop(own, LoopMemory(), "a loop", "track it", "track it")
     own.track(model=torch.nn.Linear(2, 2), loop=loop.progress)
     notes = []
 

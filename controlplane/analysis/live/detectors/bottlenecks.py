@@ -1,6 +1,7 @@
 """Find what holds a whole job back although nobody is slow: communication, idle devices, memory, tails.
 
-Each recommendation states the measured numbers that speak for it, and what it would gain at most."""
+Each recommendation states the measured numbers that speak for it, and what it would gain at most where that
+follows from them."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ def communication(s: LiveSituation) -> Iterator[Finding]:
     if share <= s.thresholds.communication:
         return
     nodes = len(np.unique(s.seats.node[s.judged]))
-    over = share - s.thresholds.communication
     recommendations = [
         Recommendation(
             f"Accumulate gradients over twice as many micro-batches: {transfer_s:.3g} s of communication per "
-            f"{s.step_s:.3g} s would be spread over twice the work.",
-            0.5 * share,
+            f"{s.step_s:.3g} s would be spread over twice the work, which saves {transfer_s / 2:.3g} s "
+            "(half, if all of it is sent once per optimizer step; less otherwise).",
+            share / 2,  # the same transfer for twice the work
             Effort.LOW,
         ),
         Recommendation(
@@ -57,8 +58,9 @@ def communication(s: LiveSituation) -> Iterator[Finding]:
         recommendations.append(
             Recommendation(
                 f"Keep tensor groups inside a node (the job spans {nodes} nodes), and look at the speed of "
-                "the links between nodes.",
-                over,
+                f"the links between nodes. How much of the {transfer_s:.3g} s per step passes over them is "
+                "not measured.",
+                None,  # how much of it passes between nodes is not measured
                 Effort.HIGH,
             )
         )
@@ -95,7 +97,7 @@ def idle_devices(s: LiveSituation) -> Iterator[Finding]:
     shares = {name: s.job.spent[name] / s.step_s for name in PHASES}
     waits = {name: shares[name] for name in ("data", "communication", "snapshot", "other")}
     main = max(waits, key=lambda name: waits[name])
-    lost = s.thresholds.device_used - typical
+    idle = 1.0 - typical
     actions = {
         "data": "give the loader more workers or a deeper queue",
         "communication": "accumulate gradients over more micro-batches, or overlap it with the backward pass",
@@ -105,17 +107,20 @@ def idle_devices(s: LiveSituation) -> Iterator[Finding]:
     cpu = s.job.spent["cpu"] / s.step_s
     found = [
         Recommendation(
-            f"{main.capitalize()} takes {waits[main]:.0%} of a step: {actions[main]}.",
-            waits[main],
+            f"{main.capitalize()} takes {s.job.spent[main]:.3g} s of a step of {s.step_s:.3g} s "
+            f"({waits[main]:.0%}), and a device is idle for {idle:.0%} of the time: {actions[main]}. The "
+            "smaller of the two shares is what that can save.",
+            min(waits[main], idle),
             Effort.MEDIUM,
         )
     ]
     if cpu > 0.5:
         found.append(
             Recommendation(
-                f"The main thread computes for {cpu:.0%} of a step: compile the model, or use larger "
-                "batches, so that launching kernels is not what the device waits for.",
-                lost,
+                f"The main thread computes for {cpu:.0%} of a step while a device is idle for {idle:.0%} of "
+                "the time: compile the model, or use larger batches, so that launching kernels is not what "
+                "the device waits for.",
+                None,  # how much of the idle time is due to launching is not measured
                 Effort.MEDIUM,
             )
         )
@@ -165,7 +170,9 @@ def little_memory(s: LiveSituation) -> Iterator[Finding]:
                 Effort.LOW,
             ),
             Recommendation(
-                "Recompute activations in the backward pass, or shard the optimizer over more ranks.",
+                f"Recompute activations in the backward pass, or shard the optimizer over more ranks: "
+                f"{len(full)} of {len(s.judged)} ranks are this full, and a peak is "
+                f"{(peak[worst] - now[worst]) / GIB:.2g} GiB above what is in use now.",
                 None,
                 Effort.MEDIUM,
             ),

@@ -56,3 +56,33 @@ DETECTORS: dict[str, Callable[[LiveSituation], Iterable[Finding]]] = {
     "loss_plateau": loss_plateau,
 }
 """Everything that is looked for in a running job."""
+
+_GRADIENTS = ("non_finite", "exploding_gradients", "vanishing_gradients", "loss_spike", "loss_plateau")
+KINDS: dict[str, tuple[str, ...]] = {
+    "slow_work": (
+        *("slow_rank", "slow_node", "slow_domain", "slow_replica", "throttled", "heavy_work"),
+        "uneven_work",
+    ),
+    "crowding": ("crowded_cpu", "cpu_throttled"),
+    "overfull_stages": ("overfull_stage", "overfull_last_stage"),
+    "slow_links": ("slow_link", "slow_node_network", "slow_network"),
+    "communication": ("communication_bound",),
+    "idle_devices": ("device_underused",),
+    "little_memory": ("memory_nearly_full",),
+    "long_tails": ("long_tail",),
+    "nodes_at_risk": ("node_at_risk",),
+    **{
+        name: (name,)
+        for name in (
+            *("slow_data", "slow_snapshot", "slow_storage", "uneven_work", "job_slowed"),
+            *("memory_fragmented", "memory_leak", "checkpoint_time_grows", "disk_filling"),
+            *("telemetry_silent", *_GRADIENTS),
+        )
+    },
+    "gradients": _GRADIENTS,
+    "storage": ("slow_storage",),
+    "checkpoints": ("checkpoint_time_grows",),
+    "disks": ("disk_filling",),
+}
+"""The kinds of findings that each detector makes; of the last four, those that detectors make from what
+a part of `JobWatch` remembers. While one fails, nothing says that such a finding is over."""

@@ -53,8 +53,8 @@ export function anatomy(job) {
     if (!seen.ranks.length) return;
     const rows = new Map(seen.ranks.map((row) => [row.rank, row]));
     const [typical, slowest] = [rows.get(seen.typical_rank), rows.get(seen.slowest_rank)];
-    say(slowdown, `A step takes ${seen.slowdown.toFixed(2)} times as long as if every rank were as fast as usual: `
-      + `${duration(seen.loss_s)} of the ${span(seen.span_s)} until ${moment(seen.ended_s)} were lost.`);
+    say(slowdown, seen.slowdown === null ? "" : `A step takes ${seen.slowdown.toFixed(2)} times as long as if every rank were as fast as usual: `
+      + `${duration(seen.loss_s)} of the ${span(seen.span_s)} until ${moment(seen.ended_s)} were lost.${lossShares(seen.loss)}`);
     steps(bars, [["Typical", typical], ["Slowest", slowest]]);
     parts.show(Object.keys(PARTS).map((name) => ({ name, typical: part(typical, name), slowest: part(slowest, name) })));
     ranks.show(seen);
@@ -147,4 +147,12 @@ function share(row, name) {
 
 function ratioText(ratio) {
   return ratio === null ? "–" : ratio.toFixed(2);
+}
+
+/** Whose the lost time is: the worst rank's, the worst node's, the last stage's; "" while nothing is lost, or it is not known. */
+function lossShares(loss) {
+  if (!loss || loss.worst_rank_share === null) return "";
+  const last = loss.last_stage_share === null ? "" : `, without the last stage ${percent(loss.last_stage_share)}`;
+  return ` Without rank ${loss.worst_rank} ${percent(loss.worst_rank_share)} of that would not be lost, `
+    + `without node ${loss.worst_node} ${percent(loss.worst_node_share)}${last}.`;
 }

@@ -77,7 +77,7 @@ function head() {
     const lost = unknown();
     health.className = `badge ${lost ? "soft lost" : HEALTH[cluster.health]}`;
     say(health, lost || cluster.health);
-    health.title = lost ? `It was ${cluster.health} at ${moment(state.heard_s)}.` : cluster.reasons.join("\n");
+    health.title = lost ? `It was ${cluster.health} at ${moment(state.heard_s)}.` : advised(cluster).join("\n");
   }
   const link = document.getElementById("link");
   const shut = state.session && !mayLook();
@@ -89,10 +89,14 @@ function head() {
   notice(cluster);
 }
 
+function advised(cluster) {
+  return cluster.reasons.map((reason, at) => (cluster.actions[at] ? `${reason}; do: ${cluster.actions[at]}` : reason));
+}
+
 function notice(cluster) {
   const place = document.getElementById("notice");
   const standby = cluster?.role === "standby";
-  const reasons = cluster?.health && cluster.health !== "healthy" ? cluster.reasons : [];
+  const reasons = cluster?.health && cluster.health !== "healthy" ? advised(cluster) : [];
   const old = state.link === "broken" && cluster ? `The connection is lost: this page shows the state at ${moment(state.heard_s)}. ` : "";
   place.hidden = !old && !standby && reasons.length === 0;
   const page = standby && /^https?:/.test(cluster.leader_page) ? cluster.leader_page : "";

@@ -63,8 +63,9 @@ function known(row) {
 }
 
 function cost(row) {
-  const ending = row.outcome === "open" ? "it goes on" : row.outcome;
-  return Object.keys(row.phases_s).length ? `${row.done}: ${ending}, ${span(row.total_s)}, ${row.repeated}` : `${row.done}: ${ending}`;
+  if (row.outcome === "open") return `${row.done}: not over yet`;
+  const ended = `${row.done}: ${row.outcome}`;
+  return Object.keys(row.phases_s).length ? `${ended}, ${span(row.total_s)}, ${row.repeated}` : ended;
 }
 
 function pieces(phases) {
@@ -149,7 +150,8 @@ function cause(found) {
 function tell(body, story) {
   const parts = bar();
   parts.show(pieces(story.phases_s), phrase(story.phases_s));
-  const ended = story.outcome === "open" ? "it goes on" : story.outcome;
+  const open = story.outcome === "open";
+  const ended = open ? "not over yet" : story.outcome;
   const names = Object.keys(story.phases_s);
   body.replaceChildren(
     el("p", {}, `${moment(story.begun_s)}: ${ended}`),
@@ -159,10 +161,10 @@ function tell(body, story) {
     ...(story.evidence.length ? story.evidence.map((text) => el("pre", {}, text)) : [el("p", {}, "No evidence was kept.")]),
     el("h2", {}, "What was done"), el("p", {}, `${story.done}.`),
     story.plan.reason ? el("p", {}, `Why: ${story.plan.reason}`) : "",
-    el("p", {}, `Left: ${story.plan.drop.join(", ") || "nobody"}; came: ${story.plan.add.join(", ") || "nobody"}.`),
+    el("p", {}, `Left: ${story.plan.drop.join(", ") || "nobody"}; came: ${story.plan.add.join(", ") || (open ? "nobody yet" : "nobody")}.`),
     story.restored ? el("p", {}, `State from: ${story.restored}.`) : "",
     el("h2", {}, "What it cost"),
-    el("p", {}, names.length ? `${span(story.total_s)}, ${story.repeated}.` : "Not known yet."), parts,
+    el("p", {}, names.length ? `${span(story.total_s)}${open ? " so far" : ""}, ${story.repeated}.` : "Not known yet."), parts,
     el("ul", { class: "legend" }, story.spans.map(([words, seconds], index) =>
       el("li", {}, el("i", { class: colour(names[index]) }), `${span(seconds)} ${words}`))),
     story.timeline.length ? el("h2", {}, "In between") : "",

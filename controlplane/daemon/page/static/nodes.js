@@ -177,7 +177,7 @@ function one(name) {
       if (closed) return;
       found = answer;
       trouble.hidden = true;
-      ranks.show(found.ranks);
+      ranks.show(found.ranks.toSorted((a, b) => a.job.localeCompare(b.job) || a.rank - b.rank));
       tell();
     } catch (error) {
       trouble.hidden = false;

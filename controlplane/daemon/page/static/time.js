@@ -73,6 +73,7 @@ function one(name) {
   const ends = el("p", { class: "soft" });
   const told = facts();
   const lives = facts();
+  const livesTitle = el("h2", { hidden: true }, "By life");
   const named = facts();
   let closed = false;
   async function load() {
@@ -88,7 +89,7 @@ function one(name) {
   return {
     title: `Time of ${name}`,
     elements: [el("h1", {}, `Where the time of ${name} went`), cards, el("h2", {}, "By the minute"), chart, ends,
-      el("h2", {}, "By cause"), told, el("h2", {}, "By life"), lives,
+      el("h2", {}, "By cause"), told, livesTitle, lives,
       el("h2", {}, "By the names of Google's goodput library"), named],
     draw() {
       const row = tables.jobs.get(name);
@@ -97,6 +98,7 @@ function one(name) {
       const found = account(row);
       told.show([["training", `${span(found.productive)}, ${found.goodput}`],
         ...found.lost.map(([cause, value]) => [plain(cause), `${span(value)}, ${percent(value / (found.whole || 1))}`])]);
+      livesTitle.hidden = !found.lives.length;
       lives.show(found.lives.map((life) => [`since ${moment(life.since_s)}`,
         `${life.goodput === null ? "–" : percent(life.goodput)} of ${span(life.total_s)}`]));
       named.show(found.badput.map(([name, value]) => [name, span(value)]));

@@ -1,0 +1,129 @@
+"""The lines that port the scripts, as (line, line in its place); each is in its script exactly once."""
+
+from __future__ import annotations
+
+Changes = tuple[tuple[str, str], ...]
+HF_PORT = (
+    (
+        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments",
+        "from transformers import GPT2Config, GPT2LMHeadModel\n"
+        "from holdfast.integrations.hf import Trainer, TrainingArguments",
+    ),
+)
+
+PLATEAU_PORT = (
+    ("import transformers", "import transformers\nfrom holdfast.integrations import hf"),
+    ("    training_args = transformers.TrainingArguments(", "    training_args = hf.TrainingArguments("),
+    ("    trainer = transformers.Trainer(", "    trainer = hf.Trainer("),
+)
+AVERAGE_PORT = (
+    (
+        "from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments",
+        "from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback\n"
+        "from holdfast.integrations.hf import Trainer, TrainingArguments",
+    ),
+)
+LIGHTNING_PORT = (
+    (
+        "from lightning.pytorch.loggers import CSVLogger",
+        "from lightning.pytorch.loggers import CSVLogger\n"
+        "from holdfast.integrations.lightning import HoldfastStrategy",
+    ),
+    ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
+)
+ACCELERATE_PORT = (
+    (
+        "from accelerate import Accelerator",
+        "from holdfast.integrations.accelerate import Accelerator, elastic",
+    ),
+    ("def main() -> None:", "@elastic\ndef main() -> None:"),
+    ("    for epoch in range(EPOCHS):", "    for epoch in accelerator.epochs(EPOCHS, train_loader):"),
+)
+FABRIC_PORT = (
+    ("from lightning.fabric import Fabric", "from holdfast.integrations.fabric import Fabric, elastic"),
+    ("def main() -> None:", "@elastic\ndef main() -> None:"),
+    (
+        "    progress = Progress()",
+        "    progress = Progress()\n    fabric.track(progress=progress, schedule=schedule)",
+    ),
+    ("    for epoch in range(EPOCHS):", "    for epoch in fabric.epochs(EPOCHS, train_loader):"),
+)
+FABRIC_AVERAGE_PORT = (
+    *FABRIC_PORT[:2],
+    (
+        "    stopper = Stopper()",
+        "    stopper = Stopper()\n    fabric.track(stopper=stopper, schedule=schedule, average=average)",
+    ),
+    FABRIC_PORT[3],
+)
+_SCALER = 'torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)'
+FABRIC_SCALED = (
+    (
+        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
+        "    from lightning.fabric.plugins import MixedPrecision\n"
+        f'    precision = MixedPrecision("16-mixed", "cpu", {_SCALER})\n'
+        '    fabric = Fabric(accelerator="cpu", devices=2, plugins=precision, loggers=Lines())',
+    ),
+    (
+        "                fabric.backward(loss / 2)",
+        "                fabric.backward(loss / 2 * (1e30 if progress.batches == 14 else 1))",
+    ),
+    (
+        "                norm = fabric.clip_gradients(model, optimizer, max_norm=1.0)",
+        "                norm = fabric.clip_gradients(\n"
+        "                    model, optimizer, max_norm=1.0, error_if_nonfinite=False)",
+    ),
+)
+LIGHTNING_SCALED = (
+    (
+        '        precision="bf16-mixed",',
+        '        plugins=[__import__("lightning").pytorch.plugins.MixedPrecision("16-mixed", "cpu",\n'
+        f"            {_SCALER})],",
+    ),
+    (
+        "        loss = self._loss(batch)",
+        "        loss = self._loss(batch) * (1e30 if self.trainer.fit_loop.total_batch_idx == 9 else 1)",
+    ),
+    (
+        "        self.log_dict(grad_norm(self, norm_type=2))",
+        "        self.log_dict(grad_norm(self, norm_type=2), sync_dist=True)",
+    ),
+)
+"""A GradScaler, and one batch whose gradients overflow: the optimizer's step is skipped."""
+HF_RESUMES = (
+    (
+        "    trainer.train()",
+        "    from pathlib import Path\n\n"
+        "    trainer.train(resume_from_checkpoint=any(Path(args.output_dir).glob('checkpoint-*')))",
+    ),
+)
+LIGHTNING_RESUMES = (
+    (
+        '        callbacks=[ModelCheckpoint(monitor="val_loss", save_top_k=2, save_last=True)],',
+        "        callbacks=[ModelCheckpoint(args.output_dir, save_last=True)],",
+    ),
+    (
+        "        DataLoader(data, batch_size=12),",
+        '        DataLoader(data, batch_size=12), ckpt_path="last",',
+    ),
+    ("            torch.nn.Dropout(0.1),", "            torch.nn.Dropout(0.0),"),
+)
+"""A script that goes on from the newest checkpoint of its own. Lightning's has no random numbers in it."""
+ACCELERATE_ON_GPU = (
+    (
+        '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+        '        mixed_precision="fp16", gradient_accumulation_steps=2, log_with=Lines()',
+    ),
+)
+"""The script on a GPU, with a GradScaler."""
+_LOADER = (
+    "    train_loader = DataLoader(Noisy({}, 1), batch_size=4, shuffle=True, num_workers=args.num_workers)"
+)
+FABRIC_ON_GPU = (
+    (
+        '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
+        '    fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed", loggers=Lines())',
+    ),
+    (_LOADER.format(69), _LOADER.format(70)),  # else the last batch of one rank has one sample
+    ("        right = torch.zeros(())", "        right = torch.zeros((), device=fabric.device)"),
+)

@@ -1,0 +1,88 @@
+"""Train a small classifier with Lightning Fabric, average its weights, and stop when that gets no better."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.loggers import Logger
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--output-dir", required=True, type=Path)
+args = parser.parse_args()
+EPOCHS, PATIENCE = 12, 2
+
+
+class Stopper:
+    """Knows the best loss, and how many epochs ago it was."""
+
+    def __init__(self) -> None:
+        self.best, self.ago, self.steps = float("inf"), 0, 0
+
+    def over(self, loss: float) -> bool:
+        self.ago = 0 if loss < self.best - 0.02 else self.ago + 1
+        self.best = min(self.best, loss)
+        return self.ago >= PATIENCE
+
+    def state_dict(self) -> dict[str, float]:
+        return vars(self).copy()
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        vars(self).update(state)
+
+
+class Lines(Logger):
+    name, version = "lines", 0
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        pass
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        with (args.output_dir / "log.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+
+
+def main() -> None:
+    args.output_dir.mkdir(exist_ok=True)
+    fabric = Fabric(accelerator="cpu", devices=2, loggers=Lines())
+    fabric.launch()
+    fabric.seed_everything(7)
+    points = torch.randn(75, 8)
+    data = TensorDataset(points, (points.sum(1) > 0).long())
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 2))
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8), use_buffers=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=120)
+    model, optimizer = fabric.setup(model, optimizer)
+    train_loader = fabric.setup_dataloaders(DataLoader(data, batch_size=4, shuffle=True))
+    stopper = Stopper()
+
+    for epoch in range(EPOCHS):
+        for inputs, kinds in train_loader:
+            loss = nn.functional.cross_entropy(model(inputs), kinds)
+            fabric.backward(loss)
+            optimizer.step()
+            average.update_parameters(model)
+            schedule.step()
+            optimizer.zero_grad()
+            stopper.steps += 1
+        average.eval()
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(average(data.tensors[0]), data.tensors[1])
+        loss = fabric.all_reduce(loss).item()
+        if fabric.is_global_zero:
+            fabric.log_dict({"loss": loss, "epoch": epoch}, step=stopper.steps)
+        over = stopper.over(loss)
+        state = {"model": model, "optimizer": optimizer, "average": average}
+        state |= {"schedule": schedule.state_dict(), "progress": stopper.state_dict()}
+        fabric.save(args.output_dir / f"epoch-{epoch}.ckpt", state)
+        if over:
+            break
+
+
+if __name__ == "__main__":
+    main()
