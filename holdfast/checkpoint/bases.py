@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
-from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format import chunks, names, wear
 from holdfast.checkpoint.format.chunks import BaseIndex, Chunk
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
 
@@ -20,32 +20,45 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
 
-def index(store: Store, job: str, base: str) -> BaseIndex:
-    """What is known of this base of a job, checked against what the storage has now."""
+def index(store: Store, job: str, base: str, checkpoint: str) -> BaseIndex:
+    """What is known of this base of a job, checked against what the storage has now, for a part of this
+    checkpoint. Chunks in worn bundles are left out: they are to be written anew."""
     known = store.indexes.get(job)
     if known is None:
         known = store.indexes[job] = BaseIndex(base, _published(store, job, base))
+        known.has_named("", known.durable.values())
     elif known.base != base:
         durable = _published(store, job, base)
         known = store.indexes[job] = BaseIndex(base, durable, dense=known.dense, meter=known.meter)
+        known.has_named("", durable.values())
     if known.durable:
         there = listed(store, job, base)
+        worn = wear.worn(known.named_before(checkpoint), _bundle_sizes(there))
         known.durable = {
             digest: chunk
-            for digest, chunk in known.durable.items()
-            if there.get((digest, chunk.codec)) == chunk.stored
+            for digest, chunk in list(known.durable.items())  # other threads add to it
+            if fits(chunk, there.get(chunks.file(job, base, chunk))) and chunk.bundle not in worn
         }
     return known
 
 
-def listed(store: Store, job: str, base: str) -> dict[tuple[str, str], int]:
-    """The chunks in a base: bytes on storage by (digest, codec)."""
-    found = {}
-    for entry in store.walk(names.chunks(job, base)):
-        chunk = names.split_chunk(entry.name)
-        if chunk is not None:
-            found[chunk] = entry.size
-    return found
+def _bundle_sizes(files: dict[str, int]) -> dict[str, int]:
+    named = ((names.split_bundle("/".join(file.split("/")[-2:])), nbytes) for file, nbytes in files.items())
+    return {bundle: nbytes for bundle, nbytes in named if bundle is not None}
+
+
+def listed(store: Store, job: str, base: str) -> dict[str, int]:
+    """The files of a base that hold chunks: bytes by name."""
+    folder = names.base_folder(job, base)
+    found = store.walk(folder)
+    return {f"{folder}/{entry.name}": entry.size for entry in found if names.holds_chunks(entry.name)}
+
+
+def fits(chunk: Chunk, size: int | None) -> bool:
+    """Whether a file of this size can hold the chunk; None: there is no such file."""
+    if size is None:
+        return False
+    return chunk.start + chunk.stored <= size if chunk.bundle else chunk.stored == size
 
 
 def _published(store: Store, job: str, base: str) -> dict[str, Chunk]:

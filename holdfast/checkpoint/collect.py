@@ -1,10 +1,10 @@
 """Collect garbage: delete what a job has on storage and no checkpoint needs any more.
 
 The order makes it safe: first the manifests of the checkpoints that are removed, then chunks (all chunks of a
-base that no manifest names), then drafts. So at no moment does a visible manifest lack a chunk. Whatever is
-named by a manifest that stays is kept, whether the coordinator knows that manifest or not. A base that a save
-is writing to (busy) is not touched. No chunk or draft is deleted that is younger than a grace period, by the
-storage's clock."""
+base that no manifest names; a bundle goes when no manifest names any of its chunks), then drafts. So at no
+moment does a visible manifest lack a chunk. Whatever is named by a manifest that stays is kept, whether the
+coordinator knows that manifest or not. A base that a save is writing to (busy) is not touched. No chunk or
+draft is deleted that is younger than a grace period, by the storage's clock."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Found:
     pending: dict[str, StoredFile] = field(default_factory=dict)  # by file
     parts: dict[str, StoredFile] = field(default_factory=dict)  # by file
     marks: dict[str, StoredFile] = field(default_factory=dict)  # of suspect checkpoints, by id
-    bases: dict[str, list[StoredFile]] = field(default_factory=dict)  # chunks by base
+    bases: dict[str, list[StoredFile]] = field(default_factory=dict)  # files with chunks, by base
 
     @property
     def words(self) -> frozenset[str]:
@@ -122,9 +122,9 @@ def plan(
     old = _Old(now_s - grace_s)
     drafts = _drafts(found, remove, keep, busy, old)
     living, blocked = _living(store, job, found, remove, {entry.name for entry in drafts})
-    bases, chunks = ((), []) if blocked else _garbage(found, living, busy, old)
-    gone = [checkpoint for checkpoint in found.manifests if checkpoint in set(remove)]
     folder = names.job_folder(job)
+    bases, chunks = ((), []) if blocked else _garbage(found, living, busy, old, folder)
+    gone = [checkpoint for checkpoint in found.manifests if checkpoint in set(remove)]
     return CollectionPlan(
         job=job,
         removed=tuple(remove),
@@ -212,8 +212,7 @@ def _sort_part(found: _Found, entry: StoredFile, file: str) -> None:
 
 def _sort_chunk(found: _Found, entry: StoredFile, file: str) -> None:
     base, _, rest = file.partition("/")
-    folder, _, chunk = rest.partition("/")
-    if _is_id(base) and folder == "chunks" and names.split_chunk(chunk):
+    if _is_id(base) and names.holds_chunks(rest):
         found.bases.setdefault(base, []).append(entry)
 
 
@@ -257,11 +256,11 @@ def _drafts(
 
 def _living(
     store: Store, job: str, found: _Found, remove: Collection[str], drafts: set[str]
-) -> tuple[dict[str, set[tuple[str, str]]], str]:
-    """For each base, the chunks that are named by manifests that stay, published or pending.
+) -> tuple[dict[str, set[str]], str]:
+    """For each base, the files whose chunks are named by manifests that stay, published or pending.
 
     The second value says why that is not known; "" if it is."""
-    named: dict[str, set[tuple[str, str]]] = {}
+    named: dict[str, set[str]] = {}
     places = [
         (entry, checkpoint) for checkpoint, entry in found.manifests.items() if checkpoint not in remove
     ]
@@ -275,8 +274,7 @@ def _living(
             return {}, f"{entry.name} has disappeared since it was listed: run it again"
         except (CheckpointCorrupt, CheckpointRefused) as error:
             return {}, f"the chunks of {entry.name} cannot be determined: {error}"
-        chunks = named.setdefault(manifest.base, set())
-        chunks.update((chunk.blake3, chunk.codec) for chunk in manifest.chunks)
+        named.setdefault(manifest.base, set()).update(manifest.file(chunk) for chunk in manifest.chunks)
     return named, ""
 
 
@@ -286,9 +284,9 @@ def _read(store: Store, job: str, entry: StoredFile, checkpoint: str) -> Manifes
 
 
 def _garbage(
-    found: _Found, living: dict[str, set[tuple[str, str]]], busy: Collection[str], old: _Old
+    found: _Found, living: dict[str, set[str]], busy: Collection[str], old: _Old, folder: str
 ) -> tuple[list[str], list[StoredFile]]:
-    """The bases to be deleted as a whole, and all chunks to be deleted."""
+    """The bases to be deleted as a whole, and all files with chunks to be deleted."""
     whole: list[str] = []
     gone: list[StoredFile] = []
     for base, entries in found.bases.items():
@@ -298,12 +296,9 @@ def _garbage(
             whole.append(base)
             gone += entries
         elif base in living:
-            gone += [entry for entry in entries if old(entry) and _chunk(entry) not in living[base]]
+            needed = living[base]
+            gone += [entry for entry in entries if old(entry) and f"{folder}/{entry.name}" not in needed]
     return whole, gone
-
-
-def _chunk(entry: StoredFile) -> tuple[str, str] | None:
-    return names.split_chunk("/".join(entry.name.split("/")[-2:]))
 
 
 def _doomed(folder: str, entries: Iterable[StoredFile]) -> tuple[Deletion, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from holdfast.checkpoint import suspect
+from holdfast.checkpoint import runs, suspect
 from holdfast.checkpoint.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -20,7 +20,7 @@ from holdfast.checkpoint.errors import (
 )
 from holdfast.checkpoint.format import names
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest
-from holdfast.checkpoint.reading import read_chunk, read_chunk_into
+from holdfast.checkpoint.reading import read_chunk, read_chunk_into, verified
 from holdfast.ipc import layout
 from holdfast.ipc.shm import touch
 from holdfast.ipc.skips import Skip
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from holdfast.checkpoint.format.chunks import Chunk
     from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
+    from holdfast.checkpoint.runs import Run
     from holdfast.checkpoint.storage.store import Store
     from holdfast.ipc.arena import Arena
 
@@ -162,13 +163,19 @@ def verify(
 ) -> Manifest:
     """Read the manifest and every chunk, and keep none. Returns the manifest.
 
-    `progress` is called with the stored bytes of each chunk, in threads. Raises as `load` does."""
+    `progress` is called with the stored bytes of chunks, in threads. Raises as `load` does."""
     manifest = read_manifest(store, job, checkpoint, digest)
 
-    def one(_: int, chunk: Chunk) -> None:
-        read_chunk(store, manifest.file(chunk), chunk, manifest.id)
+    def one(run: Run) -> None:
+        if run.alone:
+            chunk = manifest.chunks[run.numbers[0]]
+            read_chunk(store, manifest.file(chunk), chunk, manifest.id)
+        else:
+            with runs.AT_A_TIME:
+                for number, stored in runs.stored(store, manifest, run):
+                    verified(stored, manifest.chunks[number], manifest.id)
         if progress is not None:
-            progress(chunk.stored)
+            progress(sum(manifest.chunks[number].stored for number in run.numbers))
 
     _each(store, manifest, range(len(manifest.chunks)), one)
     return manifest
@@ -192,24 +199,54 @@ def _fetch(
     *,
     passed: Callable[[int, int], object],
 ) -> None:
-    def one(number: int, chunk: Chunk) -> None:
+    def one(run: Run) -> None:
         if stop.is_set():
             raise CheckpointError(f"checkpoint {manifest.id}: stopped on request while it was loaded")
-        wanted, name = targets[number], manifest.file(chunk)
-        first, rest = wanted[0], wanted[1:]
-        if first.nbytes == chunk.nbytes:
-            content = memory[first.offset : first.offset + first.nbytes]
-            touch(content)
-            _either(store, lambda place: read_chunk_into(place, name, chunk, manifest.id, content))
+        if run.alone:
+            (number,) = run.numbers
+            _fetch_chunk(store, manifest, manifest.chunks[number], targets[number], memory)
         else:
-            whole = _either(store, lambda place: read_chunk(place, name, chunk, manifest.id))
-            content, rest = memoryview(whole), wanted
-        for at, offset, nbytes in rest:
-            memory[offset : offset + nbytes] = content[at : at + nbytes]
-        for target in wanted:
-            passed(target.offset, target.nbytes)
+            _fetch_run(store, manifest, run, targets, memory)
+        for number in run.numbers:
+            for target in targets[number]:
+                passed(target.offset, target.nbytes)
 
     _each(store, manifest, [number for number, wanted in enumerate(targets) if wanted], one)
+
+
+def _fetch_chunk(
+    store: Store, manifest: Manifest, chunk: Chunk, wanted: Sequence[_Target], memory: memoryview
+) -> None:
+    """Read one chunk: straight into the slot, if one place there holds all of it."""
+    first, rest, name = wanted[0], wanted[1:], manifest.file(chunk)
+    if first.nbytes == chunk.nbytes:
+        content = memory[first.offset : first.offset + first.nbytes]
+        touch(content)
+        _either(store, lambda place: read_chunk_into(place, name, chunk, manifest.id, content))
+    else:
+        whole = _either(store, lambda place: read_chunk(place, name, chunk, manifest.id))
+        content, rest = memoryview(whole), wanted
+    _put(content, rest, memory)
+
+
+def _fetch_run(
+    store: Store, manifest: Manifest, run: Run, targets: list[list[_Target]], memory: memoryview
+) -> None:
+    """Read several chunks at once. One that is damaged is read again by itself, and from the mirror."""
+    with runs.AT_A_TIME:
+        for number, stored in _either(store, lambda place: runs.stored(place, manifest, run)):
+            chunk = manifest.chunks[number]
+            try:
+                content = verified(stored, chunk, manifest.id)
+            except CheckpointCorrupt:
+                _fetch_chunk(store, manifest, chunk, targets[number], memory)
+            else:
+                _put(memoryview(content), targets[number], memory)
+
+
+def _put(content: memoryview, wanted: Sequence[_Target], memory: memoryview) -> None:
+    for at, offset, nbytes in wanted:
+        memory[offset : offset + nbytes] = content[at : at + nbytes]
 
 
 def _targets(manifest: Manifest, shard: ManifestShard, area: tuple[int, int]) -> list[list[_Target]]:
@@ -225,22 +262,18 @@ def _targets(manifest: Manifest, shard: ManifestShard, area: tuple[int, int]) ->
     return targets
 
 
-def _each(
-    store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[int, Chunk], object]
-) -> None:
-    """Do the work for these chunks. The first failure stops the rest."""
+def _each(store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[Run], object]) -> None:
+    """Do the work for these chunks, run by run. The first failure stops the rest."""
+    wanted = runs.runs(manifest.chunks, numbers)
 
-    def foresee(number: int) -> None:
-        store.foresee(manifest.file(manifest.chunks[number]))
-
-    def one(number: int) -> None:
-        work(number, manifest.chunks[number])
+    def foresee(run: Run) -> None:
+        store.foresee(manifest.file(manifest.chunks[run.numbers[0]]))
 
     with ThreadPoolExecutor(WORKERS, "load") as pool:
         try:
-            for start in range(0, len(numbers), _FORESEEN):
-                for step in (foresee, one):
-                    list(pool.map(step, numbers[start : start + _FORESEEN]))
+            for start in range(0, len(wanted), _FORESEEN):
+                list(pool.map(foresee, wanted[start : start + _FORESEEN]))
+                list(pool.map(work, wanted[start : start + _FORESEEN]))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
 WORKERS = 4
-"""Chunks in flight; each holds one chunk's stored bytes."""
+"""Files in flight; each is in memory once."""
+ALL_BYTES = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ def mirror(
     last: Sequence[tuple[str, bytes]] = (),
     stop: threading.Event | None = None,
 ) -> Copied:
-    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size.
+    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size. `ALL_BYTES`
+    stands for as many as `source` has.
 
     Makes them durable, then creates the files of `last`, (name, content), in their order. If it is repeated,
     it continues where it stopped. Blocks; setting `stop` ends it at the next file, with a CheckpointError.
@@ -73,9 +75,11 @@ def mirror_manifest(
     last: tuple[str, bytes],
     stop: threading.Event | None = None,
 ) -> Copied:
-    """Copy a checkpoint: its chunks, each verified, then `last`, the manifest's name and content."""
-    wanted = [(manifest.file(chunk), chunk.stored) for chunk in manifest.chunks]
-    return mirror(source, target, wanted, check=_checker(manifest), last=[last], stop=stop)
+    """Copy a checkpoint: its chunks and bundles, each verified, then `last`, the manifest's name and content.
+
+    A bundle may hold chunks of other checkpoints too."""
+    sizes = {manifest.file(chunk): ALL_BYTES if chunk.bundle else chunk.stored for chunk in manifest.chunks}
+    return mirror(source, target, sizes.items(), check=_checker(manifest), last=[last], stop=stop)
 
 
 def catch_up(source: Store, target: Store, job: str, stop: threading.Event | None = None) -> tuple[str, ...]:
@@ -107,11 +111,14 @@ def catch_up(source: Store, target: Store, job: str, stop: threading.Event | Non
 
 
 def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
-    """A check that raises CheckpointCorrupt if stored bytes are not those of the chunk they name."""
+    """A check that raises CheckpointCorrupt if stored bytes are not those of the file they name."""
     by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
 
     def check(name: str, stored: bytes) -> None:
         chunk = by_file[name]
+        if chunk.bundle:
+            _check_bundle(manifest, chunk.bundle, stored)
+            return
         try:
             content = codec.decode(stored, chunk.codec, chunk.nbytes)
         except codec.CodecError as error:
@@ -120,6 +127,12 @@ def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
             raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "differs from what was written")
 
     return check
+
+
+def _check_bundle(manifest: Manifest, digest: str, stored: bytes) -> None:
+    if chunks.name(stored) != digest:
+        problem = "differs from what was written" if stored else "is missing"
+        raise CheckpointCorrupt(manifest.id, f"bundle {digest}", problem)
 
 
 def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) -> list[int]:
@@ -141,6 +154,8 @@ def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) ->
 
 def _copy(source: Store, target: Store, name: str, nbytes: int, check: Callable[[str, bytes], object]) -> int:
     """The bytes copied; -1 if the target has the file already."""
+    if nbytes == ALL_BYTES:
+        nbytes = min(source.size(name) or 0, chunks.BUNDLE_BYTES_MAX)
     if target.size(name) == nbytes:
         return -1
     try:

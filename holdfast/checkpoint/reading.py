@@ -21,9 +21,7 @@ _DECODING = threading.BoundedSemaphore(4)
 
 def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
     """A chunk's raw bytes. Raises CheckpointCorrupt if it is missing or not what was written."""
-    stored = _stored(store, name, chunk, checkpoint)
-    with _DECODING:
-        return _plain(stored, chunk, checkpoint)
+    return verified(_stored(store, name, chunk, checkpoint), chunk, checkpoint)
 
 
 def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, target: memoryview) -> None:
@@ -36,32 +34,42 @@ def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, targ
             target[:] = _plain(stored, chunk, checkpoint)
         return
     try:
-        size = store.read_into(name, target)
+        size = store.read_into(name, target, chunk.start)
     except (FileNotFoundError, NotAFile) as error:
-        raise corrupt(checkpoint, chunk, _absent(error)) from error
-    _check_size(checkpoint, chunk, size)
+        raise absent(checkpoint, chunk, error) from error
+    _check_size(checkpoint, chunk, min(size, chunk.stored) if chunk.bundle else size)
     _check_digest(checkpoint, chunk, target)
 
 
 def corrupt(checkpoint: str, chunk: Chunk, problem: str) -> CheckpointCorrupt:
-    """The error that says what is wrong with which chunk."""
-    return CheckpointCorrupt(checkpoint, f"chunk {chunk.blake3}", problem)
+    """The error that says what is wrong with which chunk, and in which bundle it is."""
+    bundle = f" in bundle {chunk.bundle}" if chunk.bundle else ""
+    return CheckpointCorrupt(checkpoint, f"chunk {chunk.blake3}{bundle}", problem)
 
 
 def _stored(store: Store, name: str, chunk: Chunk, checkpoint: str) -> bytes:
+    beyond = 0 if chunk.bundle else 1  # a file of one chunk has no more bytes
     try:
-        stored = store.read(name, chunk.stored + 1)
+        stored = store.read(name, chunk.stored + beyond, chunk.start)
     except (FileNotFoundError, NotAFile) as error:
-        raise corrupt(checkpoint, chunk, _absent(error)) from error
+        raise absent(checkpoint, chunk, error) from error
     _check_size(checkpoint, chunk, len(stored))
     return stored
 
 
-def _absent(error: FileNotFoundError | NotAFile) -> str:
-    return str(error) if isinstance(error, NotAFile) else "is missing"
+def absent(checkpoint: str, chunk: Chunk, error: FileNotFoundError | NotAFile) -> CheckpointCorrupt:
+    """The error that says which chunk has no file."""
+    return corrupt(checkpoint, chunk, str(error) if isinstance(error, NotAFile) else "is missing")
 
 
-def _plain(stored: bytes, chunk: Chunk, checkpoint: str) -> Bytes:
+def verified(stored: Bytes, chunk: Chunk, checkpoint: str) -> Bytes:
+    """A chunk's raw bytes, from its stored ones. Raises CheckpointCorrupt if it is not what was written."""
+    _check_size(checkpoint, chunk, len(stored))
+    with _DECODING:
+        return _plain(stored, chunk, checkpoint)
+
+
+def _plain(stored: Bytes, chunk: Chunk, checkpoint: str) -> Bytes:
     try:
         content = codec.decode(stored, chunk.codec, chunk.nbytes)
     except codec.CodecError as error:

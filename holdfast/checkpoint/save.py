@@ -23,6 +23,7 @@ from holdfast.checkpoint.format import parts as parting
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, decode_manifest, encode_manifest
 from holdfast.checkpoint.format.parts import ManifestPart
 from holdfast.checkpoint.format.records import CheckpointPart
+from holdfast.checkpoint.reading import corrupt
 from holdfast.checkpoint.writing import ChunkTarget, Writing
 from holdfast.ipc import layout
 
@@ -94,10 +95,12 @@ def persist_part(
     _check_slot(slot, order, shard)
     _check_words(order, codec, share, shares)
     tensors, state = _content(slot)
-    index = bases.index(store, job, base)
+    index = bases.index(store, job, base, checkpoint)
     target = ChunkTarget(job, base, checkpoint, shard, codec)
     writing = Writing(store, target, index, tensors, slot.memory)
     writing.stop, writing.passed = stop or writing.stop, partial(slot.arena.unmap, slot.index)
+    if writing.bundler is not None:
+        writing.bundler.current = slot.current
     cuts = cutting.plan(tensors, shares)[share]
     found = writing.run(cuts)
     if not slot.current():
@@ -312,12 +315,14 @@ def _check_whole(manifest: Manifest, order: _Order) -> None:
 
 
 def _check_there(store: Store, manifest: Manifest) -> None:
-    if len(manifest.chunks) <= _LOOK_AT_EACH:
-        sizes = {chunk: store.size(manifest.file(chunk)) for chunk in manifest.chunks}
+    files = {manifest.file(chunk) for chunk in manifest.chunks}
+    if len(files) <= _LOOK_AT_EACH:
+        sizes = {file: store.size(file) for file in files}
     else:
-        listed = bases.listed(store, manifest.job, manifest.base)
-        sizes = {chunk: listed.get((chunk.blake3, chunk.codec)) for chunk in manifest.chunks}
-    for chunk, size in sizes.items():
-        if size != chunk.stored:
-            found = "is missing" if size is None else f"has {size} bytes, not {chunk.stored}"
-            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", found)
+        sizes = dict(bases.listed(store, manifest.job, manifest.base))
+    for chunk in manifest.chunks:
+        size = sizes.get(manifest.file(chunk))
+        if not bases.fits(chunk, size):
+            few = "which are too few" if chunk.bundle else f"not {chunk.stored}"
+            found = "is missing" if size is None else f"its file has {size} bytes, {few}"
+            raise corrupt(manifest.id, chunk, found)

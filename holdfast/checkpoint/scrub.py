@@ -1,8 +1,8 @@
 """Read a checkpoint again before it is needed, and repair what has rotted.
 
 A chunk that is missing or does not hash to its name is taken from memory, where a rank may still hold its
-bytes, or from the mirror, and is written again, verified. The storage limits the reading speed: use
-`store.slowed(...)`."""
+bytes, or from the mirror, and is written again, verified; in a bundle, in its place there. The storage limits
+the reading speed: use `store.slowed(...)`."""
 
 from __future__ import annotations
 
@@ -66,15 +66,38 @@ def scrub(
 def _repair(
     store: Store, manifest: Manifest, chunk: Chunk, mirror: Store | None, memory: Memory | None
 ) -> bool:
-    stored = _from_memory(chunk, memory) if memory is not None else None
+    stored, name = _from_memory(chunk, memory) if memory is not None else None, manifest.file(chunk)
     if stored is None and mirror is not None:
         stored = _from_mirror(mirror, manifest, chunk)
-    if stored is None:
+    content = _mended(store, name, chunk, stored) if stored is not None else None
+    if content is None and chunk.bundle and mirror is not None:
+        content = _bundle(mirror, name, chunk)
+    if content is None:
         return False
-    name = manifest.file(chunk)
-    store.replace(name, stored)
+    store.replace(name, content)
     read_chunk(store, name, chunk, manifest.id)
     return True
+
+
+def _mended(store: Store, name: str, chunk: Chunk, stored: Bytes) -> Bytes | None:
+    """What the chunk's file should hold; None: too little of its bundle is there to put the chunk into."""
+    if not chunk.bundle:
+        return stored
+    try:
+        found = store.read(name, chunks.BUNDLE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    end = chunk.start + chunk.stored
+    return b"".join((found[: chunk.start], stored, found[end:])) if len(found) >= chunk.start else None
+
+
+def _bundle(mirror: Store, name: str, chunk: Chunk) -> Bytes | None:
+    """The whole bundle, as it was written; None: the mirror has no such bundle."""
+    try:
+        found = mirror.read(name, chunks.BUNDLE_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return found if chunks.name(found) == chunk.bundle else None
 
 
 def _from_memory(chunk: Chunk, memory: Memory) -> Bytes | None:
@@ -89,6 +112,6 @@ def _from_mirror(mirror: Store, manifest: Manifest, chunk: Chunk) -> Bytes | Non
     name = manifest.file(chunk)
     try:
         read_chunk(mirror, name, chunk, manifest.id)
-        return mirror.read(name, chunk.stored)
+        return mirror.read(name, chunk.stored, chunk.start)
     except (CheckpointCorrupt, FileNotFoundError):
         return None

@@ -2,7 +2,7 @@
 
 A place that holds what it held at the last save needs nothing: its fingerprint shows that, or the marks of
 its rows. If only some rows of it have changed, those alone are written (rows.py). Other chunks are named by
-their content, and written only if the base does not have them."""
+their content, and written only if the base does not have them: each in a file, or several in a bundle."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoint import priority
+from holdfast.checkpoint.bundling import Bundler
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
-from holdfast.checkpoint.format import chunks, codec, names, rows
+from holdfast.checkpoint.format import chunks, codec, rows
 from holdfast.checkpoint.format.chunks import BaseIndex, Chunk, ChunkClaims, Place, Ref, Seen
 from holdfast.checkpoint.format.names import PLAIN
 from holdfast.checkpoint.reading import read_chunk
@@ -52,7 +53,8 @@ class Writing:
     """Makes the chunks of some cuts of a slot durable, and knows where each cut's bytes are then.
 
     `written`: bytes stored so far. Set `stop` to end it at the next chunk. `passed` is told, in threads, each
-    run of the memory, (start, bytes), that was read; changed rows may be read once more."""
+    run of the memory, (start, bytes), that was read; what goes into a bundle and changed rows are read once
+    more. `bundler`: gathers chunks, if this storage has bundles."""
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Writing:
         self._seen: dict[Place, Seen] = {}
         self._claims = ChunkClaims()
         self._lock = threading.Lock()
+        self.bundler = Bundler(store, target.job, index, self._holds) if store.bundles else None
         self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
 
     def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
@@ -80,16 +83,28 @@ class Writing:
             try:
                 found = list(pool.map(self._passing, cuts))
                 list(pool.map(self._pack, rows.packs(one for one in found if isinstance(one, rows.Delta))))
-                return [one.refs for one in found]
+                return self._settled([one.refs for one in found])
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _settled(self, found: list[tuple[Ref, ...]]) -> list[tuple[Ref, ...]]:
+        """Write the last bundle. Returns where the bytes of each cut are, bundles and all."""
+        if self.bundler is None:
+            return found
+        self.bundler.finish()
+        self.written += self.bundler.written
+        for place, seen in self._seen.items():
+            self._seen[place] = seen._replace(refs=self.bundler.settled(seen.refs))
+        return [self.bundler.settled(refs) for refs in found]
 
     def remember(self) -> None:
         """Note that all of it is durable, so that the next save of this base need not write it again."""
         for seen in self._seen.values():
             self._index.durable.update((ref.chunk.blake3, ref.chunk) for ref in seen.refs)
         self._index.places.update(self._seen)
+        named = (ref.chunk for seen in self._seen.values() for ref in seen.refs)
+        self._index.has_named(self._target.checkpoint, named)
 
     def _passing(self, cut: Cut) -> Seen | rows.Delta:
         done = self._one(cut)
@@ -190,7 +205,10 @@ class Writing:
     def _write(self, digest: str, content: Bytes, wanted: str) -> Chunk:
         stored, used = self._encoded(content, wanted)
         chunk = Chunk(digest, len(content), len(stored), used)
-        name = names.chunk(self._target.job, self._target.base, digest, used)
+        if self.bundler is not None:
+            self.bundler.add(chunk, stored)
+            return chunk
+        name = chunks.file(self._target.job, self._target.base, chunk)
         begun_s = time.perf_counter()
         if not self._store.stage(name, stored):
             if self._holds(name, chunk):

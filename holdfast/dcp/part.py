@@ -65,7 +65,7 @@ class PartWriter:
         memory = Scattered(placed, [self._asking(portion) for portion in portions])
         shard = f"{whole.DCP}.{one.rank}"
         target = ChunkTarget(one.job, one.base, one.checkpoint, shard, one.codec)
-        index = bases.index(store, one.job, one.base)
+        index = bases.index(store, one.job, one.base, one.checkpoint)
         writing = Writing(store, target, index, placed, cast("memoryview", memory))
         (cuts,) = cutting.plan(placed, 1)
         refs = writing.run(cuts, nice=not self._awaited())

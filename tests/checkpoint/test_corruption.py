@@ -141,7 +141,7 @@ def put_tensor(name: str, value: Any) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("schema", 3), r"schema 3, written by Holdfast 0\.1\.0; .* reads schema 2: upgrade Holdfast"),
+        (put("schema", 4), r"schema 4, written by .* 0\.1\.0; .* reads schemas 2 and 3: upgrade Holdfast"),
         (put("schema", 1), r"schema 1, .*read it with that version"),
         (put("schema", None), "schema None"),
         (put("job", "other"), "belongs to job 'other', not to 'job'"),

@@ -29,9 +29,9 @@ LIVES_AT_ONCE = 2
 LIFE_MAX_S = 0.5
 
 
-def write_until_killed(store: Store, arena: Path, first: int, life_s: float) -> dict[str, str]:
+def write_until_killed(store: Store, arena: Path, first: int, life_s: float, files: str) -> dict[str, str]:
     """What the writer had committed when it was killed: digest by id."""
-    command = [sys.executable, "-m", "tests.checkpoint.writer", store.url, str(arena), str(first)]
+    command = [sys.executable, "-m", "tests.checkpoint.writer", store.url, str(arena), str(first), files]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
@@ -47,17 +47,18 @@ def write_until_killed(store: Store, arena: Path, first: int, life_s: float) -> 
 def one_life(folder: Path, shm: Path, lineage: int, lives: int) -> None:
     """Kill writers of one storage again and again, and look after each what is there."""
     store, source = Store.open(f"file://{folder}/storage{lineage}"), random.Random(lineage)
-    newest = -1
+    newest, files = -1, ("chunks", "bundles")[lineage % 2]
     for life in itertools.count():
         if life >= lives and newest >= 0:
             break
         life_s = source.uniform(0, LIFE_MAX_S) * (1 + life // lives)  # a slow machine's are longer
-        committed = write_until_killed(store, shm / f"a{lineage}", newest + 1, life_s)
+        committed = write_until_killed(store, shm / f"a{lineage}", newest + 1, life_s, files)
         for checkpoint, digest in list(committed.items())[-1:]:
             publish(store, JOB, checkpoint, digest)  # as a new leader would: the record is there
         for entry in listing(store, JOB):
             verify(store, JOB, entry.id)
         newest = max((entry.step for entry in listing(store, JOB)), default=-1)
+        assert {place.split("/")[1] for place in chunk_files(store)} <= {files}
         assert newest >= max((int(checkpoint.split("-")[0]) for checkpoint in committed), default=-1)
         if newest >= 0:
             place = shm / f"b{lineage}"
@@ -65,6 +66,10 @@ def one_life(folder: Path, shm: Path, lineage: int, lives: int) -> None:
             place.unlink()
     age_out(store)
     assert loaded(store, shm / f"c{lineage}", f"{newest}-1") == values(newest)
+
+
+def chunk_files(store: Store) -> list[str]:
+    return [entry.name for entry in store.walk("jobs/job/bases")]
 
 
 def age_out(store: Store) -> None:

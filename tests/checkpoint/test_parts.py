@@ -201,7 +201,7 @@ def test_a_chunk_that_is_not_there_whole_stops_the_seal(
         whole = path.read_bytes()
         path.unlink() if how == "missing" else os.truncate(path, len(whole) - 1)
         with pytest.raises(
-            CheckpointCorrupt, match=f"chunk {path.name}: (is missing|has {len(whole) - 1} by)"
+            CheckpointCorrupt, match=f"chunk {path.name}: (is missing|its file has {len(whole) - 1} by)"
         ):
             finalize(store, parts=parts, **order.words)
         path.write_bytes(whole)

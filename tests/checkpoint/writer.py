@@ -1,7 +1,8 @@
 """A process that saves, commits, publishes and collects one checkpoint after the other until it is killed.
 
-`python -m tests.checkpoint.writer URL ARENA FIRST_STEP`. It prints "committed <id> <digest>" before it
-publishes: from then on the checkpoint counts as committed, as if its record were in etcd."""
+`python -m tests.checkpoint.writer URL ARENA FIRST_STEP FILES`, where FILES is "chunks" or "bundles". It prints
+"committed <id> <digest>" before it publishes: from then on the checkpoint counts as committed, as if its
+record were in etcd."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def values(step: int) -> dict[str, bytes]:
     return state | {"v": bytes(rows)}
 
 
-def main(url: str, arena_path: str, first: int) -> None:
-    store = Store.open(url)
+def main(url: str, arena_path: str, first: int, files: str) -> None:
+    store = Store.open(url, bundles=files == "bundles")
     with arena_for(Path(arena_path), SHAPES) as arena:
         print("started", flush=True)
         base = ""
@@ -69,4 +70,4 @@ def tidy(store: Store, base: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

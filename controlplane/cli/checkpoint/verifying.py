@@ -89,32 +89,41 @@ def verify(store: Store, job: str, listed: Sequence[Found]) -> list[Verified]:
         manifests.append((manifest, result))
     problems = _read_all(store, [manifest for manifest, _ in manifests])
     for manifest, result in manifests:
-        result.errors += [problems[name] for name in map(manifest.file, manifest.chunks) if name in problems]
+        places = [_place(manifest, chunk) for chunk in manifest.chunks]
+        result.errors += [problems[place] for place in places if place in problems]
     return results
 
 
-def _read_all(store: Store, manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Return the names of the damaged chunks, with the error of each."""
-    wanted = {m.file(chunk): (m, chunk) for m in reversed(manifests) for chunk in m.chunks}
+_Place = tuple[str, int]
+"""The file of a chunk, and the byte of it where the chunk begins."""
+
+
+def _place(manifest: Manifest, chunk: Chunk) -> _Place:
+    return manifest.file(chunk), chunk.start
+
+
+def _read_all(store: Store, manifests: Sequence[Manifest]) -> dict[_Place, str]:
+    """Return the places of the damaged chunks, with the error of each."""
+    wanted = {_place(m, chunk): (m, chunk) for m in reversed(manifests) for chunk in m.chunks}
     total = sum(chunk.stored for _, chunk in wanted.values())
     with shown_bar("verifying", total) as bar, ThreadPoolExecutor(WORKERS, "verify") as pool:
-        work = [pool.submit(_read, store, name, *found, bar) for name, found in wanted.items()]
+        work = [pool.submit(_read, store, place, *found, bar) for place, found in wanted.items()]
         try:
             found = [each.result() for each in work]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return {name: problem for name, problem in found if problem}
+    return {place: problem for place, problem in found if problem}
 
 
-def _read(store: Store, name: str, manifest: Manifest, chunk: Chunk, bar: Bar) -> tuple[str, str]:
+def _read(store: Store, place: _Place, manifest: Manifest, chunk: Chunk, bar: Bar) -> tuple[_Place, str]:
     try:
-        read_chunk(store, name, chunk, manifest.id)
+        read_chunk(store, place[0], chunk, manifest.id)
     except CheckpointCorrupt as error:
-        return name, str(error)
+        return place, str(error)
     finally:
         bar.advance(chunk.stored)
-    return name, ""
+    return place, ""
 
 
 def _text(results: Sequence[Verified]) -> str:

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import blake3
 import xxhash
 
+from holdfast.checkpoint.format import names
 from holdfast.checkpoint.format.choosing import Meter
 from holdfast.checkpoint.format.names import PLAIN, Bytes
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 ALGORITHM = "blake3"
+BUNDLE_BYTES_MAX = 64 << 20
+"""No bundle is larger."""
 
 
 def name(content: Bytes) -> str:
@@ -29,13 +35,24 @@ def fingerprint(content: Bytes) -> bytes:
 
 
 class Chunk(NamedTuple):
-    """One chunk of a base. `nbytes`: its raw bytes, which are hashed; `stored`: its bytes on storage."""
+    """One chunk of a base. `nbytes`: its raw bytes, which are hashed; `stored`: its bytes on storage.
+
+    `bundle`: the digest of the bundle in which it begins at byte `start`; "": it is a file of its own."""
 
     blake3: str
     nbytes: int
     stored: int
     codec: str = PLAIN
     algorithm: str = ALGORITHM
+    bundle: str = ""
+    start: int = 0
+
+
+def file(job: str, base: str, chunk: Chunk) -> str:
+    """The file of a base that holds this chunk."""
+    if chunk.bundle:
+        return names.bundle(job, base, chunk.bundle)
+    return names.chunk(job, base, chunk.blake3, chunk.codec)
 
 
 class Ref(NamedTuple):
@@ -64,6 +81,15 @@ class Seen(NamedTuple):
 
 
 @dataclass(slots=True)
+class Named:
+    """The chunks that this process has named by a checkpoint so far (`now`), and by the one before."""
+
+    checkpoint: str = ""
+    now: set[Chunk] = field(default_factory=set)
+    before: set[Chunk] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class BaseIndex:
     """What one process knows of one base: durable chunks by digest, and what each place held."""
 
@@ -73,6 +99,17 @@ class BaseIndex:
     dense: set[Place] = field(default_factory=set)
     """Places of which most rows change from save to save: their rows are not compared."""
     meter: Meter = field(default_factory=Meter)
+    named: Named = field(default_factory=Named)
+
+    def has_named(self, checkpoint: str, chunks: Iterable[Chunk]) -> None:
+        """Note that these chunks are named by one more part of a checkpoint."""
+        if self.named.checkpoint != checkpoint:
+            self.named = Named(checkpoint, set(), self.named.now)
+        self.named.now.update(chunks)
+
+    def named_before(self, checkpoint: str) -> set[Chunk]:
+        """What this process named by the newest checkpoint before this one."""
+        return self.named.before if self.named.checkpoint == checkpoint else self.named.now
 
 
 class ChunkClaims:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
-SCHEMA = 2
-"""The version of the bodies' schema."""
+SCHEMA, SCHEMA_BUNDLES = 2, 3
+"""The versions of the bodies' schema: where each chunk is a file, and where some are in bundles."""
 MALFORMED = (KeyError, TypeError, ValueError, NameRefused)
 """What parsing raises for a body that makes no sense."""
 _HEAD, _TAIL = b'{"blake3":"', b"}\n"
@@ -111,11 +111,15 @@ def _open(kind: str, content: bytes, checkpoint: str) -> tuple[bytes, str]:
 
 def _check_schema(fields: dict[str, Any], checkpoint: str) -> None:
     schema = fields.get("schema")
-    if schema == SCHEMA:
+    if schema in (SCHEMA, SCHEMA_BUNDLES):
         return
     writer = fields.get("holdfast", "?")
-    fix = "upgrade Holdfast" if isinstance(schema, int) and schema > SCHEMA else "read it with that version"
+    fix = (
+        "upgrade Holdfast"
+        if isinstance(schema, int) and schema > SCHEMA_BUNDLES
+        else "read it with that version"
+    )
     raise CheckpointRefused(
         f"checkpoint {checkpoint}: schema {schema!r}, written by Holdfast {writer}; this Holdfast reads "
-        f"schema {SCHEMA}: {fix}"
+        f"schemas {SCHEMA} and {SCHEMA_BUNDLES}: {fix}"
     )

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.format import codec, envelope, names, sense
-from holdfast.checkpoint.format.chunks import ALGORITHM, Chunk, Ref
+from holdfast.checkpoint.format.chunks import ALGORITHM, BUNDLE_BYTES_MAX, Chunk, Ref
 from holdfast.checkpoint.format.cutting import CHUNK_BYTES
-from holdfast.checkpoint.format.envelope import SCHEMA
+from holdfast.checkpoint.format.envelope import SCHEMA, SCHEMA_BUNDLES
 from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
 from holdfast.ipc import layout
 
@@ -40,7 +40,7 @@ def opened(content: bytes, job: str, checkpoint: str) -> tuple[Manifest, str]:
 
 def _body(manifest: Manifest) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
+        "schema": schema_of(manifest.chunks),
         "job": manifest.job,
         "id": manifest.id,
         "step": manifest.step,
@@ -54,9 +54,17 @@ def _body(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def schema_of(chunks: Iterable[Chunk]) -> int:
+    """The schema of a body with these chunks: the oldest one that can say where they are."""
+    return SCHEMA_BUNDLES if any(chunk.bundle for chunk in chunks) else SCHEMA
+
+
 def chunk_body(chunk: Chunk) -> dict[str, Any]:
     """A chunk as JSON."""
-    return chunk._asdict()
+    body = chunk._asdict()
+    if not chunk.bundle:
+        del body["bundle"], body["start"]
+    return body
 
 
 def _shard_body(shard: ManifestShard) -> dict[str, Any]:
@@ -106,10 +114,20 @@ def parse_chunks(entries: Iterable[dict[str, Any]]) -> tuple[Chunk, ...]:
 
 def _chunk(entry: dict[str, Any]) -> Chunk:
     chunk = Chunk(
-        entry["blake3"], count(entry["nbytes"]), count(entry["stored"]), entry["codec"], entry["algorithm"]
+        entry["blake3"],
+        count(entry["nbytes"]),
+        count(entry["stored"]),
+        entry["codec"],
+        entry["algorithm"],
+        entry.get("bundle", ""),
+        count(entry.get("start", 0)),
     )
     if not names.is_digest(chunk.blake3):
         raise ValueError(f"{chunk.blake3!r:.80} is not a blake3 digest")
+    if chunk.bundle != "" and not names.is_digest(chunk.bundle):
+        raise ValueError(f"{chunk.bundle!r:.80} is not the digest of a bundle")
+    if chunk.start and (not chunk.bundle or chunk.start + chunk.stored > BUNDLE_BYTES_MAX):
+        raise ValueError(f"chunk {chunk.blake3} cannot begin at byte {chunk.start} of its file")
     if chunk.algorithm != ALGORITHM:
         raise ValueError(f"unknown algorithm {chunk.algorithm!r:.40}")
     plain = names.item_bytes(chunk.codec) == 0
@@ -158,11 +176,15 @@ class ChunkTable:
     """A table of chunks under construction: each chunk once, in the order of first use."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Chunk, int] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._chunks: list[Chunk] = []
 
     def number(self, chunk: Chunk) -> int:
-        """The chunk's index in the table."""
-        return self._numbers.setdefault(chunk, len(self._numbers))
+        """The chunk's index in the table. Of equal ones that several writers stored, the first counts."""
+        found = self._numbers.setdefault((chunk.blake3, chunk.codec), len(self._chunks))
+        if found == len(self._chunks):
+            self._chunks.append(chunk)
+        return found
 
     def pieces(self, refs: Iterable[Ref]) -> Iterator[Piece]:
         """Pieces for these bytes; neighbours in one chunk are joined."""
@@ -181,4 +203,4 @@ class ChunkTable:
     @property
     def chunks(self) -> tuple[Chunk, ...]:
         """All chunks of the table."""
-        return tuple(self._numbers)
+        return tuple(self._chunks)

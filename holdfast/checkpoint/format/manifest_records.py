@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format import chunks
 from holdfast.ipc import layout
 
 if TYPE_CHECKING:
@@ -77,4 +77,4 @@ class Manifest:
 
     def file(self, chunk: Chunk) -> str:
         """Where a chunk of this checkpoint is on storage."""
-        return names.chunk(self.job, self.base, chunk.blake3, chunk.codec)
+        return chunks.file(self.job, self.base, chunk)

@@ -1,6 +1,7 @@
 """Name what a job keeps on storage, and check names from outside: nothing else becomes a path.
 
 jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its content (and its codec)
+jobs/<job>/bases/<base>/bundles/<blake3>              several chunks, named by the bytes of them all
 jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved of a checkpoint
 jobs/<job>/pending/<step>-<generation>.<blake3>.json  a manifest's content before the commit
 jobs/<job>/manifests/<step>-<generation>.json         a committed checkpoint
@@ -42,6 +43,7 @@ _FILES = re.compile(
     "|".join(
         (
             rf"{_BASE.pattern}/chunks/[0-9a-f]{{2}}/{_CHUNK_FILE.pattern}",
+            rf"{_BASE.pattern}/bundles/{_DIGEST.pattern}",
             rf"{_JOB_FOLDER}/(parts|pending)/{_CHECKPOINT.pattern}\.{_DIGEST.pattern}\.json",
             rf"{_JOB_FOLDER}/(manifests|suspect)/{_CHECKPOINT.pattern}\.json",
             rf"{_JOB_FOLDER}/leases/(collector\.json|{_STAMP})",
@@ -56,9 +58,19 @@ def chunk(job: str, base: str, digest: str, codec: str = PLAIN) -> str:
     return f"{chunks(job, base)}/{_digest(digest)[:2]}/{digest}{_suffix(codec)}"
 
 
+def bundle(job: str, base: str, digest: str) -> str:
+    """Where a bundle of a base is: a file with several chunks. Its name is the blake3 of its bytes."""
+    return f"{base_folder(job, base)}/bundles/{_digest(digest)}"
+
+
 def chunks(job: str, base: str) -> str:
-    """The folder of a base's chunks."""
-    return f"{bases(job)}/{_id(base)}/chunks"
+    """The folder of a base's chunks that are files of their own."""
+    return f"{base_folder(job, base)}/chunks"
+
+
+def base_folder(job: str, base: str) -> str:
+    """The folder of all that a base has on storage."""
+    return f"{bases(job)}/{_id(base)}"
 
 
 def bases(job: str) -> str:
@@ -73,6 +85,18 @@ def split_chunk(path: str) -> tuple[str, str] | None:
     if found is None or folder != file[:2]:
         return None
     return found[1], f"shuffle{found[2]}+zstd" if found[2] else PLAIN
+
+
+def split_bundle(path: str) -> str | None:
+    """The digest of a file `bundles/<file>` of a base; None: it is not a bundle of ours."""
+    folder, _, file = path.partition("/")
+    return file if folder == "bundles" and is_digest(file) else None
+
+
+def holds_chunks(path: str) -> bool:
+    """Whether a file of a base holds a chunk, or several."""
+    folder, _, chunk_file = path.partition("/")
+    return split_bundle(path) is not None or (folder == "chunks" and split_chunk(chunk_file) is not None)
 
 
 def item_bytes(codec: str) -> int:

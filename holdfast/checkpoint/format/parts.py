@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoint.errors import CheckpointRefused
 from holdfast.checkpoint.format import envelope, names
 from holdfast.checkpoint.format.chunks import Chunk, Ref
-from holdfast.checkpoint.format.envelope import SCHEMA
 from holdfast.checkpoint.format.manifest import (
     ChunkTable,
     check_id,
@@ -21,6 +20,7 @@ from holdfast.checkpoint.format.manifest import (
     chunk_body,
     count,
     parse_chunks,
+    schema_of,
 )
 from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
 from holdfast.ipc import layout
@@ -71,7 +71,7 @@ def encode_part(part: ManifestPart) -> tuple[bytes, str]:
         for tensor, placed in zip(part.tensors, part.placed, strict=True)
     ]
     body = {
-        "schema": SCHEMA,
+        "schema": schema_of(table.chunks),
         "job": part.job,
         "id": part.id,
         "step": part.step,

@@ -22,8 +22,9 @@ T = TypeVar("T")
 _EXTRAS = {"s3": "holdfast[s3]", "s3a": "holdfast[s3]"}
 _CONNECTIONS = 32
 _GRACE_S = 5.0
-_PART_BYTES = 8 << 20
-"""The size of the parts of a multipart upload; uploads from twice this size on are such."""
+_PART_BYTES = 32 << 20
+"""The size of the parts of a multipart upload; uploads from twice this size on are such. So a bundle is one
+request, and leaves no parts behind if its writer dies."""
 
 
 def connect(url: str, shown: str, patience: Patience, pace: pacing.UploadPace) -> tuple[Any, str]:

@@ -36,6 +36,7 @@ class LocalBackend:
     `flush` syncs the folders, which makes the names durable."""
 
     limits: tuple[str, ...] = ()
+    bundles = False
 
     def __init__(self, root: Path, *, pace: pacing.UploadPace = pacing.uploads) -> None:
         self.root = root
@@ -108,10 +109,11 @@ class LocalBackend:
         with suppress(OSError):  # its reader will get the error
             os.stat(self.root / name, follow_symlinks=False)
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The content, at most `limit` bytes of it."""
+    def read(self, name: str, limit: int, start: int) -> bytes:
+        """The content from byte `start` on, at most `limit` bytes of it."""
         descriptor = direct.open_regular(self.root / name)
         try:
+            os.lseek(descriptor, start, os.SEEK_SET)
             parts, left = [], limit
             while left > 0 and (part := os.read(descriptor, min(left, 1 << 24))):
                 parts.append(part)
@@ -120,8 +122,14 @@ class LocalBackend:
         finally:
             os.close(descriptor)
 
-    def read_into(self, name: str, target: memoryview) -> int:
-        """Read straight into `target`. Returns the bytes that the file has, which may be more or fewer."""
+    def read_into(self, name: str, target: memoryview, start: int) -> int:
+        """Read straight into `target`, from byte `start` on. Returns the bytes that the file has from there
+        on, which may be more or fewer."""
+        if start:
+            content = self.read(name, len(target) + 1, start)
+            fits = min(len(content), len(target))
+            target[:fits] = content[:fits]
+            return len(content)
         descriptor = direct.open_regular(self.root / name, len(target))
         try:
             done = direct.read_all(descriptor, target)

@@ -35,6 +35,8 @@ class RemoteBackend:
         pace: pacing.UploadPace = pacing.uploads,
     ) -> None:
         self.limits = _limits(filesystem)
+        self.bundles = isinstance(filesystem, AsyncFileSystem)
+        """On object stores (all of them async) a request takes longer than many bytes."""
         self._files, self._root = filesystem, root.rstrip("/")
         self._patience, self._stats, self._pace = patience, stats or Stats(), pace
         self._stop = threading.Event()
@@ -90,16 +92,16 @@ class RemoteBackend:
     def foresee(self, name: str) -> None:
         """Do nothing: a file is found and read in one request."""
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The content, at most `limit` bytes of it."""
+    def read(self, name: str, limit: int, start: int) -> bytes:
+        """The content from byte `start` on, at most `limit` bytes of it."""
         if limit <= 0:
             return b""
         path = self._path(name)
-        return self._attempts(limit).run(lambda limit_s: self._read(path, limit, limit_s))
+        return self._attempts(limit).run(lambda limit_s: self._read(path, limit, limit_s, start))
 
-    def read_into(self, name: str, target: memoryview) -> int:
-        """Read into `target`. Returns the file's size, or the target's plus one if the file is longer."""
-        content = self.read(name, len(target) + 1)
+    def read_into(self, name: str, target: memoryview, start: int) -> int:
+        """Read into `target`. Returns the bytes from there on, or the target's plus one if there are more."""
+        content = self.read(name, len(target) + 1, start)
         fits = min(len(content), len(target))
         target[:fits] = content[:fits]
         return len(content)
@@ -210,11 +212,11 @@ class RemoteBackend:
                 drivers.renew(self._calls, self._files, limit_s)
                 self._stale = False
 
-    def _read(self, path: str, limit: int, limit_s: float) -> bytes:
+    def _read(self, path: str, limit: int, limit_s: float, start: int = 0) -> bytes:
         try:
-            content: bytes = self._call("cat_file", limit_s, path, start=0, end=limit)
+            content: bytes = self._call("cat_file", limit_s, path, start=start, end=start + limit)
         except OSError as error:
-            if causes.coded(error, "InvalidRange", "416"):  # a range of an empty file
+            if causes.coded(error, "InvalidRange", "416"):  # the file ends before that range
                 return b""
             raise
         return content[:limit]

@@ -30,6 +30,7 @@ class Backend(Protocol):
     """What a kind of storage must do. Names are relative and already checked (names.py)."""
 
     limits: tuple[str, ...]
+    bundles: bool
 
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name`; False if it exists."""
@@ -49,11 +50,11 @@ class Backend(Protocol):
     def foresee(self, name: str) -> None:
         """Prepare for a read of this file, if it exists."""
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The first `limit` bytes."""
+    def read(self, name: str, limit: int, start: int) -> bytes:
+        """At most `limit` bytes, from byte `start` on."""
 
-    def read_into(self, name: str, target: memoryview) -> int:
-        """Read into memory; returns the size found."""
+    def read_into(self, name: str, target: memoryview, start: int) -> int:
+        """Read into memory, from byte `start` on; returns the bytes found from there on."""
 
     def size(self, name: str) -> int | None:
         """Its size in bytes; None if it does not exist."""
@@ -85,6 +86,7 @@ class Store:
 
     - `url`: for people, without secrets.
     - `second`: the mirror, asked if this storage lacks a file or has it damaged; None: there is none.
+    - `bundles`: whether chunks that are written here go into bundles: a request costs more than the bytes.
     - `stats`: counters."""
 
     def __init__(self, url: str, backend: Backend, stats: Stats | None = None) -> None:
@@ -92,6 +94,7 @@ class Store:
         self.indexes: dict[str, BaseIndex] = {}  # by job, what is known of its present base
         self.second: Store | None = None
         self.stats = stats or Stats()
+        self.bundles = backend.bundles
         self._backend = backend
         self._reads = pacing.UploadPace()
 
@@ -103,8 +106,11 @@ class Store:
         second: str = "",
         patience: Patience = PATIENCE,
         pace: pacing.UploadPace = pacing.uploads,
+        bundles: bool | None = None,
     ) -> Store:
         """The storage at an fsspec URL or a path, and with `second` its mirror. Touches nothing yet.
+
+        `bundles`: whether chunks are written in bundles; None: where that pays, on object stores.
 
         Raises StorageError for an unknown scheme (naming the nearest known one) or a driver that is not
         installed."""
@@ -117,6 +123,7 @@ class Store:
         else:
             backend = RemoteBackend(filesystem, root, patience=patience, stats=stats, pace=pace)
         store = cls(url, backend, stats)
+        store.bundles = backend.bundles if bundles is None else bundles
         store.second = cls.open(second, patience=patience, pace=pace) if second else None
         return store
 
@@ -124,6 +131,7 @@ class Store:
         """This storage, read no faster than that. Connections, statistics and known bases are shared."""
         other = Store(self.url, self._backend, self.stats)
         other.indexes, other.second, other._reads = self.indexes, self.second, reads
+        other.bundles = self.bundles
         return other
 
     @property
@@ -172,17 +180,18 @@ class Store:
         with self._explained(f"cannot look at {name}"):
             self._backend.foresee(name)
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The content, at most `limit` bytes. Raises FileNotFoundError."""
+    def read(self, name: str, limit: int, start: int = 0) -> bytes:
+        """The content from byte `start` on, at most `limit` bytes. Raises FileNotFoundError."""
         with self._explained(f"cannot read {name}"), self.stats.transfer(READ):
-            content = self._backend.read(name, limit)
+            content = self._backend.read(name, limit, start)
         self._has_read(len(content))
         return content
 
-    def read_into(self, name: str, target: memoryview) -> int:
-        """Fill `target`. Returns the size found, which differs from the target's if it does not fit."""
+    def read_into(self, name: str, target: memoryview, start: int = 0) -> int:
+        """Fill `target` from byte `start` on. Returns the bytes found from there on: fewer than the target's
+        if the file is short, more if it is longer."""
         with self._explained(f"cannot read {name}"), self.stats.transfer(READ):
-            size = self._backend.read_into(name, target)
+            size = self._backend.read_into(name, target, start)
         self._has_read(min(size, len(target)))
         return size
 

@@ -38,9 +38,12 @@ def read(reader: Path, storage: Path, checkpoint: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=storage)
 
 
-def test_the_reader_of_the_document_reads_what_we_write(reader: Path, folder: Path, shm: Path) -> None:
+@pytest.mark.parametrize("bundles", [False, True])
+def test_the_reader_of_the_document_reads_what_we_write(
+    reader: Path, folder: Path, shm: Path, *, bundles: bool
+) -> None:
     values = content(SHAPES, 1) | {"w": bytes(CHUNK_BYTES + 7) + content(SHAPES, 1)["w"][CHUNK_BYTES + 7 :]}
-    store = Store.open(f"file://{folder}/storage")
+    store = Store.open(f"file://{folder}/storage", bundles=bundles)
     with arena_for(shm / "a", SHAPES) as arena:
         for step, codec in ((10, "none"), (20, "zstd"), (30, "auto")):
             rows = bytearray(values["rows"])
@@ -56,7 +59,12 @@ def test_the_reader_of_the_document_reads_what_we_write(reader: Path, folder: Pa
                 ["all", name, str(len(data)), blake3.blake3(data).hexdigest()]
                 for name, data in values.items()
             ]
-    for path in (folder / "storage/jobs/job/manifests/30-1.json", *(folder / "storage").rglob("*.s4z")):
+    stored = [
+        *(folder / "storage").rglob("*.s4z"),
+        *sorted((folder / "storage").rglob("bundles/*"), key=lambda path: path.stat().st_size)[-1:],
+    ]
+    assert len(stored) >= 1
+    for path in (folder / "storage/jobs/job/manifests/30-1.json", *stored):
         whole = path.read_bytes()
         middle = len(whole) // 2
         path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])

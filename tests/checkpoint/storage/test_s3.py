@@ -102,8 +102,8 @@ def whole(name: str, stored: bytes) -> None:
 
 
 def test_an_object_of_many_parts(s3: str, opened: Opened) -> None:
-    """The driver cuts from 16 MiB on; the condition then holds for the last of its requests."""
-    store, large = opened(s3, Patience()), os.urandom(1 << 20) * 17
+    """The driver cuts from 64 MiB on; the condition then holds for the last of its requests."""
+    store, large = opened(s3, Patience()), os.urandom(1 << 20) * 65
     assert store.put(NAME, large)
     assert not store.put(NAME, bytes(len(large)))
     assert store.size(NAME) == len(large)

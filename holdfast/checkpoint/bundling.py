@@ -1,0 +1,102 @@
+"""Write chunks in bundles: files of several chunks, for a storage where each request costs time and money.
+
+Workers hand over their chunks. The one whose chunk does not fit any more writes the bundle, while the others
+go on hashing. A bundle is named by its bytes, and never changed. Only when it is written does a chunk have a
+place; `settled` tells it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.format import chunks, names
+from holdfast.checkpoint.format.chunks import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.checkpoint.format.chunks import BaseIndex, Ref
+    from holdfast.checkpoint.format.names import Bytes
+    from holdfast.checkpoint.storage.store import Store
+
+BUNDLE_BYTES = 56 << 20
+"""A bundle has no more: seven chunks of 8 MiB. So 1 GiB takes 19 requests, and as many when it is read."""
+WRITERS = 3
+"""So many bundles are in memory at a time, each once. One more consists of chunks that wait for others."""
+
+
+class Bundler:
+    """Gathers the chunks of one writer's save into bundles.
+
+    `holds`: whether a file has the bytes of this chunk; it is then durable at the next flush. `current`:
+    whether the memory that the chunks lie in still has what it had when they were named."""
+
+    def __init__(self, store: Store, job: str, index: BaseIndex, holds: Callable[[str, Chunk], bool]) -> None:
+        self.written = 0  # bytes
+        self.current: Callable[[], bool] = lambda: True
+        self._store, self._job, self._index, self._holds = store, job, index, holds
+        self._waiting: list[tuple[Chunk, Bytes]] = []
+        self._nbytes = 0
+        self._settled: dict[str, Chunk] = {}
+        self._lock = threading.Lock()
+        self._writers = threading.BoundedSemaphore(WRITERS)
+
+    def add(self, chunk: Chunk, stored: Bytes) -> None:
+        """Take a chunk. Returns at once, or when the bundle that it fills is written."""
+        with self._lock:
+            full = self._nbytes + len(stored) > BUNDLE_BYTES
+            if full:
+                self._writers.acquire()  # in the lock: meanwhile nobody gathers more
+            taken = self._take() if full else []
+            self._waiting.append((chunk, stored))
+            self._nbytes += len(stored)
+        if full:
+            self._write(taken)
+
+    def finish(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            taken = self._take()
+        if taken:
+            self._writers.acquire()
+            self._write(taken)
+
+    def settled(self, refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+        """The same bytes, with the places of the chunks that were gathered."""
+        return tuple(ref._replace(chunk=self._settled.get(ref.chunk.blake3, ref.chunk)) for ref in refs)
+
+    def _take(self) -> list[tuple[Chunk, Bytes]]:
+        taken, self._waiting, self._nbytes = self._waiting, [], 0
+        return taken
+
+    def _write(self, taken: list[tuple[Chunk, Bytes]]) -> None:
+        try:
+            content = b"".join(stored for _, stored in taken)
+            gathered = [chunk for chunk, _ in taken]
+            taken.clear()  # encoded chunks need not be in memory twice
+            digest = chunks.name(content)
+            whole = Chunk(digest, len(content), len(content))
+            self._put(names.bundle(self._job, self._index.base, digest), whole, content)
+        finally:
+            self._writers.release()
+        placed, start = {}, 0
+        for chunk in gathered:
+            placed[chunk.blake3] = chunk._replace(bundle=digest, start=start)
+            start += chunk.stored
+        with self._lock:
+            self._settled.update(placed)
+            if self.current():  # if this save fails later, the next one need not write them again
+                self._index.durable.update(placed)
+
+    def _put(self, name: str, whole: Chunk, content: bytes) -> None:
+        begun_s = time.perf_counter()
+        if not self._store.stage(name, content):
+            if self._holds(name, whole):
+                self._store.flush()
+                return
+            self._store.replace(name, content)
+        self._store.flush()
+        self._index.meter.uploaded(len(content), time.perf_counter() - begun_s)
+        with self._lock:
+            self.written += len(content)
