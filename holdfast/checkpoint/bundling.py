@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.format.chunks import Chunk
@@ -26,6 +26,12 @@ WRITERS = 3
 """So many bundles are in memory at a time, each once. One more consists of chunks that wait for others."""
 
 
+class _Waiting(NamedTuple):
+    offset: int
+    chunk: Chunk
+    stored: Bytes
+
+
 class Bundler:
     """Gathers the chunks of one writer's save into bundles.
 
@@ -36,20 +42,22 @@ class Bundler:
         self.written = 0  # bytes
         self.current: Callable[[], bool] = lambda: True
         self._store, self._job, self._index, self._holds = store, job, index, holds
-        self._waiting: list[tuple[Chunk, Bytes]] = []
+        self._waiting: list[_Waiting] = []
         self._nbytes = 0
         self._settled: dict[str, Chunk] = {}
         self._lock = threading.Lock()
         self._writers = threading.BoundedSemaphore(WRITERS)
 
-    def add(self, chunk: Chunk, stored: Bytes) -> None:
-        """Take a chunk. Returns at once, or when the bundle that it fills is written."""
+    def add(self, offset: int, chunk: Chunk, stored: Bytes) -> None:
+        """Take a chunk. Returns at once, or when the bundle that it fills is written.
+
+        Chunks lie in a bundle as their `offset` says: who needs a part of the state reads neighbours."""
         with self._lock:
             full = self._nbytes + len(stored) > BUNDLE_BYTES
             if full:
                 self._writers.acquire()  # in the lock: meanwhile nobody gathers more
             taken = self._take() if full else []
-            self._waiting.append((chunk, stored))
+            self._waiting.append(_Waiting(offset, chunk, stored))
             self._nbytes += len(stored)
         if full:
             self._write(taken)
@@ -66,14 +74,15 @@ class Bundler:
         """The same bytes, with the places of the chunks that were gathered."""
         return tuple(ref._replace(chunk=self._settled.get(ref.chunk.blake3, ref.chunk)) for ref in refs)
 
-    def _take(self) -> list[tuple[Chunk, Bytes]]:
+    def _take(self) -> list[_Waiting]:
         taken, self._waiting, self._nbytes = self._waiting, [], 0
         return taken
 
-    def _write(self, taken: list[tuple[Chunk, Bytes]]) -> None:
+    def _write(self, taken: list[_Waiting]) -> None:
         try:
-            content = b"".join(stored for _, stored in taken)
-            gathered = [chunk for chunk, _ in taken]
+            taken.sort(key=lambda each: (each.offset, each.chunk.blake3))
+            content = b"".join(each.stored for each in taken)
+            gathered = [each.chunk for each in taken]
             taken.clear()  # encoded chunks need not be in memory twice
             digest = chunks.name(content)
             whole = Chunk(digest, len(content), len(content))

@@ -128,7 +128,7 @@ class Writing:
         if before is not None and runs is not None:
             span = cut.spans[0]
             return rows.Delta(place, marks, cut.nbytes, span.offset, span.tensor, runs, before.refs)
-        chunk = self._chunk(content, self._tensors[max(cut.spans, key=_nbytes).tensor])
+        chunk = self._chunk(content, self._tensors[max(cut.spans, key=_nbytes).tensor], cut.spans[0].offset)
         mark = b"" if marks else self._mark(content)
         return self._see(place, Seen(mark, (Ref(chunk, 0, cut.nbytes),), marks))
 
@@ -163,7 +163,7 @@ class Writing:
     def _pack(self, deltas: list[rows.Delta]) -> None:
         self._check_stop()
         content = b"".join(part for delta in deltas for part in delta.content(self._memory))
-        chunk, at = self._chunk(content, self._tensors[deltas[0].tensor]), 0
+        chunk, at = self._chunk(content, self._tensors[deltas[0].tensor], deltas[0].offset), 0
         for delta in deltas:
             delta.place_in(Ref(chunk, at, delta.changed))
             at += delta.changed
@@ -183,8 +183,10 @@ class Writing:
     def _durable(self, refs: tuple[Ref, ...]) -> bool:
         return all(self._index.durable.get(ref.chunk.blake3) == ref.chunk for ref in refs)
 
-    def _chunk(self, content: Bytes, tensor: Tensor) -> Chunk:
-        """The chunk with this content, which is durable or staged when this returns."""
+    def _chunk(self, content: Bytes, tensor: Tensor, offset: int) -> Chunk:
+        """The chunk with this content, which is durable or staged when this returns, or waits for its bundle.
+
+        `offset`: where the content begins in the slot."""
         with self._thinking:
             digest = chunks.name(content)
         known = self._index.durable.get(digest)
@@ -197,16 +199,16 @@ class Writing:
             return given
         chunk: Chunk | None = None
         try:
-            chunk = self._write(digest, content, codec.for_dtype(tensor.dtype))
+            chunk = self._write(digest, content, codec.for_dtype(tensor.dtype), offset)
         finally:
             self._claims.give(digest, chunk)
         return chunk
 
-    def _write(self, digest: str, content: Bytes, wanted: str) -> Chunk:
+    def _write(self, digest: str, content: Bytes, wanted: str, offset: int) -> Chunk:
         stored, used = self._encoded(content, wanted)
         chunk = Chunk(digest, len(content), len(stored), used)
         if self.bundler is not None:
-            self.bundler.add(chunk, stored)
+            self.bundler.add(offset, chunk, stored)
             return chunk
         name = chunks.file(self._target.job, self._target.base, chunk)
         begun_s = time.perf_counter()
