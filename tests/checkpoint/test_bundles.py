@@ -292,10 +292,11 @@ def test_a_save_that_was_stopped_goes_on_where_it_stopped(state: State, large: A
     assert Order.of(slot, "").kind == "full"
 
 
-class StopAfter:
+class StopAfter(threading.Event):
     """An event that is set once it was asked so often."""
 
     def __init__(self, times: int) -> None:
+        super().__init__()
         self._left = times
 
     def is_set(self) -> bool:

@@ -24,7 +24,7 @@ SLOT_FIELDS = ("index", "step", "generation", "header_bytes", "data_bytes", "pin
 def checkpoints(folder: Path) -> Iterator[Sample]:
     """Save the checkpoints of two jobs. The first job has a full and an incremental one, each of two parts;
     the parts of one that was never sealed; and one that was sealed, not published. The second job has a full
-    and an incremental one with compressed chunks, which they share; the third job has the same in bundles."""
+    and an incremental one with compressed chunks, which they share. The third job has such two in bundles."""
     plain = Saved(folder, "job", SHAPES, "none")
     yield plain.save(10, "published")
     yield plain.save(20, "published")
@@ -33,7 +33,7 @@ def checkpoints(folder: Path) -> Iterator[Sample]:
     packed = Saved(folder, "packed", [LARGE, *SHAPES], "zstd")
     yield packed.save(10, "published")
     yield packed.save(20, "published")
-    bundled = Saved(folder, "bundled", [LARGE, *SHAPES], "zstd", bundles=True)
+    bundled = Saved(folder, "bundled", SHAPES, "none", bundles=True)
     yield bundled.save(10, "published")
     yield bundled.save(20, "published")
 
