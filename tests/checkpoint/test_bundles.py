@@ -20,6 +20,7 @@ from holdfast.checkpoint.format.wear import DEAD_MOST, worn
 from holdfast.checkpoint.load import read_manifest, verify
 from holdfast.checkpoint.scrub import scrub
 from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc.arena import SlotWriter
 from tests.checkpoint.states import JOB, Order, arena_for, content, loaded, save, snapshot, write
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class State:
         """Returns the bytes written."""
         self.step += 1
         writer = self._arena.begin(self.step, 1, released_step=self.step)
+        assert isinstance(writer, SlotWriter)
         slot: SlotView = write(writer, LARGE, self.values)
         return save(self.store, slot, base="" if self.step == 1 else base).bytes_written
 

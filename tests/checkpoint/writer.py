@@ -1,8 +1,8 @@
 """A process that saves, commits, publishes and collects one checkpoint after the other until it is killed.
 
-`python -m tests.checkpoint.writer URL ARENA FIRST_STEP FILES`, where FILES is "chunks" or "bundles". It prints
-"committed <id> <digest>" before it publishes: from then on the checkpoint counts as committed, as if its
-record were in etcd."""
+`python -m tests.checkpoint.writer URL ARENA FIRST_STEP FILES`, where FILES is "chunks" or "bundles". It
+prints "committed <id> <digest>" before it publishes: from then on the checkpoint counts as committed, as if
+its record were in etcd."""
 
 from __future__ import annotations
 
