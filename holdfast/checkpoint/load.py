@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from holdfast.checkpoint.format.chunks import Chunk
     from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
-    from holdfast.checkpoint.runs import Run
+    from holdfast.checkpoint.runs import ChunkRun
     from holdfast.checkpoint.storage.store import Store
     from holdfast.ipc.arena import Arena
 
@@ -166,7 +166,7 @@ def verify(
     `progress` is called with the stored bytes of chunks, in threads. Raises as `load` does."""
     manifest = read_manifest(store, job, checkpoint, digest)
 
-    def one(run: Run) -> None:
+    def one(run: ChunkRun) -> None:
         if run.alone:
             chunk = manifest.chunks[run.numbers[0]]
             read_chunk(store, manifest.file(chunk), chunk, manifest.id)
@@ -199,7 +199,7 @@ def _fetch(
     *,
     passed: Callable[[int, int], object],
 ) -> None:
-    def one(run: Run) -> None:
+    def one(run: ChunkRun) -> None:
         if stop.is_set():
             raise CheckpointError(f"checkpoint {manifest.id}: stopped on request while it was loaded")
         if run.alone:
@@ -230,7 +230,7 @@ def _fetch_chunk(
 
 
 def _fetch_run(
-    store: Store, manifest: Manifest, run: Run, targets: list[list[_Target]], memory: memoryview
+    store: Store, manifest: Manifest, run: ChunkRun, targets: list[list[_Target]], memory: memoryview
 ) -> None:
     """Read several chunks at once. One that is damaged is read again by itself, and from the mirror."""
     with runs.AT_A_TIME:
@@ -262,11 +262,11 @@ def _targets(manifest: Manifest, shard: ManifestShard, area: tuple[int, int]) ->
     return targets
 
 
-def _each(store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[Run], object]) -> None:
+def _each(store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[ChunkRun], object]) -> None:
     """Do the work for these chunks, run by run. The first failure stops the rest."""
     wanted = runs.runs(manifest.chunks, numbers)
 
-    def foresee(run: Run) -> None:
+    def foresee(run: ChunkRun) -> None:
         store.foresee(manifest.file(manifest.chunks[run.numbers[0]]))
 
     with ThreadPoolExecutor(WORKERS, "load") as pool:

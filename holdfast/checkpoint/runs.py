@@ -24,7 +24,7 @@ AT_A_TIME = threading.BoundedSemaphore(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ChunkRun:
     """Chunks that are read together: `nbytes` of one file from byte `start` on.
 
     `numbers`: their places in the manifest's table. A chunk that is a file of its own is a run by itself."""
@@ -39,9 +39,9 @@ class Run:
         return len(self.numbers) == 1
 
 
-def runs(chunks: Sequence[Chunk], numbers: Sequence[int]) -> list[Run]:
+def runs(chunks: Sequence[Chunk], numbers: Sequence[int]) -> list[ChunkRun]:
     """The runs of these chunks, in the order of their first numbers."""
-    found: list[Run] = []
+    found: list[ChunkRun] = []
     last: dict[str, int] = {}  # of each bundle, the run that may still grow
     for number in sorted(numbers, key=lambda each: (chunks[each].bundle, chunks[each].start, each)):
         chunk = chunks[number]
@@ -51,20 +51,20 @@ def runs(chunks: Sequence[Chunk], numbers: Sequence[int]) -> list[Run]:
             found[index] = grown
             continue
         last[chunk.bundle] = len(found)
-        found.append(Run((number,), chunk.start, chunk.stored))
+        found.append(ChunkRun((number,), chunk.start, chunk.stored))
     return sorted(found, key=lambda run: min(run.numbers))
 
 
-def _grown(run: Run, number: int, chunk: Chunk) -> Run | None:
+def _grown(run: ChunkRun, number: int, chunk: Chunk) -> ChunkRun | None:
     """The run with one more chunk; None: it is too far away, or there would be too many bytes."""
     end = run.start + run.nbytes
     nbytes = max(end, chunk.start + chunk.stored) - run.start
     if chunk.start - end > _GAP_BYTES_MAX or nbytes > BUNDLE_BYTES:
         return None
-    return Run((*run.numbers, number), run.start, nbytes)
+    return ChunkRun((*run.numbers, number), run.start, nbytes)
 
 
-def stored(store: Store, manifest: Manifest, run: Run) -> list[tuple[int, memoryview]]:
+def stored(store: Store, manifest: Manifest, run: ChunkRun) -> list[tuple[int, memoryview]]:
     """The stored bytes of each chunk of a run in a bundle, not verified: fewer where the file is too short.
 
     Call it, and use them, within `AT_A_TIME`. Raises CheckpointCorrupt if there is no such file."""
