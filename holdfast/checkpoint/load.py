@@ -262,7 +262,9 @@ def _targets(manifest: Manifest, shard: ManifestShard, area: tuple[int, int]) ->
     return targets
 
 
-def _each(store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[ChunkRun], object]) -> None:
+def _each(
+    store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[ChunkRun], object]
+) -> None:
     """Do the work for these chunks, run by run. The first failure stops the rest."""
     wanted = runs.runs(manifest.chunks, numbers)
 
