@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.names import Bytes
     from holdfast.checkpoint.storage.store import Store
 
-BUNDLE_BYTES = 56 << 20
-"""A bundle has no more: seven chunks of 8 MiB. So 1 GiB takes 19 requests, and as many when it is read."""
 WRITERS = 3
 """So many bundles are in memory at a time, each once. One more consists of chunks that wait for others."""
 
@@ -45,15 +43,16 @@ class Bundler:
         self._waiting: list[_Waiting] = []
         self._nbytes = 0
         self._settled: dict[str, Chunk] = {}
-        self._lock = threading.Lock()
+        self._gathering = threading.Lock()
+        self._lock = threading.Lock()  # of what writers change; never held while one waits for another
         self._writers = threading.BoundedSemaphore(WRITERS)
 
     def add(self, offset: int, chunk: Chunk, stored: Bytes) -> None:
         """Take a chunk. Returns at once, or when the bundle that it fills is written.
 
         Chunks lie in a bundle as their `offset` says: who needs a part of the state reads neighbours."""
-        with self._lock:
-            full = self._nbytes + len(stored) > BUNDLE_BYTES
+        with self._gathering:
+            full = self._nbytes + len(stored) > self._store.bundle_bytes and bool(self._waiting)
             if full:
                 self._writers.acquire()  # in the lock: meanwhile nobody gathers more
             taken = self._take() if full else []
@@ -64,7 +63,7 @@ class Bundler:
 
     def finish(self) -> None:
         """Write what waits."""
-        with self._lock:
+        with self._gathering:
             taken = self._take()
         if taken:
             self._writers.acquire()

@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint.bundling import BUNDLE_BYTES
 from holdfast.checkpoint.errors import NotAFile
+from holdfast.checkpoint.format.chunks import BUNDLE_BYTES_MAX
 from holdfast.checkpoint.reading import absent
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _grown(run: ChunkRun, number: int, chunk: Chunk) -> ChunkRun | None:
     """The run with one more chunk; None: it is too far away, or there would be too many bytes."""
     end = run.start + run.nbytes
     nbytes = max(end, chunk.start + chunk.stored) - run.start
-    if chunk.start - end > _GAP_BYTES_MAX or nbytes > BUNDLE_BYTES:
+    if chunk.start - end > _GAP_BYTES_MAX or nbytes > BUNDLE_BYTES_MAX:
         return None
     return ChunkRun((*run.numbers, number), run.start, nbytes)
 

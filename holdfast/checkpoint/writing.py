@@ -72,7 +72,7 @@ class Writing:
         self._seen: dict[Place, Seen] = {}
         self._claims = ChunkClaims()
         self._lock = threading.Lock()
-        self.bundler = Bundler(store, target.job, index, self._holds) if store.bundles else None
+        self.bundler = Bundler(store, target.job, index, self._holds) if store.bundle_bytes else None
         self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
 
     def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:

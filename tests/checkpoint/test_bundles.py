@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import bundling, collect, mirroring
+from holdfast.checkpoint import collect, mirroring
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.format.wear import DEAD_MOST, worn
 from holdfast.checkpoint.load import read_manifest, verify
 from holdfast.checkpoint.scrub import scrub
+from holdfast.checkpoint.storage.remote import BUNDLE_BYTES
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc.arena import SlotWriter
 from tests.checkpoint.states import JOB, Order, arena_for, content, loaded, save, snapshot, write
@@ -41,7 +42,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def bundles(folder: Path) -> Store:
-    return Store.open(f"file://{folder}/storage", bundles=True)
+    return Store.open(f"file://{folder}/storage", bundle_bytes=BUNDLE_BYTES)
 
 
 @pytest.fixture
@@ -91,10 +92,20 @@ def test_a_state_is_in_few_files_and_comes_back(state: State, shm: Path) -> None
     state.save()
     sizes = files(state.store)
     assert len(sizes) == 3
-    assert all("/bundles/" in name and size <= bundling.BUNDLE_BYTES for name, size in sizes.items())
+    assert all("/bundles/" in name and size <= BUNDLE_BYTES for name, size in sizes.items())
     assert sum(sizes.values()) == state.manifest.bytes_stored
     state.check(shm / "b")
     verify(state.store, JOB, "1-1")
+
+
+@pytest.mark.parametrize("bundle_bytes", [1, 8 * MIB, 17 * MIB])
+def test_many_bundles_at_a_time(store: Store, large: Arena, shm: Path, bundle_bytes: int) -> None:
+    """More are full than may be written at once: who fills one waits, and who writes one never does."""
+    store.bundle_bytes = bundle_bytes
+    state = State(store, large)
+    state.save()
+    assert len(files(store)) in {1: (17,), 8 * MIB: (17,), 17 * MIB: (8, 9)}[bundle_bytes]
+    state.check(shm / "b")
 
 
 def test_a_bundle_is_named_by_its_bytes(state: State) -> None:
@@ -121,7 +132,7 @@ def test_one_changed_chunk_writes_no_more_than_itself_and_a_manifest(state: Stat
 def test_nothing_changed_writes_no_bundle(state: State, shm: Path) -> None:
     state.save()
     assert state.save() < MIB
-    state.store = Store.open(state.store.url, bundles=True)  # another process
+    state.store = Store.open(state.store.url, bundle_bytes=BUNDLE_BYTES)  # another process
     assert state.save() < MIB
     assert len(files(state.store)) == 3
     state.check(shm / "b")
@@ -131,7 +142,7 @@ def test_an_incremental_checkpoint_onto_a_base_of_files(store: Store, large: Are
     """As after an upgrade: the base has chunks that are files, and the new ones are in a bundle."""
     state = State(store, large)
     state.save()
-    state.store = Store.open(store.url, bundles=True)
+    state.store = Store.open(store.url, bundle_bytes=BUNDLE_BYTES)
     state.touch(3, 4)
     assert state.save() < 17 * MIB
     assert {bool(chunk.bundle) for chunk in state.manifest.chunks} == {True, False}
@@ -309,7 +320,7 @@ class StopAfter(threading.Event):
 def test_few_requests_on_s3(s3: str, proxy: Proxy, opened: Opened, large: Arena, shm: Path) -> None:
     """At most 24 uploads and 24 downloads for each GiB: 19 bundles, and the same few requests as here."""
     state = State(opened(s3), large)
-    assert state.store.bundles
+    assert state.store.bundle_bytes == BUNDLE_BYTES
     state.save()
     puts = proxy.seen["PUT"] + proxy.seen.get("POST", 0)
     assert puts == 3 + 3  # bundles; part, pending manifest and manifest

@@ -21,6 +21,7 @@ from holdfast.ipc.skips import Skip
 from tests.checkpoint.states import JOB, Order, Shapes, arena_for, content, save_part, write
 
 SHAPES: Shapes = [("w", "float32", (1 << 19,)), ("v", "uint8", (3000, 1024)), ("b", "float32", (16,))]
+BUNDLE_BYTES = 300_000  # each share of the state makes several
 FULL_EVERY, KEEP, SHARES = 4, 3, 2
 
 
@@ -36,7 +37,7 @@ def values(step: int) -> dict[str, bytes]:
 
 
 def main(url: str, arena_path: str, first: int, files: str) -> None:
-    store = Store.open(url, bundles=files == "bundles")
+    store = Store.open(url, bundle_bytes=BUNDLE_BYTES if files == "bundles" else 0)
     with arena_for(Path(arena_path), SHAPES) as arena:
         print("started", flush=True)
         base = ""

@@ -33,7 +33,7 @@ def checkpoints(folder: Path) -> Iterator[Sample]:
     packed = Saved(folder, "packed", [LARGE, *SHAPES], "zstd")
     yield packed.save(10, "published")
     yield packed.save(20, "published")
-    bundled = Saved(folder, "bundled", SHAPES, "none", bundles=True)
+    bundled = Saved(folder, "bundled", SHAPES, "none", bundle_bytes=1 << 20)
     yield bundled.save(10, "published")
     yield bundled.save(20, "published")
 
@@ -42,9 +42,9 @@ class Saved:
     """Saves one job's states, the first one whole."""
 
     def __init__(
-        self, folder: Path, job: str, shapes: list[Any], codec: str, *, bundles: bool = False
+        self, folder: Path, job: str, shapes: list[Any], codec: str, *, bundle_bytes: int = 0
     ) -> None:
-        self._store = module("store").Store.open(f"file://{folder}", bundles=bundles)
+        self._store = module("store").Store.open(f"file://{folder}", bundle_bytes=bundle_bytes)
         self._job, self._shapes, self._codec, self._base = job, shapes, codec, ""
 
     def save(self, step: int, until: str) -> Sample:

@@ -36,7 +36,7 @@ class LocalBackend:
     `flush` syncs the folders, which makes the names durable."""
 
     limits: tuple[str, ...] = ()
-    bundles = False
+    bundle_bytes = 0
 
     def __init__(self, root: Path, *, pace: pacing.UploadPace = pacing.uploads) -> None:
         self.root = root

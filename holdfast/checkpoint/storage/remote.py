@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.names import Bytes
 
 
+BUNDLE_BYTES = 56 << 20
+"""Seven chunks of 8 MiB. So 1 GiB takes 19 requests, and as many when it is read."""
+
+
 class RemoteBackend:
     """Files under one path of a file system. A put is durable when it returns."""
 
@@ -35,7 +39,7 @@ class RemoteBackend:
         pace: pacing.UploadPace = pacing.uploads,
     ) -> None:
         self.limits = _limits(filesystem)
-        self.bundles = isinstance(filesystem, AsyncFileSystem)
+        self.bundle_bytes = BUNDLE_BYTES if isinstance(filesystem, AsyncFileSystem) else 0
         """On object stores (all of them async) a request takes longer than many bytes."""
         self._files, self._root = filesystem, root.rstrip("/")
         self._patience, self._stats, self._pace = patience, stats or Stats(), pace

@@ -30,7 +30,7 @@ class Backend(Protocol):
     """What a kind of storage must do. Names are relative and already checked (names.py)."""
 
     limits: tuple[str, ...]
-    bundles: bool
+    bundle_bytes: int
 
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name`; False if it exists."""
@@ -86,7 +86,7 @@ class Store:
 
     - `url`: for people, without secrets.
     - `second`: the mirror, asked if this storage lacks a file or has it damaged; None: there is none.
-    - `bundles`: whether chunks that are written here go into bundles: a request costs more than the bytes.
+    - `bundle_bytes`: the most bytes of a bundle of chunks; 0: each chunk is a file of its own.
     - `stats`: counters."""
 
     def __init__(self, url: str, backend: Backend, stats: Stats | None = None) -> None:
@@ -94,7 +94,7 @@ class Store:
         self.indexes: dict[str, BaseIndex] = {}  # by job, what is known of its present base
         self.second: Store | None = None
         self.stats = stats or Stats()
-        self.bundles = backend.bundles
+        self.bundle_bytes = backend.bundle_bytes
         self._backend = backend
         self._reads = pacing.UploadPace()
 
@@ -106,11 +106,11 @@ class Store:
         second: str = "",
         patience: Patience = PATIENCE,
         pace: pacing.UploadPace = pacing.uploads,
-        bundles: bool | None = None,
+        bundle_bytes: int | None = None,
     ) -> Store:
         """The storage at an fsspec URL or a path, and with `second` its mirror. Touches nothing yet.
 
-        `bundles`: whether chunks are written in bundles; None: where that pays, on object stores.
+        `bundle_bytes`: the most bytes of a bundle; 0: no bundles; None: as it suits the storage.
 
         Raises StorageError for an unknown scheme (naming the nearest known one) or a driver that is not
         installed."""
@@ -123,7 +123,7 @@ class Store:
         else:
             backend = RemoteBackend(filesystem, root, patience=patience, stats=stats, pace=pace)
         store = cls(url, backend, stats)
-        store.bundles = backend.bundles if bundles is None else bundles
+        store.bundle_bytes = backend.bundle_bytes if bundle_bytes is None else bundle_bytes
         store.second = cls.open(second, patience=patience, pace=pace) if second else None
         return store
 
@@ -131,7 +131,7 @@ class Store:
         """This storage, read no faster than that. Connections, statistics and known bases are shared."""
         other = Store(self.url, self._backend, self.stats)
         other.indexes, other.second, other._reads = self.indexes, self.second, reads
-        other.bundles = self.bundles
+        other.bundle_bytes = self.bundle_bytes
         return other
 
     @property

@@ -38,12 +38,12 @@ def read(reader: Path, storage: Path, checkpoint: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=storage)
 
 
-@pytest.mark.parametrize("bundles", [False, True])
+@pytest.mark.parametrize("bundle_bytes", [0, 9 << 20])
 def test_the_reader_of_the_document_reads_what_we_write(
-    reader: Path, folder: Path, shm: Path, *, bundles: bool
+    reader: Path, folder: Path, shm: Path, bundle_bytes: int
 ) -> None:
     values = content(SHAPES, 1) | {"w": bytes(CHUNK_BYTES + 7) + content(SHAPES, 1)["w"][CHUNK_BYTES + 7 :]}
-    store = Store.open(f"file://{folder}/storage", bundles=bundles)
+    store = Store.open(f"file://{folder}/storage", bundle_bytes=bundle_bytes)
     with arena_for(shm / "a", SHAPES) as arena:
         for step, codec in ((10, "none"), (20, "zstd"), (30, "auto")):
             rows = bytearray(values["rows"])
