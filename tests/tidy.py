@@ -44,12 +44,18 @@ class Tracked:
         """Its syntax tree; an empty one for files that are not our Python."""
         return ast.parse(self.text if self.path.endswith(".py") and not self.stub else "")
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of its syntax tree: seven rules look through them, and one walk serves all."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def lines(self) -> int:
         """How many lines it has."""
         return self.text.count("\n")
 
 
+@cache
 def tracked(root: Path = ROOT) -> list[Tracked]:
     """Every text file that git tracks and that exists. Raises CalledProcessError outside a checkout."""
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True)
@@ -65,7 +71,7 @@ def file_length(file: Tracked) -> Iterator[str]:
 
 def function_length(file: Tracked) -> Iterator[str]:
     """No function is longer than FUNCTION_LINES_MAX, its docstring and decorators included."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             yield from _ratchet(f"{file.path}::{node.name}", lines, FUNCTION_LINES_MAX)
@@ -83,7 +89,7 @@ def names(file: Tracked) -> Iterator[str]:
     """Modules and classes are named after what they do: no utils, no helpers, no Manager."""
     if re.search(r"(^|/)(utils?|helpers?|common|misc)(\.py|/)", file.path):
         yield "a name that says nothing: name it after what it does"
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.ClassDef) and node.name.endswith(("Manager", "Helper", "Utils")):
             yield f"line {node.lineno}: class {node.name}: name it after what it does"
 
@@ -100,26 +106,29 @@ def machine(file: Tracked) -> Iterator[str]:
 
 def mocks(file: Tracked) -> Iterator[str]:
     """Tests meet real parts: nothing is mocked or patched (environment and folder may be set)."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             imported = [f"{node.module}.{alias.name}" for alias in node.names]
         if any(re.match(r"(unittest\.)?mock\b|pytest_mock\b", name) for name in imported):
             yield f"line {node.lineno}: imports a mock"  # type: ignore[attr-defined]
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in _PATCHING:
+        if isinstance(node, ast.Attribute) and node.attr in _PATCHES and ast.unparse(node) in _PATCHING:
             yield f"line {node.lineno}: {ast.unparse(node)}: test the real thing"
 
 
-_PATCHING = {"monkeypatch.setattr", "monkeypatch.delattr", "monkeypatch.setitem", "monkeypatch.delitem"}
+_PATCHES = {"setattr", "delattr", "setitem", "delitem"}
+_PATCHING = {f"monkeypatch.{name}" for name in _PATCHES}
+_SKIPPING = {"skip", "skipif", "xfail"}
 _SKIPS = {"pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.xfail", "pytest.mark.xfail"}
 
 
 def skips(file: Tracked) -> Iterator[str]:
     """Every skipped test has a reason."""
-    called = {node.func: node for node in ast.walk(file.tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(file.tree):
+    called = {node.func: node for node in file.nodes if isinstance(node, ast.Call)}
+    for node in file.nodes:
         if (
             isinstance(node, ast.Attribute)
+            and node.attr in _SKIPPING
             and ast.unparse(node) in _SKIPS
             and not _reasoned(called.get(node))
         ):
@@ -146,7 +155,7 @@ def generated(file: Tracked) -> Iterator[str]:
 
 def swallowed(file: Tracked) -> Iterator[str]:
     """No handler hides every error."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.ExceptHandler) and _broad(node.type) and all(map(_empty, node.body)):
             yield f"line {node.lineno}: catches everything and does nothing"
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "suppress":
@@ -180,7 +189,7 @@ def removals(file: Tracked) -> Iterator[str]:
     """Only holdfast.removal deletes, because it first proves that a file is ours."""
     if file.path.split("/")[0] not in _PACKAGES or file.path == _REMOVAL:
         return
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Attribute | ast.Constant | ast.ImportFrom) and (found := _removing(node)):
             yield f"line {node.lineno}: {found}: delete through holdfast.removal"
 
@@ -188,7 +197,8 @@ def removals(file: Tracked) -> Iterator[str]:
 def _removing(node: ast.Attribute | ast.Constant | ast.ImportFrom) -> str:
     """The name by which this part of a program deletes; "" when it does not."""
     if isinstance(node, ast.Attribute):
-        return node.attr if node.attr in _REMOVING or ast.unparse(node) == "os.remove" else ""
+        removes = node.attr == "remove" and ast.unparse(node) == "os.remove"
+        return node.attr if removes or node.attr in _REMOVING else ""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) and node.value in _REMOVING else ""
     names = [alias.name for alias in node.names]
@@ -199,7 +209,7 @@ def reaches(file: Tracked) -> Iterator[str]:
     """Only the session itself reads its private attributes; modules are given RankState, or less."""
     if file.path == "holdfast/session.py":
         return
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
             if re.search(r"(^|[._])session$", ast.unparse(node.value)):
                 yield f"line {node.lineno}: {ast.unparse(node)}: a private attribute of a session"

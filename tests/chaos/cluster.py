@@ -183,10 +183,15 @@ class Cluster:
         journals = Journals(self.journal(name) for name in COORDINATORS)
 
         def admitted() -> bool:
+            assert any(map(self.running, COORDINATORS)), self._no_coordinator()
             journals.news()
             return {body["node"] for body in journals.bodies("Admit")} == set(NODES)
 
         until(admitted, lambda: f"{len(NODES)} nodes at a leader; logs are in {self.folder}")
+
+    def _no_coordinator(self) -> str:
+        logs = [(self.folder / name / "daemon.log").read_text() for name in COORDINATORS]
+        return "no coordinator runs; their last lines:\n" + "".join(log[-800:] for log in logs)
 
     # ------------------------------------------------------------ commands, as a person gives them
 
