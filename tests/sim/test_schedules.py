@@ -37,7 +37,7 @@ def complaints(options: list[Options], outcomes: list[Outcome]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(1, range(0, 2000, 100)))
+@pytest.mark.parametrize("first", all_but(2, range(0, 2000, 100)))
 def test_two_thousand_schedules_keep_every_promise_and_end(first: int) -> None:
     options = [Options(seed=seed, nodes=1 + seed % 3) for seed in range(first, first + 100)]
     outcomes = [live(each) for each in options]
@@ -56,7 +56,7 @@ def test_a_swarm_keeps_every_promise_and_ends() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(0, range(100, 1000, 100)))
+@pytest.mark.parametrize("first", all_but(1, range(100, 1000, 100)))
 def test_a_swarm_of_a_thousand(first: int) -> None:
     options = [swarm(seed) for seed in range(first, first + 100)]
     assert not complaints(options, [live(each) for each in options])
