@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.names import Bytes
     from holdfast.checkpoint.storage.store import Store
 
-WRITERS = 3
-"""So many bundles are in memory at a time, each once. One more consists of chunks that wait for others."""
+WRITERS = 2
+"""So many bundles are uploaded at a time. Each is in memory twice, the second time in aiohttp; the chunks of one
+more wait for others."""
 
 
 class _Waiting(NamedTuple):
