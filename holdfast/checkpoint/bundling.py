@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
 WRITERS = 2
-"""So many bundles are uploaded at a time. Each is in memory twice, the second time in aiohttp; the chunks of one
-more wait for others."""
+"""So many bundles are uploaded at a time. Each is in memory twice, the second time in aiohttp. The chunks of
+one more wait for others."""
 
 
 class _Waiting(NamedTuple):
