@@ -7,7 +7,9 @@ hangs or kills its process costs the other readings nothing."""
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
+import runpy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,13 +37,24 @@ def _readings(part: str, seconds: float, folder: Path) -> Iterator[NodeReading]:
     yield from copies.readings(device, seconds)
 
 
+def _devices() -> int:
+    """How many devices torch sees. A build that knows none is not imported for that, which takes seconds."""
+    found = importlib.util.find_spec("torch")
+    version = Path(found.origin or "").with_name("version.py") if found is not None else None
+    if version is not None and version.is_file():
+        built_for = runpy.run_path(str(version))
+        if not (built_for.get("cuda", "unknown") or built_for.get("hip", "unknown")):
+            return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def main(words: list[str]) -> None:
     """Write the readings of one part."""
     part, seconds, folder = words
     if part == "devices":
-        import torch
-
-        sys.stdout.write(json.dumps({"devices": torch.cuda.device_count()}) + "\n")
+        sys.stdout.write(json.dumps({"devices": _devices()}) + "\n")
         return
     before = cpu_share.now()
     for each in _readings(part, float(seconds), Path(folder)):
