@@ -90,7 +90,7 @@ class _Rank:
     pardon_s: float = 0.0
     """How long the agent itself was stopped since the mark: the rank may have been stopped too."""
     first_s: float = 0.0
-    """What is over of its first step: marks cut it into what precedes the loop, and around declared phases."""
+    """What is over of its first step: marks cut it where the loop begins, and around declared phases."""
 
     def whole(self, sight: PageReading) -> list[tuple[str, float]]:
         """The gaps of this look, a first step as one: a part of it says little about the whole."""
