@@ -86,7 +86,7 @@ class Doubts:
 
 
 def _hit(windows: Sequence[Fault], step: int, born: int) -> bool:
-    """Whether replicas of the state that this generation had after so many steps are known to have differed."""
+    """Whether replicas are known to have differed in the state of this generation after so many steps."""
     return any(
         step >= each.step and born <= each.generation and (not each.last_step or step <= each.last_step)
         for each in windows
