@@ -11,6 +11,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FLOORS: dict[str, float] = {
     "first": 1.0,
@@ -26,6 +30,9 @@ FLOORS: dict[str, float] = {
 UNKNOWN_AT_FIRST = ("first", "compile")
 """Until it is known how long these usually take, no floor says it either: their limit is at least
 `HangLimits.first_s`."""
+
+BROKEN_OFF = ("none", "after", "fault")
+"""What follows a first step that was not completed: it does not tell how long one takes."""
 
 QUANTILE = 0.95
 """This quantile of the gaps in the history is the usual time of an activity."""
@@ -82,6 +89,24 @@ class _Rank:
     since: float
     pardon_s: float = 0.0
     """How long the agent itself was stopped since the mark: the rank may have been stopped too."""
+    first_s: float = 0.0
+    """What is over of its first step: marks cut it where the loop begins, and around declared phases."""
+
+    def whole(self, sight: PageReading) -> list[tuple[str, float]]:
+        """The gaps of this look, a first step as one: a part of it says little about the whole."""
+        found = []
+        following = [*(activity for activity, _ in sight.gaps), sight.activity][1:]
+        for (activity, spent), then in zip(sight.gaps, following, strict=True):
+            if activity == "first":
+                self.first_s += spent
+            else:
+                found.append((activity, spent))
+            if self.first_s and "step" in (activity, then):
+                found.append(("first", self.first_s))
+                self.first_s = 0.0
+            elif then in BROKEN_OFF:
+                self.first_s = 0.0
+        return found
 
 
 @dataclass(slots=True)
@@ -90,7 +115,7 @@ class _History:
 
     gaps: dict[str, deque[float]] = field(default_factory=dict)
 
-    def learn(self, gaps: tuple[tuple[str, float], ...]) -> None:
+    def learn(self, gaps: Sequence[tuple[str, float]]) -> None:
         longest: dict[str, float] = {}
         for activity, spent in gaps:
             longest[activity] = max(spent, longest.get(activity, 0.0))
@@ -131,7 +156,7 @@ class ProgressWatch:
         already."""
         rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
         history = self._jobs.setdefault(sight.job, _History())
-        history.learn(sight.gaps)
+        history.learn(rank.whole(sight))
         if sight.since != rank.since:
             rank.since, rank.pardon_s = sight.since, 0.0
         age_s, limit_s = self._now - sight.since, self.limit_s(sight)

@@ -33,6 +33,7 @@ def diagnosed(*words: str) -> dict[str, Any]:
 def test_a_slowed_process_is_named_whichever_rank_it_is(rank: int) -> None:
     result = diagnosed("--plant", f"slow=rank:{rank},at:30,factor:4,seed:1")
     assert rank in {found["subject"].get("rank") for found in result["findings"]}, result
+    assert result["accused_healthy"] == [], result
 
 
 @pytest.mark.slow
@@ -54,6 +55,7 @@ def test_who_calls_something_else_is_named_and_nobody_else(plant: str, kind: str
     result = diagnosed("--plant", f"{plant}=rank:{rank},at:30", "--watch-s", "30")
     named = {(found["kind"], found["subject"].get("rank")) for found in result["findings"]}
     assert (kind, rank) in named, result
+    assert result["accused_healthy"] == [], result
 
 
 @pytest.mark.slow
@@ -74,7 +76,7 @@ def test_a_rank_with_a_fault_of_its_own_is_named_and_nobody_else(plant: str, kin
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("plant", ["imbalance"])
+@pytest.mark.parametrize("plant", ["imbalance", "last-stage"])
 def test_what_is_the_fault_of_no_rank_accuses_none(plant: str) -> None:
     result = diagnosed("--plant", f"{plant}=at:30")
     assert result["planted"][0]["planted_at_s"] > 0 and result["accused_healthy"] == [], result

@@ -4,6 +4,7 @@ after that."""
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.model import Fault, MemberPhase
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 OF = " of generation "
 CHECK_EVERY = 3
 """Steps between two comparisons of replicas: those between two snapshots."""
+REPORTING = 0.25
+"""The share of the jobs that only report replicas that differ, and go on."""
 
 
 def nan(world: World) -> None:
@@ -32,11 +35,16 @@ def nan(world: World) -> None:
         victim.say("fault", keep=True, kind="nan", reason="loss is nan", rollback=False, **where)
 
 
-def checked(faults: Collection[str], spec: JobSpec) -> JobSpec:
-    """The job as it has to be for these faults: one that acts on replicas that differ, if bits flip."""
+def checked(faults: Collection[str], spec: JobSpec, seed: int) -> JobSpec:
+    """The job as it has to be for these faults: one that compares replicas, if bits flip.
+
+    Most act on replicas that differ, and some only report it. The seed alone says which: nothing is drawn
+    from the world's own chance, so whatever else happens in it is the same."""
     if "bitflip" not in faults:
         return spec
-    return dataclasses.replace(spec, check_replicas_every=CHECK_EVERY, on_corrupt_state="act")
+    reports = random.Random(f"on_corrupt_state {seed}").random() < REPORTING
+    policy = "" if reports else "act"
+    return dataclasses.replace(spec, check_replicas_every=CHECK_EVERY, on_corrupt_state=policy)
 
 
 def bitflip(world: World) -> None:

@@ -10,6 +10,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Fault, JobPhase, MemberPhase, Tier
 from tests.sim import numbers
+from tests.sim.doubts import Doubts
 from tests.sim.fencing import Astray
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Safety:
         self.words: dict[int, str] = {}  # rank -> the shard id that this leader knows of it
         self.forms = 0
         self.astray = Astray(world)
+        self.doubts = Doubts(world)
         self.memory_lost = False  # a node's memory is gone, or out of reach for good
         self.kept = NO_STEP  # newest step that was READY on all ranks: its slots are not overwritten
         self.tiers: dict[str, int] = {}  # how often state came from each tier
@@ -58,7 +60,8 @@ class Safety:
             self.heard[event.member, event.request] = None
         if isinstance(event, ev.UserFault):
             self._fault(event, Fault(max(event.step, 1), event.generation))
-        if isinstance(event, ev.ReplicasReported) and event.ranks:
+        self.doubts.event(event)
+        if isinstance(event, ev.ReplicasReported) and event.ranks and not self.doubts.reports:
             self._fault(event, Fault(event.agreed_step + 1, event.generation, corrupt=True))
         if isinstance(event, ev.JobSubmitted):
             self._submitted(event)
@@ -95,6 +98,8 @@ class Safety:
 
     def store_job(self, effect: fx.StoreJob) -> None:
         """A job that is recorded as finished: no process in its places may live."""
+        if effect.generation is not None:
+            self.doubts.chosen(effect.generation, effect.state.suspect_states)
         if effect.state.phase is not JobPhase.FINISHED:
             return
         generation = self.world.etcd.generations.get(effect.job)
@@ -268,6 +273,7 @@ class Safety:
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
         self.memory_lost = self.memory_lost or resume.reshard
         self._trusted(generation, line)
+        self.doubts.formed(generation, line)
         there = [r.ended for r in group.members.values() if r.held_in >= newest]  # without those left out
         ended = min((each for each in there if each is not None), default=resume.step)
         later = resume.step <= ended or resume.tier is Tier.CHECKPOINT
@@ -348,6 +354,7 @@ class Safety:
             f"never answered, although the node of the asker stood: {unanswered}"
         )
         self.stored()
+        self.doubts.finished()
         for name in [name for name in self.committed if name not in self.collected]:
             if (self.world.spec.job, name) not in etcd.checkpoints:
                 assert name in self.forgotten, f"committed checkpoint {name} is lost"

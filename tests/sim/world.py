@@ -116,7 +116,7 @@ class World:
             checkpoint_every_s=rng.choice((0, 0, 1.0)), checkpoint_auto=rng.random() < 0.1,
             mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
             nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.dense, replicas=1 - options.often,
-        ))  # fmt: skip
+        ), options.seed)  # fmt: skip
         self.wrong: set[int] = set()  # steps in which an anomaly was reported
         self.stops = False  # a person has stopped the job
         self.parked = 0  # how often the job was found waiting for a node that nobody brought back

@@ -95,6 +95,12 @@ def _judged(e: fx.Judged) -> str:
     return f"{v.scope}/{v.cause} ranks={v.ranks} {p.strategy} drop={drop} add={add}: {evidence} => {plan}"
 
 
+def _judge_records(e: fx.JudgeRecords) -> str:
+    first, again = (",".join(str(s.rank) for s in ranks if s.flight_record) for ranks in (e.ranks, e.again))
+    words = f"generation={e.generation} round={e.round}{' broke' if e.broke else ''} records of {first}"
+    return f"{words}, again of {again}" if again else words
+
+
 def _persist(e: fx.Persist) -> str:
     share = "" if e.shares == 1 and e.shard == WHOLE_STATE else f" {e.shard} {e.share}/{e.shares}"
     return f"{e.node} {e.member} {e.checkpoint} {e.kind} base={e.base} {e.versions}{share}"
@@ -157,10 +163,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
         f"{e.node} generation={e.generation} round={e.round}{' records only' if e.records_only else ''}"
         f"{' at barrier' if e.at_barrier else ''}"
     ),
-    fx.JudgeRecords: lambda e: (
-        f"generation={e.generation} round={e.round}{' broke' if e.broke else ''} "
-        f"records of {','.join(str(s.rank) for s in e.ranks if s.flight_record)}"
-    ),
+    fx.JudgeRecords: _judge_records,
     fx.StacksKept: lambda e: f"step={e.step} of {len(e.ranks)} ranks: {e.summary}",
     fx.Drained: lambda e: f"{e.node}: {e.reason}",
     fx.LookAtPeers: lambda e: f"{e.node} round={e.round}: {' '.join(p.node for p in e.peers)}",

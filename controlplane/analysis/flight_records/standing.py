@@ -129,6 +129,18 @@ def reopened(dumps: Sequence[FlightDump], groups: JobGroups) -> list[FlightDump]
     return [replace(dump, entries=tuple(corrected(dump, each) for each in dump.entries)) for dump in dumps]
 
 
+def moved(earlier: FlightDump, later: FlightDump) -> bool:
+    """Whether the rank has called, or ended, anything between two readings of its records."""
+    return _place(earlier) != _place(later)
+
+
+def _place(dump: FlightDump) -> tuple[object, ...]:
+    """Its newest call, and what it has open."""
+    open_ones = tuple((each.number, each.progress, each.handle) for each in dump.entries if each.open)
+    newest = dump.entries[-1].number if dump.entries else -1
+    return newest, open_ones, sorted((key, each.completed) for key, each in dump.counters.items())
+
+
 def histories(dumps: Sequence[FlightDump], groups: JobGroups) -> dict[int, RankRecords]:
     """The history of each rank."""
     active_only = _active_only(dumps)

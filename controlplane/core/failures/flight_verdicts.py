@@ -43,7 +43,9 @@ def is_waited_for(state: ClusterState, job: Job, look: HangInquiry, reports: Seq
         if not any(s.flight_record for s in reports):
             return False
         look.records_by = state.now + JUDGED_WITHIN_S
-        state.emit(fx.JudgeRecords(job.name, look.generation, look.round, tuple(reports)))
+        answers = look.second.answers if look.second is not None else {}
+        again = tuple(s for ranks in answers.values() for s in ranks)
+        state.emit(fx.JudgeRecords(job.name, look.generation, look.round, tuple(reports), again=again))
     if state.now >= look.records_by:
         return False
     state.wake(job, look.records_by)

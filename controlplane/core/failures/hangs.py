@@ -14,7 +14,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state.inquiries import HangInquiry
+from controlplane.core.state.inquiries import HangInquiry, SecondReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +56,10 @@ def reconcile(state: ClusterState, job: Job) -> None:
     if silent and state.now < look.until:
         state.wake(job, look.until)
         return
-    if flight_verdicts.is_waited_for(state, job, look, _reports(job, look)):
+    reports = _reports(job, look)
+    if any(s.flight_record for s in reports) and _reads_again(state, job, look):
+        return
+    if flight_verdicts.is_waited_for(state, job, look, reports):
         return
     _judge(state, job, look, stalled)
 
@@ -90,12 +93,40 @@ def _ask(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, .
         state.now + state.settings.stacks_timeout_s,
         {},
     )
-    look.records_by, look.records = 0.0, None
+    look.second, look.records_by, look.records = None, 0.0, None
+    _order(state, job, look, look.round)
+    return True
+
+
+def _reads_again(state: ClusterState, job: Job, look: HangInquiry) -> bool:
+    """Whether the second reading of the flight records is under way. Orders it first.
+
+    Ranks are read at different moments. A rank that was read first seems to lack what a peer has completed
+    since; only a reading that begins after all others are there shows whether it still does."""
+    if look.second is None:
+        look.second = SecondReading(state.now + state.settings.records_apart_s)
+    second = look.second
+    if not second.round and state.now < second.begin_at:
+        state.wake(job, second.begin_at)
+        return True
+    if not second.round:
+        job.recovery.hang_rounds += 1
+        second.round, second.until = job.recovery.hang_rounds, state.now + state.settings.stacks_timeout_s
+        _order(state, job, look, second.round)
+    silent = [node for node in job.seat_nodes() if node not in second.answers and state.up(node)]
+    if silent and state.now < second.until:
+        state.wake(job, second.until)
+        return True
+    return False
+
+
+def _order(state: ClusterState, job: Job, look: HangInquiry, number: int) -> None:
+    """Order the reports of this round from all nodes; in the second reading, without stacks."""
     nodes = job.seat_nodes()
     for node in nodes:
         if state.up(node):
-            state.emit(fx.CollectStacks(node, job.name, look.generation, look.round, room(len(nodes))))
-    return True
+            order = fx.CollectStacks(node, job.name, look.generation, number, room(len(nodes)))
+            state.emit(dataclasses.replace(order, records_only=number != look.round))
 
 
 def room(nodes: int) -> int:
@@ -106,11 +137,14 @@ def room(nodes: int) -> int:
 def collected(state: ClusterState, event: ev.StacksCollected) -> None:
     """Take the stack reports of one node."""
     job = state.jobs.get(event.job)
-    if job is None or job.recovery.hang is None or job.recovery.hang.round != event.round or event.round == 0:
-        state.drop(NoteKind.STALE_STACKS, event.node, f"nobody waits for stacks of round {event.round}")
-        return
-    job.recovery.hang.answers[event.node] = event.ranks
-    state.touch(job)
+    look = job.recovery.hang if job is not None else None
+    if job is not None and look is not None and event.round:
+        for reading in (look, look.second):
+            if reading is not None and reading.round == event.round:
+                reading.answers[event.node] = event.ranks
+                state.touch(job)
+                return
+    state.drop(NoteKind.STALE_STACKS, event.node, f"nobody waits for stacks of round {event.round}")
 
 
 def _judge(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, ...]) -> None:

@@ -276,13 +276,17 @@ class CollectStacks:
 @dataclass(frozen=True, slots=True)
 class JudgeRecords:
     """Judge the flight records of these ranks, all of one generation. Answered by RecordsJudged with the same
-    `round`. `broke`: the generation has ended, so ranks that come late prove nothing."""
+    `round`. `broke`: the generation has ended, so ranks that come late prove nothing.
+
+    `again`: of a hang, the records that were read once all those of `ranks` were there. Ranks are read at
+    different moments, so only what still holds in the second reading is true of all of them at once."""
 
     job: str
     generation: int
     round: int
     ranks: tuple[Standing, ...]
     broke: bool = False
+    again: tuple[Standing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

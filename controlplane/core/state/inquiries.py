@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class SecondReading:
+    """The second reading of the flight records of a generation that may hang; times in s."""
+
+    begin_at: float  # it is ordered then
+    round: int = 0  # of the orders that are out; 0: none is
+    until: float = 0.0  # answers are waited for until then
+    # Node -> reports of its ranks, without stacks.
+    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class HangInquiry:
     """The inquiry into a generation in which a rank is past its deadline; times in s."""
 
@@ -22,6 +33,7 @@ class HangInquiry:
     until: float = 0.0  # answers are waited for until then
     # Node -> stack reports of its ranks.
     answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
+    second: SecondReading | None = None  # None: no flight record came in the first one, so far
     records_by: float = 0.0  # the judgement of flight records is waited for until then; 0: not asked for
     records: RecordsJudged | None = None
     # Members past their deadline at the last round, in which no rank could be blamed yet.

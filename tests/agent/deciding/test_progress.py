@@ -42,6 +42,31 @@ def test_the_first_step_has_its_own_time_until_one_is_known() -> None:
     assert limit(progress, "first") == 400.0, "that of the other rank, too: it is the job's pace"
 
 
+def first_step(*gaps: tuple[str, float], now_in: str) -> ProgressWatch:
+    """A job of which one rank has made these marks."""
+    progress = ProgressWatch(LIMITS)
+    progress.begin(100.0)
+    progress.look(PageReading("a", "j", now_in, 100.0, gaps), reported=False)
+    return progress
+
+
+def test_a_part_of_the_first_step_does_not_say_how_long_a_first_step_takes() -> None:
+    building, loading = ("first", 2.0), ("data", 5.0)
+    assert limit(first_step(building, now_in="first"), "first") == 600.0
+    assert limit(first_step(building, ("first", 1.0), loading, now_in="first"), "first") == 600.0
+    progress = first_step(building, ("first", 1.0), loading, ("first", 37.0), now_in="step")
+    assert limit(progress, "first") == 400.0, "all its parts together, without what was declared"
+
+
+@pytest.mark.parametrize("ended", ["none", "after", "fault"])
+def test_a_first_step_that_was_broken_off_does_not_say_it_either(ended: str) -> None:
+    progress = first_step(("first", 2.0), now_in=ended)
+    assert limit(progress, "first") == 600.0
+    progress.begin(200.0)
+    progress.look(PageReading("a", "j", "step", 200.0, ((ended, 9.0), ("first", 50.0))), reported=False)
+    assert limit(progress, "first") == 500.0
+
+
 def test_a_compilation_has_at_least_the_time_of_a_first_step_until_one_is_known() -> None:
     progress = watched(1.0, limits=HangLimits(factor=10.0, floor_s=2.0, first_s=600.0))
     assert limit(progress, "compile") == 600.0

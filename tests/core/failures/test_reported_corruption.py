@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from controlplane.core import view
 from controlplane.core.checkpoint import retention
 from controlplane.core.failures import suspect_states
@@ -218,6 +220,37 @@ def test_from_memory_the_job_goes_on_as_it_was_and_that_is_said() -> None:
     assert found is not None and (found.resume.tier, found.resume.step) == (Tier.DONOR, 125)
     assert "it is suspect" in found.resume.reason
     assert windows(stage) == (Fault(91, 1, corrupt=True), Fault(125, 2, corrupt=True))
+
+
+@pytest.mark.parametrize("moment", ["while it is stored", "while it forms", "while it trains"])
+def test_a_report_that_comes_after_the_next_generation_was_chosen_marks_what_that_computes(
+    moment: str,
+) -> None:
+    """It was on its way from a node that nobody heard for a while."""
+    stage = trained()
+    stage.do("all running gen=1 step=125 snap=120 snapgen=1")
+    stage.do("report j.1000001 exited cause=signaled signal=9", "stored")
+    stage.do("report j.1000003 starting", "report j.1000003 ready held=-1")
+    stage.do("report j.1000000 ready held=125 gen=1", "report j.1000002 ready held=125 gen=1")
+    stage.do(*["stored"] * (moment != "while it is stored"))
+    stage.do(*["all forming gen=2", "all running gen=2 step=125", "started"] * (moment == "while it trains"))
+    stage.do(f"replicas 120 90 {DIFFERS} gen=1 on=j.1000000", "stored", "stored")
+    assert generation(stage) == 2
+    assert windows(stage) == (Fault(91, 1, corrupt=True), Fault(125, 2, corrupt=True))
+    assert suspect_states.suspected(job(stage), 130, 2)
+
+
+def test_a_late_report_of_states_from_which_nothing_descends_marks_nothing_else() -> None:
+    stage = trained()
+    stage.do("all running gen=1 step=125 snap=120 snapgen=1")
+    stage.do("report j.1000001 exited cause=signaled signal=9", "stored")
+    stage.do("report j.1000003 starting", "report j.1000003 ready held=-1")
+    stage.do("report j.1000000 ready held=125 gen=1", "report j.1000002 ready held=125 gen=1", "stored")
+    stage.do("all forming gen=2", "all running gen=2 step=160", "started", "replicas 150 150")
+    stage.do(f"replicas 140 130 {DIFFERS} gen=1 on=j.1000000", "stored")
+    assert windows(stage) == (Fault(131, 1, corrupt=True),)
+    stage.do(f"replicas 120 90 {DIFFERS} gen=1 on=j.1000000", "stored")
+    assert windows(stage)[-1] == Fault(125, 2, corrupt=True, last_step=149), "they have agreed since"
 
 
 def test_of_two_checkpoints_of_one_step_the_one_that_is_not_suspect_is_read() -> None:

@@ -22,8 +22,8 @@ WORLD = [0, 1, 2, 3]
 OPEN_AT = 3
 
 
-def record(calls: int, size: int = 1) -> str:
-    """What a rank sends that has called so many collectives; of OPEN_AT and later ones none has ended."""
+def record(calls: int, size: int = 1, ended: int = OPEN_AT - 1) -> str:
+    """What a rank sends that has called so many collectives, of which so many have ended."""
     entries = [
         {
             "record_id": number,
@@ -33,7 +33,7 @@ def record(calls: int, size: int = 1) -> str:
             "op_id": number + 1,
             "profiling_name": "gloo:all_reduce",
             "state": "scheduled",
-            "retired": number + 1 < OPEN_AT,
+            "retired": number < ended,
             "time_created_ns": 1_000_000 + number,
             "input_sizes": [[size if number + 1 == OPEN_AT else 1]],
             "input_dtypes": ["Float"],
@@ -59,7 +59,10 @@ def standing(rank: int, text: str, **changed: Any) -> Standing:
     return dataclasses.replace(found, **changed)
 
 
-async def judged(ranks: list[Standing], *, broke: bool = False) -> tuple[RecordsJudged, list[Finding]]:
+async def judged(
+    ranks: list[Standing], *, broke: bool = False, again: list[Standing] | None = None
+) -> tuple[RecordsJudged, list[Finding]]:
+    """What is said of these reports. `again`: of the second reading; None: nothing has moved."""
     posted: list[RecordsJudged] = []
     reported: list[Finding] = []
     over = asyncio.Event()  # findings are reported last, and only of records that could be judged
@@ -74,7 +77,8 @@ async def judged(ranks: list[Standing], *, broke: bool = False) -> tuple[Records
         over.set()
 
     judging = FlightJudging(post, report)
-    judging.judge(JudgeRecords("j", 4, 7, tuple(ranks), broke))
+    later = () if broke else tuple(ranks if again is None else again)
+    judging.judge(JudgeRecords("j", 4, 7, tuple(ranks), broke, later))
     await over.wait()
     await judging.close()
     (event,) = posted
@@ -111,6 +115,51 @@ async def test_a_rank_within_its_own_deadline_is_slow_and_not_accused() -> None:
     event, found = await judged(ranks)
     assert [each.rank for each in event.blamed] == [1], "the core knows deadlines itself"
     assert found == []
+
+
+def with_rank_three(text: str, others: str) -> list[Standing]:
+    return [standing(rank, text if rank == 3 else others) for rank in WORLD]
+
+
+async def test_what_a_slow_rank_has_done_by_the_second_reading_is_not_held_against_it() -> None:
+    """Its record was read first: its peers completed a collective, or called one, a moment later."""
+    unfinished = with_rank_three(record(3, ended=2), record(3, ended=3))
+    absent = with_rank_three(record(2), record(3))
+    done = with_rank_three(record(3, ended=3), record(4, ended=3))
+    for first in (unfinished, absent):
+        event, found = await judged(first, again=done)
+        assert (event.blamed, found) == ((), [])
+
+
+async def test_what_a_rank_still_lacks_in_the_second_reading_is_held_against_it() -> None:
+    went_on = record(4, ended=3)
+    unfinished = with_rank_three(record(3, ended=2), record(3, ended=3))
+    event, (found,) = await judged(unfinished, again=with_rank_three(record(3, ended=2), went_on))
+    assert [(each.rank, each.kind) for each in event.blamed] == [(3, "unfinished")]
+    assert found.place == (("rank", 3),)
+    event, _ = await judged(with_rank_three(record(2), record(3)))
+    assert [(each.rank, each.kind) for each in event.blamed] == [(3, "not_arrived")]
+
+
+async def test_a_rank_that_was_not_read_again_is_not_blamed() -> None:
+    first = with_rank_three(record(2), record(3))
+    for again in ([], first[:3], with_rank_three("", record(3)), with_rank_three("?", record(3))):
+        event, found = await judged(first, again=again)
+        assert (event.blamed, found) == ((), [])
+
+
+async def test_a_rank_without_a_record_is_blamed_only_while_all_others_stand() -> None:
+    first = with_rank_three("", record(3))
+    event, _ = await judged(first)
+    assert [(each.rank, each.kind) for each in event.blamed] == [(3, "no_dump")]
+    one_went_on = [*first[:2], standing(2, record(3, ended=3)), first[3]]
+    assert (await judged(first, again=one_went_on))[0].blamed == ()
+
+
+async def test_different_calls_need_no_second_reading() -> None:
+    first = [standing(rank, record(3, 1024 if rank == 1 else 1)) for rank in WORLD]
+    event, _ = await judged(first, again=[])
+    assert [(each.rank, each.kind) for each in event.blamed] == [(1, "other_shape")]
 
 
 async def test_after_a_break_only_differences_count() -> None:
