@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from holdfast import removal
 from holdfast.ipc import layout
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
-from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.ipc.skips import CopyState, Skip, SkipKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ SLOTS = 2
 _MAGIC = int.from_bytes(b"HOLDFAST", "little")
 _VERSION = 1
 _WORDS = PAGE_BYTES // 8
-_FILE_WORDS = 8  # magic, version, slot_bytes, slots, whether copies are owed, three unused
-_OWES = 4
+_FILE_WORDS = 8  # magic, version, slot_bytes, slots, CopyState, three unused
+_COPIES = 4
 _SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one unused
 _STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
 
@@ -253,9 +253,14 @@ class Arena:
                 return SlotWriter(self, slot.index, step, generation, held=held)
             return slot
 
-    def owe_copies(self, owed: bool) -> None:
-        """Note whether the newest released snapshot is on its way to other nodes, and not there yet."""
-        self._words[_OWES] = owed
+    @property
+    def copies(self) -> CopyState:
+        """How far the copies of the newest released snapshot are."""
+        return CopyState(self._words[_COPIES])
+
+    @copies.setter
+    def copies(self, state: CopyState) -> None:
+        self._words[_COPIES] = state
 
     def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
         """Why none should be taken now: what `begin` goes by, and copies that are owed. None: one may."""
@@ -263,7 +268,7 @@ class Arena:
             if isinstance(slot := self._overwritable(generation, released_step, void_step), Skip):
                 return slot
             older = slot.state == SlotState.READY and slot.index == min(self.slots, key=_age).index
-            if older and self._words[_OWES]:
+            if older and self.copies is CopyState.OWED:
                 return Skip(SkipKind.UNCOPIED, "other nodes have no copy of the newest snapshot yet")
             return None
 
@@ -368,7 +373,7 @@ class Arena:
         with locked(self._descriptor, self.path):
             for index in range(SLOTS):
                 self._set(index, pins=0)
-            self._words[_OWES] = False
+            self.copies = CopyState.NONE
 
 
 _STATES = frozenset(SlotState)

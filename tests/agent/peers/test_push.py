@@ -36,7 +36,7 @@ async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
     with nice_pool(1, "test") as pool:
         count, vouch = (lambda _kind, _number: None), (lambda _held: None)
         pushes = Pushes(
-            offer, pool, 5.0, 0, count, vouch=vouch, owe=lambda _member, _owed: None, linger_s=linger_s
+            offer, pool, 5.0, 0, count, vouch=vouch, show=lambda _member, _copies: None, linger_s=linger_s
         )
         yield pushes
         await pushes.stop()
@@ -97,7 +97,7 @@ async def test_an_arena_that_is_damaged_hinders_no_release(
         owner.replicate((MEMBER, partner.peers.address))
         owner.paths.arena(MEMBER).write_bytes(b"no arena")
         owner.peers.release(effects.Release(owner.name, JOB, 20))
-        assert f"{MEMBER} is not shown whether copies of its snapshot are owed" in caplog.text
+        assert f"{MEMBER} is not shown how far copies of its snapshot are" in caplog.text
 
 
 async def test_a_spoilt_header_leaves_the_slot_free(base: Path) -> None:
