@@ -299,8 +299,10 @@ class LettingGo:
         if self._none_whole and slots.newest != NO_STEP:
             return Told(max(told.released, slots.newest), told.void)
         if self._kept_for_nodes and self._full:  # one that was not agreed upon, as at the end
-            arrived = told.released == slots.newest and slots.copies is not CopyState.OWED
-            return told if arrived else Told()
+            if told.released >= slots.newest:
+                return told
+            if slots.newest == self._offered and self._is_reserved(now):
+                return Told()
         if self._kept_for_nodes and self.keep == NO_STEP and slots.newest != NO_STEP:
             return Told(min(told.released, slots.newest - 1), slots.newest)
         if self.keep not in (slots.newest, slots.older) or self.keep == NO_STEP:

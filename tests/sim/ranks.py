@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.events import Greeted, RankReported
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 from holdfast.ipc.messages.rank import Hello, from_rank
+from holdfast.ipc.skips import CopyState
 from holdfast.snapshots.letting_go import Holding, LettingGo, Slots, Told
 
 if TYPE_CHECKING:
@@ -229,8 +230,17 @@ class Rank:
         return Told(self.released, self.void, self.kept_from)
 
     def _slots(self) -> Slots:
-        own = (slot for slot in self.slots if slot[0] == self.generation)
-        return Slots.of((slot[1], (self.name, slot) in self.agent.reads) for slot in own)
+        own = [slot for slot in self.slots if slot[0] == self.generation]
+        ready = ((slot[1], (self.name, slot) in self.agent.reads) for slot in own)
+        return Slots.of(ready, former=len(own) < len(self.slots), copies=self._copies)
+
+    @property
+    def _copies(self) -> CopyState:
+        """How far the copies of its newest released snapshot are, as its arena says."""
+        if self.name in self.agent.pushing:
+            return CopyState.OWED
+        kept = any(partner.member == self.name for partner in self.agent.partners)
+        return CopyState.SETTLED if kept else CopyState.NONE
 
     def _make_room(self) -> bool:
         """Empty the slot that may be overwritten (see holdfast.ipc.arena). False: there is none."""
@@ -243,8 +253,11 @@ class Rank:
 
     @property
     def has_slot(self) -> bool:
-        """Whether it could take a snapshot now."""
-        return len(self.slots) < 2 or self._overwritable() is not None
+        """Whether it could take a snapshot now, and no other node is owed what it would keep."""
+        if len(self.slots) < 2:
+            return True
+        chosen = self._overwritable()
+        return chosen is not None and (chosen != min(self.slots) or self._copies is not CopyState.OWED)
 
     def _overwritable(self) -> Slot | None:
         older, newer = sorted(self.slots)
