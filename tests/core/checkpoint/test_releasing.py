@@ -206,6 +206,17 @@ def test_ranks_that_agree_among_themselves_are_not_helped_to_room() -> None:
     assert voiding.missed_a_snapshot(job, job.members["j.0"]), "until they say so in the next generation"
 
 
+def test_the_first_snapshot_of_a_generation_that_one_rank_lacks_is_voided_in_time() -> None:
+    """The ranks have nothing in common yet, so the others keep it, and report nothing more."""
+    state, job = agreeing()
+    releasing.begin(job)
+    for rank, newest in enumerate((25, 25, -1)):
+        tell(job, rank, 60, newest, -1, state.now, offers=True)
+    releasing.from_statuses(job)
+    members.see_step(state, job, MemberPhase.RUNNING, 60)
+    assert not math.isinf(state.deadlines.next()), "the steps alone show that something is amiss"
+
+
 def test_a_step_that_ranks_keep_and_one_of_them_lacks_is_voided() -> None:
     """Not at once: the others may have it, and have not said so yet."""
     state, job = agreeing()
