@@ -351,6 +351,6 @@ class LettingGo:
             return True
         if self._lacked and self._answered_at is None:
             return False
-        if self._answered_at is not None:
-            return now < self._answered_at + LINGER_S
+        if self._answered_at is not None:  # where it was offered for copies only, these decide
+            return not (self._copied and self._unneeded) and now < self._answered_at + LINGER_S
         return now < self._offered_at + ANSWER_S + self._pause_s
