@@ -92,8 +92,7 @@ class SlotWriter:
     def __init__(self, arena: Arena, index: int, step: int, generation: int, *, held: bool = False) -> None:
         self.index = index
         self._arena, self._held = arena, held
-        self._step = step
-        self._generation = generation
+        self._step, self._generation = step, generation
         self._sizes: tuple[int, int] | None = None
 
     @property
@@ -118,10 +117,8 @@ class SlotWriter:
         return self._done(SlotState.READY)
 
     def partial(self) -> SlotView:
-        """Declare that one share of the bytes is there (`layout.share_range`).
-
-        `find_partial` finds the slot, no reader takes it for a whole snapshot, and the next snapshot
-        overwrites it."""
+        """Declare that one share of the bytes is there (`layout.share_range`): `find_partial` finds the slot,
+        no reader takes it for a whole snapshot, and the next snapshot overwrites it."""
         return self._done(SlotState.PARTIAL)
 
     def _done(self, state: SlotState) -> SlotView:
@@ -213,9 +210,7 @@ class Arena:
         return max(self._ready(), key=_age, default=None)
 
     def find(self, step: int, *, generation: int | None = None, shard: str = "") -> SlotView | None:
-        """The READY slot with the state of `step` completed steps, of this shard if one is named.
-
-        Of `generation` if that is given, else of the newest one."""
+        """The READY slot of `step`, of this shard and generation if given, else of the newest generation."""
         return self._find(SlotState.READY, step, generation, shard)
 
     def find_partial(self, step: int, *, shard: str = "") -> SlotView | None:

@@ -298,17 +298,16 @@ class LettingGo:
         overwritten which may be."""
         if self._none_whole and slots.newest != NO_STEP:
             return Told(max(told.released, slots.newest), told.void)
-        if self._kept_for_nodes and self._full:  # one that was not agreed upon, as at the end
-            if told.released >= slots.newest:
-                return told
-            if slots.newest == self._offered and self._is_reserved(now):
-                return Told()
+        reserved = self._offered if self._is_reserved(now) else NO_STEP
+        if self._kept_for_nodes and self._full:  # this snapshot is not agreed upon: the last one, say
+            if max(told.released, reserved) >= slots.newest:
+                return told  # the older one once the newer is released, and none before
         if self._kept_for_nodes and self.keep == NO_STEP and slots.newest != NO_STEP:
             return Told(min(told.released, slots.newest - 1), slots.newest)
         if self.keep not in (slots.newest, slots.older) or self.keep == NO_STEP:
             return told
         other = slots.older if self.keep == slots.newest else slots.newest
-        if other == self._offered and self._is_reserved(now):
+        if other == reserved != NO_STEP:
             return told
         return Told(self.keep, slots.newest if slots.newest > self.keep else NO_STEP)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.events import Greeted, RankReported
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 from holdfast.ipc.messages.rank import Hello, from_rank
-from holdfast.ipc.skips import CopyState
 from holdfast.snapshots.letting_go import Holding, LettingGo, Slots, Told
+from tests.sim.restores import copies_of, owed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,15 +232,7 @@ class Rank:
     def _slots(self) -> Slots:
         own = [slot for slot in self.slots if slot[0] == self.generation]
         ready = ((slot[1], (self.name, slot) in self.agent.reads) for slot in own)
-        return Slots.of(ready, former=len(own) < len(self.slots), copies=self._copies)
-
-    @property
-    def _copies(self) -> CopyState:
-        """How far the copies of its newest released snapshot are, as its arena says."""
-        if self.name in self.agent.pushing:
-            return CopyState.OWED
-        kept = any(partner.member == self.name for partner in self.agent.partners)
-        return CopyState.SETTLED if kept else CopyState.NONE
+        return Slots.of(ready, former=len(own) < len(self.slots), copies=copies_of(self))
 
     def _make_room(self) -> bool:
         """Empty the slot that may be overwritten (see holdfast.ipc.arena). False: there is none."""
@@ -254,10 +246,8 @@ class Rank:
     @property
     def has_slot(self) -> bool:
         """Whether it could take a snapshot now, and no other node is owed what it would keep."""
-        if len(self.slots) < 2:
-            return True
-        chosen = self._overwritable()
-        return chosen is not None and (chosen != min(self.slots) or self._copies is not CopyState.OWED)
+        chosen = self._overwritable() if len(self.slots) == 2 else (0, 0)
+        return chosen is not None and (chosen != min(self.slots, default=None) or not owed(self))
 
     def _overwritable(self) -> Slot | None:
         older, newer = sorted(self.slots)

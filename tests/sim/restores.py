@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import MemberPhase, PeerCopy, Source, Tier
+from holdfast.ipc.skips import CopyState
 from tests.sim.saves import later
 
 if TYPE_CHECKING:
@@ -61,6 +62,17 @@ def _load(agent: Agent, order: fx.Load) -> None:
             order.shard, order.share, order.shares,
         )
     )  # fmt: skip
+
+
+def owed(rank: Rank) -> bool:
+    """Whether a copy of its newest released snapshot is on its way to another node."""
+    return rank.name in rank.agent.pushing
+
+
+def copies_of(rank: Rank) -> CopyState:
+    """How far the copies of its newest released snapshot are, as its arena says."""
+    kept = any(partner.member == rank.name for partner in rank.agent.partners)
+    return CopyState.OWED if owed(rank) else CopyState.SETTLED if kept else CopyState.NONE
 
 
 def replicate(agent: Agent, order: fx.Replicate) -> None:
