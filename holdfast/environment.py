@@ -69,6 +69,7 @@ class Environment:
         if agent_socket and _is_worker():  # a worker must not use its rank's agent, page and ledger
             agent_socket = member = ""
             variables = {**variables, "HOLDFAST_BOARD": "", "HOLDFAST_LEDGER": "", "HOLDFAST_ROLE": WORKER}
+        anchor = variables.get("HOLDFAST_SNAPSHOT_ANCHOR", "off")  # other nodes keep copies of snapshots
         return cls(
             agent_socket=agent_socket,
             member=member,
@@ -77,8 +78,8 @@ class Environment:
             role=variables.get("HOLDFAST_ROLE", "rank"),
             ledger=variables.get("HOLDFAST_LEDGER", ""),
             snapshot_every=_integer(variables, "HOLDFAST_SNAPSHOT_EVERY", 0),
-            snapshot_auto=_switch(variables, "HOLDFAST_SNAPSHOT_AUTO", default="off"),
-            ranks_release=variables.get("HOLDFAST_SNAPSHOT_RELEASE", "") == "ranks",
+            snapshot_auto=anchor == "auto" or _switch(variables, "HOLDFAST_SNAPSHOT_AUTO", default="off"),
+            ranks_release=anchor != "off" or variables.get("HOLDFAST_SNAPSHOT_RELEASE", "") == "ranks",
             snapshot_lazily=_lazily(variables),
             check_replicas_every=_integer(variables, "HOLDFAST_CHECK_REPLICAS_EVERY", 0),
             corrupt_acts=variables.get("HOLDFAST_ON_CORRUPT_STATE", "") == "act",

@@ -21,6 +21,7 @@ from agent.peers.rights import job_of
 from agent.peers.threads import in_thread
 from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc.shm import ArenaError
+from holdfast.ipc.skips import CopyState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +61,7 @@ class Pushes:
     """Keeps replica holders supplied.
 
     `offer(member, job, released)` opens the newest snapshot up to that step, pinned, or returns None; `vouch`
-    is called with each snapshot before it leaves; `owe(member, owed)` when a member's newest released
+    is called with each snapshot before it leaves; `show(member, copies)` when a member's newest released
     snapshot is owed to a holder, and when it is not any more: it has arrived, or a try has failed. `count`
     increases the metrics."""
 
@@ -73,14 +74,14 @@ class Pushes:
         count: Callable[[str, int], None],
         *,
         vouch: Callable[[SnapshotInfo], None],
-        owe: Callable[[str, bool], None],
+        show: Callable[[str, CopyState], None],
         linger_s: float = LINGER_S,
         access: ClientCredentials | None = None,
     ) -> None:
         self._access = access
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
-        self._vouch, self._owe = vouch, owe
-        self._owing: dict[str, None] = {}  # members with a copy that is owed
+        self._vouch, self._show = vouch, show
+        self._shown: dict[str, None] = {}  # members of which other nodes are to keep copies, as was shown
         self._pace, self._linger_s = CopyPace(bytes_per_s), linger_s
         self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job -> {(member, address)}
@@ -142,16 +143,23 @@ class Pushes:
         return sum(len(line.due) for line in self._lines.values())
 
     def _tell(self, members: Iterable[str]) -> None:
-        """Call `owe` for each of these members that is owed a copy, also again: its arena may be new. And for
-        each that is not any more."""
+        """Call `show` for each of these members, also again: its arena may be new. Not for one of which no
+        node is to keep copies, unless that has changed."""
         for member in members:
-            lines = self._lines.values()
-            if any(not line.failing and (member in line.due or member == line.under_way) for line in lines):
-                self._owing[member] = None
-                self._owe(member, True)
-            elif member in self._owing:
-                del self._owing[member]
-                self._owe(member, False)
+            copies = self._copies(member)
+            if copies is CopyState.NONE and member not in self._shown:
+                continue
+            self._shown[member] = None
+            if copies is CopyState.NONE:
+                del self._shown[member]
+            self._show(member, copies)
+
+    def _copies(self, member: str) -> CopyState:
+        lines = self._lines.values()
+        if any(not line.failing and (member in line.due or member == line.under_way) for line in lines):
+            return CopyState.OWED
+        kept = any(member == other for other, _ in self._wanted.get(job_of(member), {}))
+        return CopyState.SETTLED if kept else CopyState.NONE
 
     def _due(self, job: str, member: str, address: str) -> None:
         line = self._line(address)

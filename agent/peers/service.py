@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from controlplane.core.records import effects, events
     from controlplane.core.records.model import MemberStatus, PeerCopy
     from controlplane.settings import AgentSettings
+    from holdfast.ipc.skips import CopyState
 
 log = logging.getLogger("holdfast.agent.peers")
 
@@ -77,7 +78,7 @@ class Peers:
             settings.peer_bytes_per_s,
             self._count,
             vouch=self._vouches.vouch,
-            owe=self._owe,
+            show=self._show,
             access=access,
         )
         self._fetches = Fetches(
@@ -178,16 +179,16 @@ class Peers:
                 raise
         return offer
 
-    def _owe(self, member: str, owed: bool) -> None:
-        """Show a rank in its arena whether other nodes still lack its newest snapshot."""
+    def _show(self, member: str, copies: CopyState) -> None:
+        """Show a rank in its arena how far the copies of its newest released snapshot are."""
         path = self._paths.arena(member)
         if not path.exists():
             return
         try:
             with Arena.open(path, touched=False) as arena:
-                arena.owe_copies(owed)
+                arena.copies = copies
         except ArenaError as error:  # its rank cannot take snapshots there either, and reports that
-            log.warning("%s is not shown whether copies of its snapshot are owed: %s", member, error)
+            log.warning("%s is not shown how far copies of its snapshot are: %s", member, error)
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number

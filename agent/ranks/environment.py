@@ -66,14 +66,26 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page:
         HOLDFAST_ADDRESS=facts.address,
         HOLDFAST_ROLE=launch.role.value,
         HOLDFAST_SNAPSHOT_EVERY=str(spec.snapshot_every),
-        HOLDFAST_SNAPSHOT_AUTO="on" if spec.snapshot_auto and not spec.copied_away else "off",
-        HOLDFAST_SNAPSHOT_RELEASE="coordinator" if spec.copied_away else "ranks",
+        **_snapshots(spec),
         HOLDFAST_CHECK_REPLICAS_EVERY=str(spec.check_replicas_every),
         HOLDFAST_ON_CORRUPT_STATE=spec.on_corrupt_state or "report",
     )
     if facts.ledger:
         env["HOLDFAST_LEDGER"] = facts.ledger
     return env
+
+
+def _snapshots(spec: JobSpec) -> dict[str, str]:
+    """Who decides how often snapshots are taken, and what the next one overwrites: the ranks.
+
+    The SDK of an earlier version would not keep the step of which other nodes have copies (`ANCHOR`): where
+    there are such, the two other variables leave it to the coordinator."""
+    auto, copied = "on" if spec.snapshot_auto else "off", spec.copied_away
+    return {
+        "HOLDFAST_SNAPSHOT_AUTO": "off" if copied else auto,
+        "HOLDFAST_SNAPSHOT_RELEASE": "coordinator" if copied else "ranks",
+        "HOLDFAST_SNAPSHOT_ANCHOR": ("auto" if spec.snapshot_auto else "on") if copied else "off",
+    }
 
 
 def _seat(launch: Launch, node: str) -> dict[str, str]:

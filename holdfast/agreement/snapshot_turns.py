@@ -9,9 +9,9 @@ Where a rank holds a part of the state that no other rank holds, they do not wai
 releases slots otherwise: each says which steps it holds, and what they hold in common tells them which slot
 to overwrite (`snapshots.letting_go`).
 
-One thing stands in the way for the sake of the others: a rank whose newest snapshot is still on its way to
-the nodes that keep copies. If its node is lost, what is there is the step before, and the others must not
-have overwritten theirs.
+One thing stands in the way for the sake of the others: a rank whose newest released snapshot is still on its
+way to the nodes that keep copies. If its node is lost, what is there is the step before, and the others must
+not have overwritten theirs.
 
 What does not pass by itself (no shared memory, a state that cannot be read) does not keep the others back:
 where every rank holds the whole state, their snapshots are worth having without it.
@@ -49,6 +49,10 @@ _SHARED = {
 _DECIDED = (SkipKind.UNRELEASED, SkipKind.BEING_READ)
 """What does not, where the ranks know themselves what they hold."""
 _ALL_NEEDED = Skip(SkipKind.BEING_READ, "both snapshots that all ranks hold are still needed")
+
+
+def _skip(rank: int, kind: SkipKind) -> Skip:
+    return Skip(kind, f"rank {rank}: {_SHARED[kind]}")
 
 
 class SnapshotTurns:
@@ -109,12 +113,12 @@ class SnapshotTurns:
         """Why no rank takes a snapshot; None: each may try."""
         state = self._state
         offer = state.spacing.due_in_any_case(state.completed)
-        if not state.letting_go.learn(rows, state.completed, offer=offer):
-            return _ALL_NEEDED
-        for rank, kind in ((rank, SkipKind(code)) for rank, code in enumerate(codes) if code):
-            if kind not in _DECIDED or not state.letting_go.decides:
-                return Skip(kind, f"rank {rank}: {_SHARED[kind]}")
-        return None
+        go = state.letting_go.learn(rows, state.completed, offer=offer)
+        skips = [_skip(rank, SkipKind(code)) for rank, code in enumerate(codes) if code]
+        if not go:  # the reason is where copies are on their way, if they are anywhere
+            return next((skip for skip in skips if skip.kind is SkipKind.UNCOPIED), _ALL_NEEDED)
+        decided = _DECIDED if state.letting_go.decides else ()
+        return next((skip for skip in skips if skip.kind not in decided), None)
 
     def _obstacle(self) -> int:
         state, agent = self._state, self._state.agent

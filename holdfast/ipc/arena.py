@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from holdfast import removal
 from holdfast.ipc import layout, shm
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
-from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.ipc.skips import CopyState, Skip, SkipKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ SLOTS = 2
 _MAGIC = int.from_bytes(b"HOLDFAST", "little")
 _VERSION = 1
 _WORDS = PAGE_BYTES // 8
-_FILE_WORDS = 8  # magic, version, slot_bytes, slots, whether copies are owed, three unused
-_OWES = 4
+_FILE_WORDS = 8  # magic, version, slot_bytes, slots, CopyState, three unused
+_COPIES = 4
 _SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one unused
 _STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
 
@@ -92,8 +92,7 @@ class SlotWriter:
     def __init__(self, arena: Arena, index: int, step: int, generation: int, *, held: bool = False) -> None:
         self.index = index
         self._arena, self._held = arena, held
-        self._step = step
-        self._generation = generation
+        self._step, self._generation = step, generation
         self._sizes: tuple[int, int] | None = None
 
     @property
@@ -118,10 +117,8 @@ class SlotWriter:
         return self._done(SlotState.READY)
 
     def partial(self) -> SlotView:
-        """Declare that one share of the bytes is there (`layout.share_range`).
-
-        `find_partial` finds the slot, no reader takes it for a whole snapshot, and the next snapshot
-        overwrites it."""
+        """Declare that one share of the bytes is there (`layout.share_range`): `find_partial` finds the slot,
+        no reader takes it for a whole snapshot, and the next snapshot overwrites it."""
         return self._done(SlotState.PARTIAL)
 
     def _done(self, state: SlotState) -> SlotView:
@@ -217,9 +214,7 @@ class Arena:
         return max(self._ready(), key=_age, default=None)
 
     def find(self, step: int, *, generation: int | None = None, shard: str = "") -> SlotView | None:
-        """The READY slot with the state of `step` completed steps, of this shard if one is named.
-
-        Of `generation` if that is given, else of the newest one."""
+        """The READY slot of `step`, of this shard and generation if given, else of the newest generation."""
         return self._find(SlotState.READY, step, generation, shard)
 
     def find_partial(self, step: int, *, shard: str = "") -> SlotView | None:
@@ -257,9 +252,14 @@ class Arena:
                 return SlotWriter(self, slot.index, step, generation, held=held)
             return slot
 
-    def owe_copies(self, owed: bool) -> None:
-        """Note whether the newest released snapshot is on its way to other nodes, and not there yet."""
-        self._words[_OWES] = owed
+    @property
+    def copies(self) -> CopyState:
+        """How far the copies of the newest released snapshot are."""
+        return CopyState(self._words[_COPIES])
+
+    @copies.setter
+    def copies(self, state: CopyState) -> None:
+        self._words[_COPIES] = state
 
     def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
         """Why none should be taken now: what `begin` goes by, and copies that are owed. None: one may."""
@@ -267,7 +267,7 @@ class Arena:
             if isinstance(slot := self._overwritable(generation, released_step, void_step), Skip):
                 return slot
             older = slot.state == SlotState.READY and slot.index == min(self.slots, key=_age).index
-            if older and self._words[_OWES]:
+            if older and self.copies is CopyState.OWED:
                 return Skip(SkipKind.UNCOPIED, "other nodes have no copy of the newest snapshot yet")
             return None
 
@@ -372,7 +372,7 @@ class Arena:
         with locked(self._descriptor, self.path):
             for index in range(SLOTS):
                 self._set(index, pins=0)
-            self._words[_OWES] = False
+            self.copies = CopyState.NONE
 
 
 _STATES = frozenset(SlotState)

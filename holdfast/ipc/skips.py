@@ -1,9 +1,11 @@
-"""Name why a snapshot was not taken: a code that decides, and a reason for people. Standard library only."""
+"""Name why a snapshot was not taken: a code that decides, and a reason for people. And how far copies are.
+
+Standard library only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 
 class SkipKind(Enum):
@@ -17,6 +19,14 @@ class SkipKind(Enum):
     REFUSED = auto()  # the agent, the arena or the state itself does not allow one
     ANOMALY = auto()  # the numbers are wrong: nothing of this state is kept
     UNCOPIED = auto()  # other nodes are to have copies of the newer slot, and have none yet
+
+
+class CopyState(IntEnum):
+    """What a rank's arena says of the copies of its newest released snapshot."""
+
+    NONE = 0  # no other node is to keep any, as far as the agent knows
+    OWED = 1  # they are on their way to the nodes that are to keep them
+    SETTLED = 2  # they have arrived, or one of these nodes is not reached
 
 
 _PASSING = frozenset({SkipKind.NO_ARENA, SkipKind.OUTGROWN, SkipKind.UNRELEASED, SkipKind.BEING_READ})

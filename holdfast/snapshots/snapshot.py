@@ -16,7 +16,7 @@ from holdfast.errors import RestoreError, SessionError, StateError
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SlotState, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, ArenaError, align
-from holdfast.ipc.skips import NO_ARENA, Skip, SkipKind
+from holdfast.ipc.skips import NO_ARENA, CopyState, Skip, SkipKind
 from holdfast.snapshots import gpu, lazy, letting_go, plan
 from holdfast.state import copying, shard_ids
 from holdfast.state.tracked import dtype_of
@@ -216,13 +216,17 @@ class SnapshotWriter:
         return writer.index
 
     def slots(self, generation: int) -> letting_go.Slots:
-        """What the arena's READY slots hold of this generation."""
+        """What the arena's READY slots hold of this generation, and how far their copies are."""
         try:
             found = self._arena.slots if self._arena is not None else ()
         except ArenaError:  # the snapshot itself will report it
             return letting_go.Slots()
-        ready = [slot for slot in found if slot.state == SlotState.READY and slot.generation == generation]
-        return letting_go.Slots.of((slot.step, slot.pins > 0) for slot in ready)
+        ready = [slot for slot in found if slot.state == SlotState.READY]
+        own = [slot for slot in ready if slot.generation == generation]
+        copies = self._arena.copies if self._arena is not None else CopyState.NONE
+        return letting_go.Slots.of(
+            ((slot.step, slot.pins > 0) for slot in own), former=len(own) < len(ready), copies=copies
+        )
 
     def obstacle(self, generation: int, released_step: int, void_step: int = -1) -> Skip | None:
         """Why no slot of the arena could be written to now; None: one could, or there is no arena."""

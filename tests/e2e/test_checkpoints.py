@@ -8,6 +8,8 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from controlplane.cli.local.processes import descendants
 from tests.e2e.checkpointing import kill
 from tests.e2e.cli_running import Run, running, until
@@ -80,9 +82,10 @@ def lose(run: Run, node: str) -> None:
     kill([agent])
 
 
-def test_a_node_lost_with_its_memory_comes_back_from_its_partners() -> None:
+@pytest.mark.parametrize("every", ["1", "5"])
+def test_a_node_lost_with_its_memory_comes_back_from_its_partners(every: str) -> None:
     """Nothing is on storage: what the lost node held is in its partner's memory alone."""
-    flags = ("--nnodes", "2", "--snapshot-every", "5", "--checkpoint-every", "1000")
+    flags = ("--nnodes", "2", "--snapshot-every", every, "--checkpoint-every", "1000")
     with running(*flags, script=script(60, 0.1), storage=True) as run:
         until(lambda: min(step_of(run, 0), step_of(run, 1)) >= 17, lambda: f"step 17; {run.output}")
         lose(run, "n1")

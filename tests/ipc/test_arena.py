@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.ipc.arena import Arena, SlotState, SlotWriter
 from holdfast.ipc.shm import ArenaError
-from holdfast.ipc.skips import Skip, SkipKind
+from holdfast.ipc.skips import CopyState, Skip, SkipKind
 from tests.checkpoint.states import SMALL, arena_for, content, snapshot, values_of, write
 
 if TYPE_CHECKING:
@@ -107,15 +107,15 @@ def test_the_older_slot_is_kept_while_copies_of_the_newer_are_owed(arena: Arena)
     assert arena.obstacle(1, released_step=10) is None, "the other slot is free"
     fill(arena, 20, released=10)
     with Arena.open(arena.path) as agent:
-        agent.owe_copies(True)
+        agent.copies = CopyState.OWED
         obstacle = arena.obstacle(1, released_step=20)
         assert obstacle is not None and obstacle.kind is SkipKind.UNCOPIED
         unreleased = arena.obstacle(1, released_step=10)
         assert unreleased is not None and unreleased.kind is SkipKind.UNRELEASED
         assert arena.obstacle(1, released_step=10, void_step=20) is None, "the newer one is void: it goes"
-        agent.owe_copies(False)
+        agent.copies = CopyState.SETTLED
         assert arena.obstacle(1, released_step=20) is None
-        agent.owe_copies(True)
+        agent.copies = CopyState.OWED
     with Arena.open(arena.path, owner=True):  # a new agent: what the dead one owed, it will owe again
         assert arena.obstacle(1, released_step=20) is None
 

@@ -70,7 +70,9 @@ class Agent:
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done, for repeated ones
         self.let_go: dict[str, None] = {}  # members that its core has dismissed
         self.reads: list[tuple[str, Slot]] = []  # slots of members that are being read
+        self.pushing: list[str] = []  # members of which copies are on their way to other nodes
         self.partners: tuple[Partner, ...] = ()
+        self.stored: dict[tuple[str, str], Slot] = {}  # what arrived last of a member at a node
         self.copies: list[Kept] = []  # of other nodes' snapshots
         self.leaving = False
         self.gone = False  # its node is down, and nobody repairs it
@@ -308,7 +310,7 @@ class Agent:
         """Start another agent process, which adopts what runs; ranks connect to it when they find it."""
         self.incarnation += 1
         self.linked, self.sure_at = 0, self.world.clock.now
-        self.answers, self.partners, self.reads = {}, (), []
+        self.answers, self.partners, self.reads, self.pushing, self.stored = {}, (), [], [], {}
         self._born()
         for rank in self.ranks.values():
             self.later(0.2, rank, rank.greet)

@@ -109,10 +109,10 @@ class Group:
             rank.ask(f"{rank.name}-at-{rank.held}-in-{number}")
 
     def _agree(self) -> None:
-        """Where no other node keeps copies, agree on snapshots as `holdfast.agreement.snapshot_turns` does.
+        """With `often`, agree on snapshots as `holdfast.agreement.snapshot_turns` does.
 
         Else ranks go different ways more often, which must not harm either."""
-        if self.world.spec.copied_away:
+        if not self.world.options.often:
             return
         ranks = list(self.members.values())
         completed = min(rank.held for rank in ranks) + 1

@@ -12,6 +12,7 @@ from agent.deciding.events import Greeted, RankReported
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 from holdfast.ipc.messages.rank import Hello, from_rank
 from holdfast.snapshots.letting_go import Holding, LettingGo, Slots, Told
+from tests.sim.restores import copies_of, owed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,8 +230,9 @@ class Rank:
         return Told(self.released, self.void, self.kept_from)
 
     def _slots(self) -> Slots:
-        own = (slot for slot in self.slots if slot[0] == self.generation)
-        return Slots.of((slot[1], (self.name, slot) in self.agent.reads) for slot in own)
+        own = [slot for slot in self.slots if slot[0] == self.generation]
+        ready = ((slot[1], (self.name, slot) in self.agent.reads) for slot in own)
+        return Slots.of(ready, former=len(own) < len(self.slots), copies=copies_of(self))
 
     def _make_room(self) -> bool:
         """Empty the slot that may be overwritten (see holdfast.ipc.arena). False: there is none."""
@@ -243,8 +245,9 @@ class Rank:
 
     @property
     def has_slot(self) -> bool:
-        """Whether it could take a snapshot now."""
-        return len(self.slots) < 2 or self._overwritable() is not None
+        """Whether it could take a snapshot now, and no other node is owed what it would keep."""
+        chosen = self._overwritable() if len(self.slots) == 2 else (0, 0)
+        return chosen is not None and (chosen != min(self.slots, default=None) or not owed(self))
 
     def _overwritable(self) -> Slot | None:
         older, newer = sorted(self.slots)

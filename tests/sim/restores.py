@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import MemberPhase, PeerCopy, Source, Tier
+from holdfast.ipc.skips import CopyState
 from tests.sim.saves import later
 
 if TYPE_CHECKING:
@@ -63,9 +64,20 @@ def _load(agent: Agent, order: fx.Load) -> None:
     )  # fmt: skip
 
 
+def owed(rank: Rank) -> bool:
+    """Whether a copy of its newest released snapshot is on its way to another node."""
+    return rank.name in rank.agent.pushing
+
+
+def copies_of(rank: Rank) -> CopyState:
+    """How far the copies of its newest released snapshot are, as its arena says."""
+    kept = any(partner.member == rank.name for partner in rank.agent.partners)
+    return CopyState.OWED if owed(rank) else CopyState.SETTLED if kept else CopyState.NONE
+
+
 def replicate(agent: Agent, order: fx.Replicate) -> None:
     """Copy released snapshots of these members to their replica holders from now on."""
-    agent.partners = order.partners
+    agent.partners, agent.stored = order.partners, {}
 
 
 def seal(member: str, slot: Slot, line: str) -> str:
@@ -88,6 +100,8 @@ def push(agent: Agent, step: int) -> None:
     for partner in agent.partners:
         rank = agent.ranks.get(partner.member)
         slot = rank.slot(step, 0) if rank is not None else None
+        if agent.stored.get((partner.member, partner.node)) == slot:
+            continue
         if rank is not None and slot is not None and agent.world.rng.random() < 0.9:
             digest = seal(rank.name, slot, rank.slots[slot])
             vouched = ev.SnapshotVouched(
@@ -96,12 +110,14 @@ def push(agent: Agent, step: int) -> None:
             agent.vouched[rank.name, slot] = vouched
             agent.tell(vouched)
             agent.reads.append((rank.name, slot))
+            agent.pushing.append(rank.name)
             later(agent, agent.world.push_s, partial(_pushed, rank, partner.node, step, slot))
 
 
 def _pushed(rank: Rank, node: str, step: int, slot: Slot) -> None:
     _push(rank, node, step)
     rank.agent.reads.remove((rank.name, slot))
+    rank.agent.pushing.remove(rank.name)
     rank.room()
 
 
@@ -115,9 +131,10 @@ def _push(rank: Rank, node: str, step: int) -> None:
     digest = seal(rank.name, slot, line)
     told = PeerCopy(rank.name, rank.spec.job, rank.rank, rank.word, step, slot[0], digest)
     kept = [k for k in keeper.copies if k.told.member == rank.name]
+    rank.agent.stored[rank.name, node] = slot
     if any(k.told == told for k in kept):
         return
-    own = sorted(kept, key=lambda k: k.told.step)[-1:]
+    own = sorted(kept, key=lambda k: (k.told.generation, k.told.step))[-1:]
     line = f"{line} altered by {node}" if alters(keeper, told) else line
     keeper.copies = [k for k in keeper.copies if k not in kept or k in own] + [Kept(told, line)]
 

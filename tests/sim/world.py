@@ -74,12 +74,17 @@ class Options:
     tails: bool = False  # what a step does after its optimizer counts: no rank may leave it out
     checks: str = ""  # nodes are checked before they take ranks: report or act
     plant: str = ""  # a bug that is planted, see plants.py
-    often: bool = False  # no copies on other nodes: ranks decide themselves what they overwrite
+    often: bool = False  # ranks that hold different parts decide themselves what they overwrite
 
     @property
     def dense(self) -> bool:
         """Whether they then take a snapshot after every step, too: two of three seeds."""
         return self.often and self.seed % 3 > 0
+
+    @property
+    def replicas(self) -> int:
+        """How many other nodes keep copies of snapshots: none in half of the seeds in which ranks decide."""
+        return random.Random(f"copies {self.seed}").randrange(2) if self.often else 1
 
 
 class World:
@@ -115,7 +120,7 @@ class World:
             keep_last=rng.choice((0, 1, 2)), keep_every=rng.choice((0, 12)), scrub_every_s=rng.choice((0, 4)),
             checkpoint_every_s=rng.choice((0, 0, 1.0)), checkpoint_auto=rng.random() < 0.1,
             mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
-            nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.dense, replicas=1 - options.often,
+            nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.dense, replicas=options.replicas,
         ), options.seed)  # fmt: skip
         self.wrong: set[int] = set()  # steps in which an anomaly was reported
         self.stops = False  # a person has stopped the job

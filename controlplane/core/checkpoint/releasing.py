@@ -44,7 +44,15 @@ def begin(job: Job) -> None:
     first = job.generation.resume.step if job.generation else NO_STEP
     job.snapshots.lapse_step, job.snapshots.paced = NO_STEP, (job.recovery.clock.stored, first)
     job.snapshots.by_ranks, job.snapshots.kept_from = False, 0
+    job.snapshots.whole_before = _whole_before(job)
     job.reread()
+
+
+def _whole_before(job: Job) -> int:
+    """The newest step of earlier generations that all ranks hold; NO_STEP: there is none."""
+    first = job.generation.resume.step if job.generation else NO_STEP
+    steps = [{step for _, step in member.kept if step <= first} for member in job.seated()]
+    return max(set.intersection(*steps), default=NO_STEP) if steps else NO_STEP
 
 
 def snapshot(state: ClusterState, event: ev.SnapshotReady) -> None:
@@ -123,11 +131,6 @@ def _send_to_new_streams(state: ClusterState, job: Job) -> None:
             _send(state, job, node)
 
 
-def let_go(job: Job, step: int) -> bool:
-    """Whether ranks may overwrite a snapshot of this step: it is older than the release, or void."""
-    return step < job.snapshots.released or job.snapshots.released < step <= job.snapshots.voided
-
-
 def common(job: Job) -> int:
     """Return the newest step that every rank heard of holds; NO_STEP when there is none, or it is void."""
     for step in reversed(next(iter(job.snapshots.held.values()), ())):
@@ -153,11 +156,15 @@ def from_statuses(job: Job) -> None:
     """Read the slots from the statuses of members that have changed: heartbeats make up for lost reports."""
     unread, job.unread = job.unread, {}
     first = job.generation.resume.step if job.generation else NO_STEP
+    # One that some rank lacks would take the place of one that is whole at the nodes that keep copies.
+    copied = job.spec.copied_away and job.generation is not None and bool(job.generation.resume.sources)
     for member in unread.values():
         if member.told is None or not job.seating.holds(member):
             continue
         _, newest, _ = member.steps
-        if job.snapshots.newest_before_generation < newest <= first:
+        if job.snapshots.newest_before_generation < newest <= first and (
+            not copied or newest == job.snapshots.whole_before
+        ):
             job.snapshots.newest_before_generation = newest
         from_status(job, member)
 

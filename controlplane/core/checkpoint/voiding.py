@@ -33,8 +33,10 @@ def lapsed(state: ClusterState, job: Job, step: int) -> None:
 
     When no rank finds a free slot, no snapshot is reported any more, and the ranks' steps are the only sign.
     The look is put off by `retry_s`, since all ranks show this sign at about the same time. There is none to
-    be made where the ranks agree among themselves what they overwrite."""
-    if job.snapshots.by_ranks:
+    be made where the ranks agree among themselves what they overwrite, once they have a snapshot of this
+    generation in common."""
+    first = job.generation.resume.step if job.generation else NO_STEP
+    if job.snapshots.by_ranks and job.snapshots.released > first:
         job.snapshots.lapse_step = NEVER_STEP
         return
     job.snapshots.lapse_step = step + job.spec.snapshot_every

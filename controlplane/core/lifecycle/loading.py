@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import finalizing, releasing
+from controlplane.core.checkpoint import finalizing
 from controlplane.core.failures import deaths, numeric_anomalies
 from controlplane.core.lifecycle import rendezvous
 from controlplane.core.records import effects as fx
@@ -129,10 +129,8 @@ def _ending(state: ClusterState, job: Job, choice: Choice) -> Member | None:
     """Return a member judged dead whose living process may overwrite the snapshot that was chosen; else None.
 
     It is being killed; the choice waits until its agent reports what it left. The wait ends when the agent
-    still reports it alive although it has had the order for the stop timeout, or the node is given up. Where
-    no copies are kept away, ranks may have released the snapshot themselves."""
-    if not (job.zombies and (not job.spec.copied_away or releasing.let_go(job, choice.resume.step))):
-        return None
+    still reports it alive although it has had the order for the stop timeout, or the node is given up. Ranks
+    that decide among themselves may have released any snapshot."""
     for copy in choice.copies:
         member = job.zombies.get(copy.member)
         own = member is not None and (copy.tier is Tier.MEMORY or copy.node == member.node)

@@ -195,6 +195,8 @@ class Snapshots:
     # Newest snapshot at or before the step with which this generation begins. Released before all ranks hold
     # a newer one: otherwise both slots of a rank could stay occupied by steps of earlier generations.
     newest_before_generation: int = NO_STEP
+    # Of these, the newest that all ranks hold: no other one is released where parts differ and are copied.
+    whole_before: int = NO_STEP
     lapse_step: int = NO_STEP  # a rank in this step or a later one may have no free slot: look at the job
     # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
     # None: this leader saw neither.

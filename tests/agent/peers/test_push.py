@@ -15,7 +15,7 @@ from controlplane.core.records.model import Partner, PeerCopy
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.layout import SlotLayoutError
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
-from holdfast.ipc.skips import SkipKind
+from holdfast.ipc.skips import CopyState, SkipKind
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
 from tests.agent.support import until
 
@@ -36,7 +36,7 @@ async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
     with nice_pool(1, "test") as pool:
         count, vouch = (lambda _kind, _number: None), (lambda _held: None)
         pushes = Pushes(
-            offer, pool, 5.0, 0, count, vouch=vouch, owe=lambda _member, _owed: None, linger_s=linger_s
+            offer, pool, 5.0, 0, count, vouch=vouch, show=lambda _member, _copies: None, linger_s=linger_s
         )
         yield pushes
         await pushes.stop()
@@ -58,6 +58,11 @@ def owes(side: Side, released_step: int) -> bool:
     return obstacle is not None and obstacle.kind is SkipKind.UNCOPIED
 
 
+def shown(side: Side) -> CopyState:
+    with Arena.open(side.paths.arena(MEMBER)) as arena:
+        return arena.copies
+
+
 def read_by_nobody(side: Side) -> bool:
     with Arena.open(side.paths.arena(MEMBER)) as arena:
         return not any(slot.pins for slot in arena.slots)
@@ -74,6 +79,9 @@ async def test_a_rank_sees_that_its_newest_snapshot_is_not_there_yet(base: Path)
         assert owes(owner, 20)
         await partner.keeps(MEMBER, 20)
         await until(lambda: not owes(owner, 20))
+        assert shown(owner) is CopyState.SETTLED
+        owner.replicate()
+        assert shown(owner) is CopyState.NONE, "no other node is to keep any"
 
 
 async def test_a_partner_that_is_not_reached_keeps_no_rank_from_its_snapshots(base: Path) -> None:
@@ -97,7 +105,7 @@ async def test_an_arena_that_is_damaged_hinders_no_release(
         owner.replicate((MEMBER, partner.peers.address))
         owner.paths.arena(MEMBER).write_bytes(b"no arena")
         owner.peers.release(effects.Release(owner.name, JOB, 20))
-        assert f"{MEMBER} is not shown whether copies of its snapshot are owed" in caplog.text
+        assert f"{MEMBER} is not shown how far copies of its snapshot are" in caplog.text
 
 
 async def test_a_spoilt_header_leaves_the_slot_free(base: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from agent.ranks.environment import NodeFacts, environment
 from controlplane.core.records.model import NO_RANK, Placement, Role
+from holdfast.environment import Environment
 from tests.agent.support import generation, launch, spec
 
 FACTS = NodeFacts("b", "10.0.0.2", "/run/gate.sock", "/ledger")
@@ -27,21 +28,25 @@ def test_ranks_of_two_nodes_know_their_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "switch", "release"),
+    ("fields", "switch", "release", "anchor"),
     [
-        ({"nnodes_max": 1}, "on", "ranks"),
-        ({"nnodes_max": 2}, "off", "coordinator"),  # the default is one copy on another node
-        ({"nnodes_max": 2, "replicas": 0}, "on", "ranks"),
-        ({"nnodes_max": 1, "snapshot_auto": False}, "off", "ranks"),
+        ({"nnodes_max": 1}, "on", "ranks", "off"),
+        ({"nnodes_max": 2}, "off", "coordinator", "auto"),  # the default is one copy on another node
+        ({"nnodes_max": 2, "snapshot_auto": False}, "off", "coordinator", "on"),
+        ({"nnodes_max": 2, "replicas": 0}, "on", "ranks", "off"),
+        ({"nnodes_max": 1, "snapshot_auto": False}, "off", "ranks", "off"),
     ],
 )
-def test_snapshots_are_taken_more_often_where_no_other_node_keeps_copies(
-    fields: dict[str, Any], switch: str, release: str
+def test_an_sdk_that_keeps_no_step_for_other_nodes_leaves_it_to_the_coordinator(
+    fields: dict[str, Any], switch: str, release: str, anchor: str
 ) -> None:
     job = spec("x.py", **{"snapshot_auto": True, **fields})
     order = launch("job.9", job, NO_RANK, role=Role.SPARE, generation=None)
     env = environment({}, order, FACTS, "/b")
-    assert (env["HOLDFAST_SNAPSHOT_AUTO"], env["HOLDFAST_SNAPSHOT_RELEASE"]) == (switch, release)
+    told = [env[f"HOLDFAST_SNAPSHOT_{name}"] for name in ("AUTO", "RELEASE", "ANCHOR")]
+    assert told == [switch, release, anchor]
+    read = Environment.read(env | {"HOLDFAST_GATE": ""})
+    assert read.ranks_release and read.snapshot_auto is job.snapshot_auto
 
 
 def test_a_spare_has_no_rank() -> None:

@@ -20,6 +20,7 @@ from controlplane.core.records.model import (
     MemberStatus,
     Resume,
     Role,
+    Source,
     Tier,
 )
 from controlplane.core.records.timing import CoreSettings
@@ -204,6 +205,42 @@ def test_ranks_that_agree_among_themselves_are_not_helped_to_room() -> None:
         tell(job, rank, 4000, 20, -1)
     orders(state, job)
     assert voiding.missed_a_snapshot(job, job.members["j.0"]), "until they say so in the next generation"
+
+
+def test_the_first_snapshot_of_a_generation_that_one_rank_lacks_is_voided_in_time() -> None:
+    """The ranks have nothing in common yet, so the others keep it, and report nothing more."""
+    state, job = agreeing()
+    releasing.begin(job)
+    for rank, newest in enumerate((25, 25, -1)):
+        tell(job, rank, 60, newest, -1, state.now, offers=True)
+    releasing.from_statuses(job)
+    members.see_step(state, job, MemberPhase.RUNNING, 60)
+    assert not math.isinf(state.deadlines.next()), "the steps alone show that something is amiss"
+
+
+@pytest.mark.parametrize(
+    ("fields", "left", "released"),
+    [
+        ({}, (30, 30, 30), 30),
+        ({}, (30, 30, -1), -1),  # it would take the place of what other nodes have of all
+        ({}, (30, 30, 20), -1),
+        ({"replicas": 0}, (30, 30, -1), 30),
+    ],
+)
+def test_of_earlier_generations_only_what_all_ranks_hold_is_released_and_copied(
+    fields: dict[str, Any], left: tuple[int, int, int], released: int
+) -> None:
+    state, job = agreeing()
+    job.spec = dataclasses.replace(job.spec, nnodes_max=3, **fields)
+    for member, newest in zip(job.seated(), left, strict=True):
+        member.kept = ((1, newest),) if newest > NO_STEP else ()
+    sources = tuple(Source(f"part-{rank}", Tier.DONOR, rank, "") for rank in range(3))
+    resume = Resume(Tier.DONOR, 31, sources=sources)
+    job.turn(Generation("j", 2, 1, job.seats, "s", "m", resume, ""))
+    releasing.begin(job)
+    for rank, newest in enumerate(left):
+        tell(job, rank, 31, newest, -1, state.now)
+    assert {order.step for order in orders(state, job)} == ({released} - {NO_STEP})
 
 
 def test_a_step_that_ranks_keep_and_one_of_them_lacks_is_voided() -> None:

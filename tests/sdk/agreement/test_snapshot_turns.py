@@ -15,7 +15,7 @@ from holdfast.ipc.agent_client import AgentClient
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.messages.agent import ArenaMade
 from holdfast.ipc.messages.rank import Snapshot
-from holdfast.ipc.skips import SkipKind
+from holdfast.ipc.skips import CopyState, SkipKind
 from holdfast.reentry import snapshotting
 from holdfast.reentry.runtime import Runtime
 
@@ -173,3 +173,42 @@ def test_a_step_of_which_a_checkpoint_is_wanted_is_offered_at_once(tmp_path: Pat
             snapshotting.snapshot(member.state, member.agent, agreed=True)
     assert member.told == [(6, True), (7, True)]
     assert member.state.snapshots.slots(1).older == 7, "it is kept for the checkpoint"
+
+
+def test_the_step_that_other_nodes_have_is_kept_until_they_have_the_next_one(
+    pair: tuple[Member, Member],
+) -> None:
+    """The other slot takes a snapshot after every step. While copies are on their way both are needed."""
+
+    def step(number: int, *, takes: bool) -> None:
+        meet(number, *pair)
+        for member in pair:
+            assert (member.turns.refused is None) is takes, member.turns.refused
+            if takes:
+                assert snapshotting.snapshot(member.state, member.agent, agreed=True) is None
+
+    def hears(released: int, copies: CopyState, *members: Member) -> None:
+        for member in members:
+            member.agent.orders.released_step = released
+            with Arena.open(member.state.snapshots.path) as arena:
+                arena.copies = copies
+
+    for member in pair:
+        member.state.letting_go.on = True
+    step(10, takes=True)
+    hears(10, CopyState.SETTLED, *pair)
+    for number in range(11, 15):
+        step(number, takes=True)
+    assert [member.state.snapshots.slots(1).older for member in pair] == [10, 10]
+    for member in pair:
+        member.state.letting_go.force(15)
+    step(15, takes=True)
+    hears(15, CopyState.OWED, *pair)
+    step(16, takes=False)
+    hears(15, CopyState.SETTLED, pair[0])
+    step(17, takes=False)
+    assert pair[0].turns.refused is not None and pair[0].turns.refused.kind is SkipKind.UNCOPIED
+    assert "rank 1" in pair[0].turns.refused.reason
+    hears(15, CopyState.SETTLED, pair[1])
+    step(18, takes=True)
+    assert [member.state.snapshots.slots(1).older for member in pair] == [15, 15]
