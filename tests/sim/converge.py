@@ -51,11 +51,14 @@ def _over(world: World) -> bool:
 
 
 def _waits(world: World) -> bool:
-    """Whether the job waits; a recovery that is held up because too many nodes are lost also counts."""
+    """Whether the job waits; one that has lost a node also does if no verdict is given because too many nodes
+    are lost. One that trains on without the lost nodes does not."""
     job = world.cluster.state.jobs.get("j") if world.cluster else None
-    lost = any(agent.gone for agent in world.agents)
+    gone = {agent.name for agent in world.agents if agent.gone}
+    if not gone or job is None:
+        return False
     held = bool(world.cluster and world.cluster.state.paused)
-    return lost and job is not None and (job.phase in WAITS or held)
+    return job.phase in WAITS or (held and not gone.isdisjoint(job.seat_nodes()))
 
 
 def _names_what_is_missing(world: World) -> bool:
