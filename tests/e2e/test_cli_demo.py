@@ -201,6 +201,24 @@ def test_a_demo_whose_run_ends_by_itself_says_so(tmp_path: Path, script: str, sa
 
 
 @pytest.mark.slow
+def test_what_a_killed_demo_has_started_ends_too(folder: Path) -> None:
+    """SIGKILL leaves it no time to end anything: the kernel tells its run, which ends its daemons."""
+    words = ["demo", "--json", "--steps", "100000", "--nodes", "1", "--kill", "rank=1@step=99999"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "controlplane", *words],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as demo:
+        of_demo = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
+        (run,) = until(lambda: of_demo.read_text().split(), lambda: "it starts nothing")
+        of_run = Path(f"/proc/{run}/task/{run}/children")
+        until(lambda: len(of_run.read_text().split()) >= 2, lambda: "its run starts no daemons")
+        demo.kill()
+    until(lambda: not of_run.exists(), lambda: f"process {run} is still there")
+
+
+@pytest.mark.slow
 def test_the_demo_ends_with_its_verdict_and_leaves_nothing(folder: Path) -> None:
     words = [
         "demo",

@@ -15,6 +15,7 @@ from controlplane.cli.client import AdminClient
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.layout import LocalPaths, layout_at
 from controlplane.cli.local.processes import send
+from controlplane.parent_death import with_parent_death_signal
 from holdfast.ipc.progress_page import ProgressPage
 
 if TYPE_CHECKING:
@@ -83,11 +84,14 @@ class DemoTraining:
         return self.layout.state / "journal.jsonl"
 
     def start(self) -> None:
-        """Start `holdfast run`, with the same command each time."""
+        """Start `holdfast run`, with the same command each time. It ends when this process does.
+
+        Call it in the main thread: the kernel watches the thread."""
         self.ledger.mkdir(exist_ok=True)
+        command = [sys.executable, "-P", "-m", "controlplane", "run", *self.argv]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "controlplane", "run", *self.argv],
+                with_parent_death_signal(command, signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
