@@ -10,8 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.format.chunks import Chunk
+from holdfast.checkpoint.format.names import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +36,10 @@ class _Waiting(NamedTuple):
 class Bundler:
     """Gathers the chunks of one writer's save into bundles.
 
-    `holds`: whether a file has the bytes of this chunk; it is then durable at the next flush. `current`:
-    whether the memory that the chunks lie in still has what it had when they were named."""
+    `holds`: whether a file has the bytes of this chunk; it is then durable at the next flush."""
 
     def __init__(self, store: Store, job: str, index: BaseIndex, holds: Callable[[str, Chunk], bool]) -> None:
         self.written = 0  # bytes
-        self.current: Callable[[], bool] = lambda: True
         self._store, self._job, self._index, self._holds = store, job, index, holds
         self._waiting: list[_Waiting] = []
         self._nbytes = 0
@@ -49,7 +49,8 @@ class Bundler:
         self._writers = threading.BoundedSemaphore(WRITERS)
 
     def add(self, offset: int, chunk: Chunk, stored: Bytes) -> None:
-        """Take a chunk. Returns at once, or when the bundle that it fills is written.
+        """Take a chunk. Returns at once, or when the bundle that it fills is written. `stored` has to stay as
+        it is until its own bundle is written.
 
         Chunks lie in a bundle as their `offset` says: who needs a part of the state reads neighbours."""
         with self._gathering:
@@ -84,19 +85,16 @@ class Bundler:
             content = b"".join(each.stored for each in taken)
             gathered = [each.chunk for each in taken]
             taken.clear()  # encoded chunks need not be in memory twice
+            placed = _placed(gathered, content)
             digest = chunks.name(content)
             whole = Chunk(digest, len(content), len(content))
             self._put(names.bundle(self._job, self._index.base, digest), whole, content)
         finally:
             self._writers.release()
-        placed, start = {}, 0
-        for chunk in gathered:
-            placed[chunk.blake3] = chunk._replace(bundle=digest, start=start)
-            start += chunk.stored
+        found = {chunk.blake3: chunk._replace(bundle=digest) for chunk in placed}
         with self._lock:
-            self._settled.update(placed)
-            if self.current():  # if this save fails later, the next one need not write them again
-                self._index.durable.update(placed)
+            self._settled.update(found)
+            self._index.durable.update(found)  # if this save fails, the next one need not write them again
 
     def _put(self, name: str, whole: Chunk, content: bytes) -> None:
         begun_s = time.perf_counter()
@@ -109,3 +107,18 @@ class Bundler:
         self._index.meter.uploaded(len(content), time.perf_counter() - begun_s)
         with self._lock:
             self.written += len(content)
+
+
+def _placed(gathered: list[Chunk], content: bytes) -> list[Chunk]:
+    """The chunks with their places in the content.
+
+    Their bytes have waited for it, in memory of others: raises CheckpointError if one is not what it was when
+    it was named. Only a reader would notice later."""
+    placed, start, view = [], 0, memoryview(content)
+    for chunk in gathered:
+        end = start + chunk.stored
+        if chunk.codec == PLAIN and chunks.name(view[start:end]) != chunk.blake3:
+            raise CheckpointError(f"chunk {chunk.blake3} has changed in memory while it waited to be written")
+        placed.append(chunk._replace(start=start))
+        start = end
+    return placed

@@ -99,8 +99,6 @@ def persist_part(
     target = ChunkTarget(job, base, checkpoint, shard, codec)
     writing = Writing(store, target, index, tensors, slot.memory)
     writing.stop, writing.passed = stop or writing.stop, partial(slot.arena.unmap, slot.index)
-    if writing.bundler is not None:
-        writing.bundler.current = slot.current
     cuts = cutting.plan(tensors, shares)[share]
     found = writing.run(cuts)
     if not slot.current():

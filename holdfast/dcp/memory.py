@@ -58,9 +58,15 @@ class Scattered:
     """Tensors at the places of a layout, read like a slot: memory[start:end], within one tensor.
 
     A tensor is requested when its first byte is read, and released after its last byte. So of a state on a
-    GPU, only the part that is being written is in host memory."""
+    GPU, only the part that is being written is in host memory.
 
-    def __init__(self, placed: Sequence[Tensor], ask: Sequence[Callable[[], torch.Tensor]]) -> None:
+    `lasting`: what was read stays as it is when more is read. Else a large run that begins in the middle of a
+    page is given in a buffer of the thread, aligned for direct writes, until the thread reads the next."""
+
+    def __init__(
+        self, placed: Sequence[Tensor], ask: Sequence[Callable[[], torch.Tensor]], *, lasting: bool
+    ) -> None:
+        self._lasting = lasting
         self._placed, self._ask = [tensor for tensor in placed if tensor.nbytes], []
         self._ask = [one for one, tensor in zip(ask, placed, strict=True) if tensor.nbytes]
         self._begins = [tensor.offset for tensor in self._placed]
@@ -73,7 +79,7 @@ class Scattered:
         start = span.start - self._begins[index]
         nbytes = span.stop - span.start
         view = self._view(index, nbytes)[start : start + nbytes]
-        if nbytes < ALIGN_FROM_BYTES or address(view) % PAGE_BYTES == 0:
+        if self._lasting or nbytes < ALIGN_FROM_BYTES or address(view) % PAGE_BYTES == 0:
             return view
         aligned = scratch(nbytes)
         ctypes.memmove(address(aligned), address(view), nbytes)

@@ -62,7 +62,8 @@ class PartWriter:
         state = self._plain()
         portions = [portion for portion in self._portions if portion.item.tensor_data is not None]
         placed, data_bytes = _place(portions)
-        memory = Scattered(placed, [self._asking(portion) for portion in portions])
+        asking = [self._asking(portion) for portion in portions]
+        memory = Scattered(placed, asking, lasting=bool(store.bundle_bytes))  # bundles keep what they read
         shard = f"{whole.DCP}.{one.rank}"
         target = ChunkTarget(one.job, one.base, one.checkpoint, shard, one.codec)
         index = bases.index(store, one.job, one.base, one.checkpoint)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.checkpoint import collect, mirroring
+from holdfast.checkpoint.bundling import Bundler
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.format.wear import DEAD_MOST, worn
@@ -303,6 +304,23 @@ def test_a_save_that_was_stopped_goes_on_where_it_stopped(state: State, large: A
     assert result.bytes_written <= result.bytes_total - done + MIB
     assert loaded(state.store, shm / "b", "1-1") == state.values
     assert Order.of(slot, "").kind == "full"
+
+
+def test_a_chunk_that_changes_while_it_waits_is_not_written(store: Store) -> None:
+    memory = bytearray(b"a" * 1000)
+    index = chunks.BaseIndex("1-1")
+    store.bundle_bytes = 1500
+    bundler = Bundler(store, JOB, index, lambda name, chunk: False)
+    for number in range(2):
+        chunk = chunks.Chunk(chunks.name(bytes(memory)), 1000, 1000)
+        bundler.add(number, chunk, memoryview(memory) if number else bytes(memory))
+    memory[7] ^= 1
+    with pytest.raises(CheckpointError, match=f"chunk {chunk.blake3} has changed in memory"):
+        bundler.finish()
+    (whole,) = files(store)
+    assert index.durable == {
+        chunk.blake3: chunk._replace(bundle=whole.rpartition("/")[2]),
+    }
 
 
 class StopAfter(threading.Event):
