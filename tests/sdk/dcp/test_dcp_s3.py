@@ -1,4 +1,4 @@
-"""holdfast.dcp on an object store, where chunks go into bundles: each waits there until its own is written."""
+"""holdfast.dcp on an object store, where chunks go into bundles: each waits until its own is written."""
 
 from __future__ import annotations
 
