@@ -56,7 +56,7 @@ class State:
     """A state that is saved again and again."""
 
     def __init__(self, store: Store, arena: Arena) -> None:
-        self.store, self.values, self.step = store, content(LARGE, 0), 0
+        self.store, self.values, self.step, self.codec = store, content(LARGE, 0), 0, "none"
         self._arena = arena
 
     def touch(self, *tensors: int) -> None:
@@ -69,7 +69,7 @@ class State:
         writer = self._arena.begin(self.step, 1, released_step=self.step)
         assert isinstance(writer, SlotWriter)
         slot: SlotView = write(writer, LARGE, self.values)
-        return save(self.store, slot, base="" if self.step == 1 else base).bytes_written
+        return save(self.store, slot, base="" if self.step == 1 else base, codec=self.codec).bytes_written
 
     @property
     def manifest(self) -> Manifest:
@@ -106,6 +106,17 @@ def test_many_bundles_at_a_time(store: Store, large: Arena, shm: Path, bundle_by
     state = State(store, large)
     state.save()
     assert len(files(store)) in {1: (17,), 8 * MIB: (17,), 17 * MIB: (8, 9)}[bundle_bytes]
+    state.check(shm / "b")
+
+
+def test_compressed_chunks_lie_in_bundles_too(state: State, shm: Path) -> None:
+    for number in range(0, 16, 2):
+        state.values[f"w{number}"] = bytes([number + 1]) * 8 * MIB
+    state.codec = "zstd"
+    assert state.save() < 70 * MIB
+    assert {chunk.codec for chunk in state.manifest.chunks} >= {"none", "shuffle4+zstd"}
+    assert all(chunk.bundle for chunk in state.manifest.chunks)
+    verify(state.store, JOB, "1-1")
     state.check(shm / "b")
 
 
