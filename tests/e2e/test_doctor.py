@@ -75,6 +75,7 @@ def test_a_slow_rank_is_named_and_the_next_leader_remembers_it() -> None:
         assert {row["node"] for row in ranks[:2]} != {row["node"] for row in ranks[2:]}
         (run.folder / "slow-2").touch()
         told(lambda: slow(run) == [2], lambda: f"rank 2 is named; {doctor(run)}; {run.output}")
+        until(lambda: opened(run), lambda: f"it is journaled: {run.journal('FindingChanged')}")
         assert opened(run) == 1, run.journal("FindingChanged")
         until(lambda: "slow_rank" in run.output, "people who watch the run are told")
         address = run.layout.read_card()["coordinator"]
