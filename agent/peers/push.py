@@ -147,11 +147,12 @@ class Pushes:
         node is to keep copies, unless that has changed."""
         for member in members:
             copies = self._copies(member)
-            if copies is CopyState.NONE and member not in self._shown:
-                continue
-            self._shown[member] = None
-            if copies is CopyState.NONE:
+            if copies is not CopyState.NONE:
+                self._shown[member] = None
+            elif member in self._shown:
                 del self._shown[member]
+            else:
+                continue
             self._show(member, copies)
 
     def _copies(self, member: str) -> CopyState:

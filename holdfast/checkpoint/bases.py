@@ -33,18 +33,14 @@ def index(store: Store, job: str, base: str, checkpoint: str) -> BaseIndex:
         known.has_named("", durable.values())
     if known.durable:
         there = listed(store, job, base)
-        worn = wear.worn(known.named_before(checkpoint), _bundle_sizes(there))
+        named = {chunk: there.get(chunks.file(job, base, chunk)) for chunk in known.named_before(checkpoint)}
+        worn = wear.worn(named, {one.bundle: size for one, size in named.items() if one.bundle and size})
         known.durable = {
             digest: chunk
             for digest, chunk in list(known.durable.items())  # other threads add to it
             if fits(chunk, there.get(chunks.file(job, base, chunk))) and chunk.bundle not in worn
         }
     return known
-
-
-def _bundle_sizes(files: dict[str, int]) -> dict[str, int]:
-    named = ((names.split_bundle("/".join(file.split("/")[-2:])), nbytes) for file, nbytes in files.items())
-    return {bundle: nbytes for bundle, nbytes in named if bundle is not None}
 
 
 def listed(store: Store, job: str, base: str) -> dict[str, int]:

@@ -7,7 +7,6 @@ place; `settled` tells it."""
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.checkpoint.errors import CheckpointError
@@ -36,16 +35,18 @@ class _Waiting(NamedTuple):
 class Bundler:
     """Gathers the chunks of one writer's save into bundles.
 
-    `holds`: whether a file has the bytes of this chunk; it is then durable at the next flush."""
+    `put(name, whole, content)` stores a bundle, `whole` being all of it as one chunk, unless it is there."""
 
-    def __init__(self, store: Store, job: str, index: BaseIndex, holds: Callable[[str, Chunk], bool]) -> None:
-        self.written = 0  # bytes
-        self._store, self._job, self._index, self._holds = store, job, index, holds
+    def __init__(
+        self, store: Store, job: str, index: BaseIndex, put: Callable[[str, Chunk, Bytes], object]
+    ) -> None:
+        self._store, self._job, self._index, self._put = store, job, index, put
         self._waiting: list[_Waiting] = []
         self._nbytes = 0
         self._settled: dict[str, Chunk] = {}
-        self._gathering = threading.Lock()
-        self._lock = threading.Lock()  # of what writers change; never held while one waits for another
+        self._gathering = (
+            threading.Lock()
+        )  # who writes a bundle never takes it: who holds it may wait for them
         self._writers = threading.BoundedSemaphore(WRITERS)
 
     def add(self, offset: int, chunk: Chunk, stored: Bytes) -> None:
@@ -89,24 +90,12 @@ class Bundler:
             digest = chunks.name(content)
             whole = Chunk(digest, len(content), len(content))
             self._put(names.bundle(self._job, self._index.base, digest), whole, content)
+            self._store.flush()
         finally:
             self._writers.release()
         found = {chunk.blake3: chunk._replace(bundle=digest) for chunk in placed}
-        with self._lock:
-            self._settled.update(found)
-            self._index.durable.update(found)  # if this save fails, the next one need not write them again
-
-    def _put(self, name: str, whole: Chunk, content: bytes) -> None:
-        begun_s = time.perf_counter()
-        if not self._store.stage(name, content):
-            if self._holds(name, whole):
-                self._store.flush()
-                return
-            self._store.replace(name, content)
-        self._store.flush()
-        self._index.meter.uploaded(len(content), time.perf_counter() - begun_s)
-        with self._lock:
-            self.written += len(content)
+        self._settled.update(found)
+        self._index.durable.update(found)  # if this save fails, the next one need not write them again
 
 
 def _placed(gathered: list[Chunk], content: bytes) -> list[Chunk]:

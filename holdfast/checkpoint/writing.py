@@ -54,7 +54,7 @@ class Writing:
 
     `written`: bytes stored so far. Set `stop` to end it at the next chunk. `passed` is told, in threads, each
     run of the memory, (start, bytes), that was read; what goes into a bundle and changed rows are read once
-    more. `bundler`: gathers chunks, if this storage has bundles."""
+    more."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Writing:
         self._seen: dict[Place, Seen] = {}
         self._claims = ChunkClaims()
         self._lock = threading.Lock()
-        self.bundler = Bundler(store, target.job, index, self._holds) if store.bundle_bytes else None
+        self._bundler = Bundler(store, target.job, index, self._put) if store.bundle_bytes else None
         self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
 
     def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
@@ -90,20 +90,18 @@ class Writing:
 
     def _settled(self, found: list[tuple[Ref, ...]]) -> list[tuple[Ref, ...]]:
         """Write the last bundle. Returns where the bytes of each cut are, bundles and all."""
-        if self.bundler is None:
+        if self._bundler is None:
             return found
-        self.bundler.finish()
-        self.written += self.bundler.written
+        self._bundler.finish()
         for place, seen in self._seen.items():
-            self._seen[place] = seen._replace(refs=self.bundler.settled(seen.refs))
-        return [self.bundler.settled(refs) for refs in found]
+            self._seen[place] = seen._replace(refs=self._bundler.settled(seen.refs))
+        return [self._bundler.settled(refs) for refs in found]
 
     def remember(self) -> None:
         """Note that all of it is durable, so that the next save of this base need not write it again."""
-        for seen in self._seen.values():
-            self._index.durable.update((ref.chunk.blake3, ref.chunk) for ref in seen.refs)
+        named = {ref.chunk for seen in self._seen.values() for ref in seen.refs}
+        self._index.durable.update((chunk.blake3, chunk) for chunk in named)
         self._index.places.update(self._seen)
-        named = (ref.chunk for seen in self._seen.values() for ref in seen.refs)
         self._index.has_named(self._target.checkpoint, named)
 
     def _passing(self, cut: Cut) -> Seen | rows.Delta:
@@ -207,19 +205,22 @@ class Writing:
     def _write(self, digest: str, content: Bytes, wanted: str, offset: int) -> Chunk:
         stored, used = self._encoded(content, wanted)
         chunk = Chunk(digest, len(content), len(stored), used)
-        if self.bundler is not None:
-            self.bundler.add(offset, chunk, stored)
-            return chunk
-        name = chunks.file(self._target.job, self._target.base, chunk)
+        if self._bundler is not None:
+            self._bundler.add(offset, chunk, stored)
+        else:
+            self._put(chunks.file(self._target.job, self._target.base, chunk), chunk, stored)
+        return chunk
+
+    def _put(self, name: str, chunk: Chunk, stored: Bytes) -> None:
+        """Store a chunk under this name, unless it is there; it is durable at the next flush."""
         begun_s = time.perf_counter()
         if not self._store.stage(name, stored):
             if self._holds(name, chunk):
-                return chunk
+                return
             self._store.replace(name, stored)
         self._index.meter.uploaded(len(stored), time.perf_counter() - begun_s)
         with self._lock:
             self.written += len(stored)
-        return chunk
 
     def _encoded(self, content: Bytes, wanted: str) -> tuple[Bytes, str]:
         meter, setting = self._index.meter, self._target.codec

@@ -321,7 +321,7 @@ def test_a_chunk_that_changes_while_it_waits_is_not_written(store: Store) -> Non
     memory = bytearray(b"a" * 1000)
     index = chunks.BaseIndex("1-1")
     store.bundle_bytes = 1500
-    bundler = Bundler(store, JOB, index, lambda name, chunk: False)
+    bundler = Bundler(store, JOB, index, lambda name, whole, content: store.stage(name, content))
     for number in range(2):
         chunk = chunks.Chunk(chunks.name(bytes(memory)), 1000, 1000)
         bundler.add(number, chunk, memoryview(memory) if number else bytes(memory))

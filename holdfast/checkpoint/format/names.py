@@ -87,16 +87,10 @@ def split_chunk(path: str) -> tuple[str, str] | None:
     return found[1], f"shuffle{found[2]}+zstd" if found[2] else PLAIN
 
 
-def split_bundle(path: str) -> str | None:
-    """The digest of a file `bundles/<file>` of a base; None: it is not a bundle of ours."""
-    folder, _, file = path.partition("/")
-    return file if folder == "bundles" and is_digest(file) else None
-
-
 def holds_chunks(path: str) -> bool:
     """Whether a file of a base holds a chunk, or several."""
-    folder, _, chunk_file = path.partition("/")
-    return split_bundle(path) is not None or (folder == "chunks" and split_chunk(chunk_file) is not None)
+    folder, _, file = path.partition("/")
+    return is_digest(file) if folder == "bundles" else folder == "chunks" and split_chunk(file) is not None
 
 
 def item_bytes(codec: str) -> int:

@@ -123,7 +123,8 @@ class Store:
         else:
             backend = RemoteBackend(filesystem, root, patience=patience, stats=stats, pace=pace)
         store = cls(url, backend, stats)
-        store.bundle_bytes = backend.bundle_bytes if bundle_bytes is None else bundle_bytes
+        if bundle_bytes is not None:
+            store.bundle_bytes = bundle_bytes
         store.second = cls.open(second, patience=patience, pace=pace) if second else None
         return store
 
