@@ -166,10 +166,11 @@ def test_an_incremental_checkpoint_onto_a_base_of_files(store: Store, large: Are
 
 
 def test_worn_bundles_are_written_anew_and_then_collected(state: State, shm: Path) -> None:
-    """One tensor after the other changes; what the newest checkpoint names has few dead bytes beside it."""
+    """One tensor after the other changes, now of this bundle and now of that; what the newest checkpoint names
+    has few dead bytes beside it."""
     state.save()
     written = 0
-    for number in range(15):
+    for number in (0, 7, 14, 1, 8, 15, 2, 9, 3, 10, 4, 11, 5, 12, 6):
         state.touch(number)
         written += state.save()
         old = [f"{step}-1" for step in range(1, state.step - 1)]
