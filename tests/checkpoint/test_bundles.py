@@ -6,6 +6,7 @@ number of requests is counted on a real S3 protocol."""
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -19,11 +20,12 @@ from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.format.wear import DEAD_MOST, worn
 from holdfast.checkpoint.load import read_manifest, verify
+from holdfast.checkpoint.save import finalize
 from holdfast.checkpoint.scrub import scrub
 from holdfast.checkpoint.storage.remote import BUNDLE_BYTES
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc.arena import SlotWriter
-from tests.checkpoint.states import JOB, Order, arena_for, content, loaded, save, snapshot, write
+from tests.checkpoint.states import JOB, Order, arena_for, content, loaded, save, save_part, snapshot, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,8 +168,8 @@ def test_an_incremental_checkpoint_onto_a_base_of_files(store: Store, large: Are
 
 
 def test_worn_bundles_are_written_anew_and_then_collected(state: State, shm: Path) -> None:
-    """One tensor after the other changes, now of this bundle and now of that; what the newest checkpoint names
-    has few dead bytes beside it."""
+    """One tensor after the other changes, now of this bundle and now of that; what the newest checkpoint
+    names has few dead bytes beside it."""
     state.save()
     written = 0
     for number in (0, 7, 14, 1, 8, 15, 2, 9, 3, 10, 4, 11, 5, 12, 6):
@@ -221,6 +223,19 @@ def test_a_rotten_byte_costs_one_chunk_and_is_named(state: State, folder: Path, 
     spoil(path, chunk, how)
     with pytest.raises(CheckpointCorrupt, match=f"chunk {chunk.blake3} in bundle {chunk.bundle}"):
         verify(state.store, JOB, "1-1") if how == "flipped" else scrub_or_raise(state)
+
+
+@pytest.mark.parametrize(("how", "problem"), [("missing", "is missing"), ("short", "which are too few")])
+def test_a_bundle_that_is_not_there_whole_stops_the_seal(
+    bundles: Store, large: Arena, folder: Path, how: str, problem: str
+) -> None:
+    slot = snapshot(large, 1, LARGE)
+    order = Order.of(slot, "")
+    part = save_part(bundles, slot, order)
+    (path, *_) = (folder / "storage").rglob("bundles/*")
+    path.unlink() if how == "missing" else os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(CheckpointCorrupt, match=f"in bundle {path.name}: .*{problem}"):
+        finalize(bundles, parts=[part], **order.words)
 
 
 def scrub_or_raise(state: State) -> None:
