@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NUMBERS = 3 + letting_go.NUMBERS
 """Numbers per rank: a code of what stands in the way (0: nothing), the steps between two snapshots that it
-would choose, how long the exchange before this one took (us; 0: there was none), and its `Holding`."""
+would choose (0: it cannot say yet), how long the exchange before this one took (us; 0: there was none), and its `Holding`."""
 log = logging.getLogger("holdfast.sdk")
 _SHARED = {
     SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",
@@ -80,6 +80,7 @@ class SnapshotTurns:
         """What this rank says at this boundary."""
         state = self._state
         alone = state.world_size == 1 or state.shard_id not in ("", shard_ids.WHOLE)
+        decide = state.environment.ranks_release or state.spacing.automatic
         orders = state.agent.orders if state.agent is not None else None
         row = state.letting_go.row(
             state.snapshots.slots(state.generation),
@@ -87,11 +88,11 @@ class SnapshotTurns:
             completed=state.completed,
             world_size=state.world_size,
             now=time.monotonic(),
-            alone=alone and state.environment.ranks_release,
+            alone=alone and decide,
         )
         return [
             self._obstacle(),
-            state.spacing.proposal(alone=alone),
+            state.spacing.proposal(),
             self._exchange_us,
             row.newest,
             row.older,
@@ -107,7 +108,7 @@ class SnapshotTurns:
         if shortest_us := min(row[2] for row in rows):
             self._state.spacing.exchange_took(shortest_us / 1e6)
         self._exchange_us = max(1, int(seconds * 1e6))
-        self._choose(max(row[1] for row in rows), alone=any(row.alone for row in holdings))
+        self._choose([row[1] for row in rows], alone=any(row.alone for row in holdings))
 
     def _decide(self, rows: Sequence[Holding], codes: Sequence[int]) -> Skip | None:
         """Why no rank takes a snapshot; None: each may try."""
@@ -128,11 +129,12 @@ class SnapshotTurns:
         skip = state.snapshots.obstacle(state.generation, orders.released_step, orders.void_step)
         return skip.kind.value if skip is not None and skip.kind in _SHARED else 0
 
-    def _choose(self, every: int, *, alone: bool) -> None:
+    def _choose(self, proposals: Sequence[int], *, alone: bool) -> None:
+        """Choose how often snapshots are taken. A rank says that it is alone until the ranks decide."""
         state = self._state
-        news = state.spacing.choose(every, state.completed)
-        if alone or every < state.spacing.every_max:
-            state.letting_go.on = True
+        alone = alone or state.letting_go.on
+        news = state.spacing.choose(proposals, state.completed, alone=alone)
+        state.letting_go.on = alone
         if news and state.rank == 0:
             log.info("%s", news)
             state.spacing.tell(news)
