@@ -168,18 +168,18 @@ def _passed_over(job: Job) -> int:
 
     NO_STEP also while some rank has not been heard (a new leader): an older step might turn out whole, and it
     would be voided with the others."""
-    if any(mb.status is None for mb in job.seated()):
+    if any(mb.told is None for mb in job.seated()):
         return NO_STEP
-    steps = [step for held in job.snapshots.held.values() for step in held if step > job.snapshots.released]
-    return max(
-        (step for step in steps if any(left_out(job, mb, step) for mb in job.seated())), default=NO_STEP
+    steps = {step for held in job.snapshots.held.values() for step in held if step > job.snapshots.released}
+    newest_first = sorted(steps, reverse=True)
+    return next(
+        (step for step in newest_first if any(left_out(job, mb, step) for mb in job.seated())), NO_STEP
     )
 
 
 def left_out(job: Job, member: Member, step: int) -> bool:
     """Whether this rank certainly has no snapshot of this step and will not make one."""
-    status = member.status
-    if status is None or step in job.snapshots.held.get(member.rank, ()):
+    if step in job.snapshots.held.get(member.rank, ()) or (status := member.status) is None:
         return False
     if status.phase is MemberPhase.FINISHED:
         return status.held_step > step

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.scale import shape
 from benchmarks.scale.shape import Fleet
 from controlplane.core import cluster as cluster_module
+from controlplane.core.checkpoint import voiding
 from controlplane.core.cluster import Cluster
 from controlplane.core.membership import mass_failure
 from controlplane.core.records import effects as fx
@@ -133,4 +134,19 @@ def test_a_guard_that_waits_for_many_nodes_is_not_asked_at_each_word() -> None:
         for node in range(20, NODES // 2):
             greet(made, node, 31.1)
     assert sum(looks.values()) <= 1
+    made.check()
+
+
+def test_to_look_for_snapshots_that_some_rank_lacks_asks_each_rank_once_for_each_step() -> None:
+    """A leader that lags hears of the newest snapshots of half of the nodes before the others."""
+    made = successor()
+    for node in range(NODES):
+        greet(made, node, 1.0)
+    made.step(3.0, ev.Tick())
+    newer = STEP + 2 * shape.OFFER_EVERY
+    with counted(voiding.left_out) as asked:
+        for node in range(shape.NODES_PER_JOB // 2):
+            made.step(60.0 + node, shape.beat(node, 1, 2, newer))
+    looks = shape.NODES_PER_JOB // 2 / made.state.settings.long_retry_s + 1
+    assert 0 < sum(asked.values()) <= looks * shape.NODES_PER_JOB * shape.RANKS
     made.check()
