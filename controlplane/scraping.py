@@ -12,7 +12,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import make_wsgi_app
+from controlplane.exposition import wsgi_app
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -83,7 +83,7 @@ class ScrapeServer:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = rows[0]
         self._server = _Server(family, (str(address[0]), int(address[1])))
-        self._server.set_app(make_wsgi_app(registry))
+        self._server.set_app(wsgi_app(registry))
         self.port: int = self._server.server_port
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="holdfast-metrics", daemon=True

@@ -8,6 +8,7 @@ from typing import Any
 from agent.daemon.metrics_table import FAMILIES
 from controlplane.daemon.telemetry.counters import FastCounter, FastHistogram
 from controlplane.daemon.telemetry.metrics import LOST, Metrics
+from controlplane.daemon.telemetry.zeroed import Zeroed
 
 PAGE = """# Metrics
 
@@ -59,7 +60,7 @@ def coordinator() -> list[Entry]:
     entries = []
     registry: Any = Metrics("0").registry  # no public interface gives the labels of empty metrics
     labels = {
-        name: each.labels if isinstance(each, FastCounter | FastHistogram) else each._labelnames
+        name: each.labels if isinstance(each, FastCounter | FastHistogram | Zeroed) else each._labelnames
         for each, names in registry._collector_to_names.items()
         for name in names
     }

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 NUMBERS = 3 + letting_go.NUMBERS
 """Numbers per rank: a code of what stands in the way (0: nothing), the steps between two snapshots that it
-would choose (0: it cannot say yet), how long the exchange before this one took (us; 0: there was none), and its `Holding`."""
+would choose (0: it cannot say yet), how long the exchange before this one took (us; 0: there was none), and
+its `Holding`."""
 log = logging.getLogger("holdfast.sdk")
 _SHARED = {
     SkipKind.UNRELEASED: "its newest snapshot is not known to be ready on all ranks yet",

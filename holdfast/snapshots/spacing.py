@@ -7,9 +7,9 @@ them.
 
 The ranks must take snapshots of the same steps. So each only proposes a number, and all use the largest
 (`agreement.snapshot_turns`). A rank that has measured too little, like one that has just replaced another,
-leaves it to the others. While no rank has measured enough, they look: snapshots of some of the first steps are
-due, too. All see the same proposals, so all look alike. Every number divides the largest allowed one: what was
-due with that stays due. No clock: times are arguments, in s."""
+leaves it to the others. While no rank has measured enough, they look: snapshots of some of the first steps
+are due, too. All see the same proposals, so all look alike. Every number divides the largest allowed one:
+what was due with that stays due. No clock: times are arguments, in s."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ move the number to and fro."""
 UNMEASURED = 0
 """What a rank proposes that has measured too little."""
 LOOKS = 10
-"""In so many of the first steps of a generation the ranks look, unless one of them has measured enough: room for
-snapshots may come some steps late. Later, in the two steps after each of the largest number."""
+"""In so many of the first steps of a generation the ranks look, unless one of them has measured enough: room
+for snapshots may come some steps late. Later, in the two steps after each of the largest number."""
 _KEPT = 21
 _STEPS_MIN = 3
 _COSTS_MIN = 2

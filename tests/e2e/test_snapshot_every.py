@@ -53,7 +53,7 @@ def test_by_default_a_dead_rank_of_a_sharded_job_costs_what_the_ranks_have_chose
 
 
 def test_a_death_in_the_first_steps_costs_no_more_nor_does_one_soon_after_a_recovery() -> None:
-    """With steps this long every one has its snapshot from the third on, and from the first after a recovery."""
+    """With steps this long each has its snapshot, from the third on, and from the first after a recovery."""
     flags = ("--nproc-per-node", "2", "--spares", "2")
     text = script(18, 0.5).replace("session = Session()", TELL_PIDS)
     with submitted(*flags, script=text) as run:
@@ -95,7 +95,8 @@ def test_while_the_coordinator_is_away_a_dead_rank_costs_no_more_than_otherwise(
 
 
 def kill_in(run: Run | Job, step: int, *, rank: int = 1) -> None:
-    """Kill this rank, which no spare has replaced yet, in the middle of this step: in a copy beside a checkpoint that is read it may cost more."""
+    """Kill this rank, which no spare has replaced yet, in the middle of this step: in a copy beside a
+    checkpoint that is read it may cost more."""
     until(lambda: min(step_of(run, 0), step_of(run, 1)) >= step, lambda: f"step {step}; {run.output}")
     time.sleep(0.25)
     kill([int((run.folder / f"pid.{rank}").read_text())])

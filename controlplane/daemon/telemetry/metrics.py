@@ -67,7 +67,7 @@ class Metrics(StepMetrics):
         self._make_checkpoints(make)
         self._make_process(make)
         self._member_rows: set[tuple[str, str]] = set()
-        self._known: set[str] = set()
+        self._of_jobs = make.of_jobs
         self._kinds: dict[str, dict[str, None]] = {}  # by job: every kind of trouble shown so far
         self._leader = ""
         self._make_all()
@@ -99,30 +99,27 @@ class Metrics(StepMetrics):
         self.agent_connections = make.gauge("agent_connections", "Streams of admitted agents.")
 
     def _make_failures(self, make: MetricMaker) -> None:
-        self.failures_detected_total = make.counter(
-            "failures_detected_total", "Verdicts by extent and cause.", JOB, "level", "cause"
+        self.failures_detected_total = make.job_counter(
+            "failures_detected_total", "Verdicts by extent and cause.", level=Scope, cause=Cause
         )
-        self.detection_seconds = make.histogram(
+        self.detection_seconds = make.job_histogram(
             "detection_seconds",
             "Time from a failure until the coordinator knows of it.",
             _RECOVERY_BUCKETS_S,
-            JOB,
         )
-        self.incidents_total = make.counter(
+        self.incidents_total = make.job_counter(
             "incidents_total",
             "Closed incidents by strategy and outcome; `whose`: caused by the script, by the cluster, or "
             "planned, where nothing failed.",
-            JOB,
-            "strategy",
-            "outcome",
-            "whose",
+            strategy=Strategy,
+            outcome=OUTCOMES,
+            whose=WHOSE,
         )
-        self.recovery_seconds = make.histogram(
+        self.recovery_seconds = make.job_histogram(
             "recovery_seconds",
             "Duration of an incident's phases; planned changes do not count.",
             _RECOVERY_BUCKETS_S,
-            JOB,
-            "phase",
+            phase=PHASES,
         )
 
     def _make_jobs(self, make: MetricMaker) -> None:
@@ -136,31 +133,29 @@ class Metrics(StepMetrics):
         )
         self.generation = make.gauge("generation", "A job's newest generation.", job)
         self.step = make.gauge("step", "Steps completed by every rank of a job.", job)
-        self.step_seconds = make.histogram(
+        self.step_seconds = make.job_histogram(
             "step_seconds",
             "Mean duration of a step, observed once a second while there is progress.",
             _STEP_BUCKETS_S,
-            job,
         )
         self.last_progress_timestamp_seconds = make.gauge(
             "last_progress_timestamp_seconds", "When a job's step last grew (Unix time).", job
         )
-        self.productive_seconds_total = make.counter(
-            "productive_seconds_total", "Time a job trained, without what was lost later.", job
+        self.productive_seconds_total = make.job_counter(
+            "productive_seconds_total", "Time a job trained, without what was lost later."
         )
-        self.lost_seconds_total = make.counter(
-            "lost_seconds_total", "Time a job did not train, or trained what was lost later.", job, "cause"
+        self.lost_seconds_total = make.job_counter(
+            "lost_seconds_total", "Time a job did not train, or trained what was lost later.", cause=LOST
         )
-        self.unknown_seconds_total = make.counter(
+        self.unknown_seconds_total = make.job_counter(
             "unknown_seconds_total",
             "The part of a job's productive time of which nobody knows whether steps were made.",
-            job,
         )
-        self.steps_lost_total = make.counter(
-            "steps_lost_total", "Steps that were completed, lost and run again.", job
+        self.steps_lost_total = make.job_counter(
+            "steps_lost_total", "Steps that were completed, lost and run again."
         )
-        self.snapshot_stall_seconds = make.histogram(
-            "snapshot_stall_seconds", "How long a snapshot kept a rank from training.", _STALL_BUCKETS_S, job
+        self.snapshot_stall_seconds = make.job_histogram(
+            "snapshot_stall_seconds", "How long a snapshot kept a rank from training.", _STALL_BUCKETS_S
         )
 
     def _make_checkpoints(self, make: MetricMaker) -> None:
@@ -173,29 +168,34 @@ class Metrics(StepMetrics):
             "tier",
             "kind",
         )
-        self.checkpoint_seconds = make.histogram(
-            "checkpoint_seconds", "Duration of a checkpoint's stages.", _CHECKPOINT_BUCKETS_S, job, "stage"
+        self.checkpoint_seconds = make.job_histogram(
+            "checkpoint_seconds",
+            "Duration of a checkpoint's stages.",
+            _CHECKPOINT_BUCKETS_S,
+            stage=CHECKPOINT_STAGES,
         )
-        self.checkpoint_bytes_total = make.counter(
-            "checkpoint_bytes_total", "Bytes written for committed checkpoints.", job
+        self.checkpoint_bytes_total = make.job_counter(
+            "checkpoint_bytes_total", "Bytes written for committed checkpoints."
         )
         self.checkpoint_size_bytes = make.gauge(
             "checkpoint_size_bytes", "Size of the newest committed checkpoint's state.", job
         )
-        self.checkpoint_failures_total = make.counter(
-            "checkpoint_failures_total", "Checkpoints that were not committed, or found bad.", job, "reason"
+        self.checkpoint_failures_total = make.job_counter(
+            "checkpoint_failures_total",
+            "Checkpoints that were not committed, or found bad.",
+            reason=CHECKPOINT_FAILURES,
         )
         self.checkpoint_failures_in_a_row = make.gauge(
             "checkpoint_failures_in_a_row", "Checkpoints that failed since one was committed.", job
         )
-        self.checkpoint_fallbacks_total = make.counter(
-            "checkpoint_fallbacks_total", "Checkpoints found bad, so that an older one was used.", job
+        self.checkpoint_fallbacks_total = make.job_counter(
+            "checkpoint_fallbacks_total", "Checkpoints found bad, so that an older one was used."
         )
-        self.checkpoint_repairs_total = make.counter(
-            "checkpoint_repairs_total", "Background scrubs that repaired damaged data.", job
+        self.checkpoint_repairs_total = make.job_counter(
+            "checkpoint_repairs_total", "Background scrubs that repaired damaged data."
         )
-        self.checkpoint_collected_total = make.counter(
-            "checkpoint_collected_total", "Checkpoints that retention removed.", job
+        self.checkpoint_collected_total = make.job_counter(
+            "checkpoint_collected_total", "Checkpoints that retention removed."
         )
 
     def _make_process(self, make: MetricMaker) -> None:
@@ -236,24 +236,9 @@ class Metrics(StepMetrics):
         _create(self.kubernetes_requests_total, KUBERNETES, ("ok", "unanswered"))
 
     def know_job(self, job: str) -> None:
-        """Create every counter of a job at 0, once."""
-        if job in self._known:
-            return
-        self._known.add(job)
-        _create(self.lost_seconds_total, (job,), LOST)
-        _create(self.checkpoint_failures_total, (job,), CHECKPOINT_FAILURES)
-        _create(self.checkpoint_seconds, (job,), CHECKPOINT_STAGES)
-        _create(self.recovery_seconds, (job,), PHASES)
-        _create(self.failures_detected_total, (job,), Scope, Cause)
-        _create(self.incidents_total, (job,), Strategy, OUTCOMES, WHOSE)
-        for metric in (
-            *(self.productive_seconds_total, self.unknown_seconds_total, self.steps_lost_total),
-            self.step_seconds,
-            *(self.step_seconds,),
-            *(self.snapshot_stall_seconds, self.checkpoint_bytes_total, self.checkpoint_fallbacks_total),
-            *(self.checkpoint_repairs_total, self.checkpoint_collected_total, self.detection_seconds),
-        ):
-            _create(metric, (job,))
+        """Show every counter and histogram of a job from now on, also those at 0."""
+        for family in self._of_jobs:
+            family.know(job)
 
     def saw_leader(self, address: str) -> None:
         """Count a change of leader."""
