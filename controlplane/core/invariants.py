@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, finalizing
 from controlplane.core.records.model import JobPhase, MemberPhase
+from controlplane.core.state import keepers
 from controlplane.core.state.job import ENDED
 from controlplane.core.state.saving import Stage
 
@@ -26,6 +27,9 @@ def check(state: ClusterState) -> None:
         _incident(job)
         _saving(state, job)
         _restoring(job)
+        for seat in job.seats:
+            assert job.name in state.hosts[seat.node], f"{job.name}: nobody knows that it sits on {seat.node}"
+    keepers.check(state)
     for name, queue in state.write_queues.items():
         assert queue, f"write queue {name} is kept although nothing waits in it"
         asked = [pending.asked for pending in queue]

@@ -46,7 +46,7 @@ def _now(job: Job) -> dict[str, list[Spot]]:
 
 def _idle(state: ClusterState, job: Job) -> list[Capacity]:
     """Return the nodes that could take ranks of the job and have none, by name; those of last choice last."""
-    rooms = {room.node: room for room in capacity.others(state, job)}
+    rooms = {room.node: room for room in capacity.idle(state, job)}
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
 

@@ -31,6 +31,7 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.recovery import barrier
 from controlplane.core.restore import sharding
+from controlplane.core.state import keepers
 from controlplane.core.state.resize import HALT, SAVE, WARM, Resize, Spot
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _in_reach(state: ClusterState, job: Job, resize: Resize, step: int) -> bool:
     staying = {spot.node for spot in resize.spots}
     kept = {
         copy.member
-        for node in state.nodes.values()
+        for node in keepers.of(state, job.name)
         if node.up and node.drain is None
         for copy in node.copies_of(job.name)
         if copy.step == step

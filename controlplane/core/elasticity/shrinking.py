@@ -64,7 +64,7 @@ def _named(state: ClusterState, name: str) -> str:
 
 
 def _spare(state: ClusterState, job: Job) -> bool:
-    return any(room.takes(job.spec.nproc_per_node) for room in capacity.others(state, job))
+    return any(room.takes(job.spec.nproc_per_node) for room in capacity.idle(state, job))
 
 
 def _left(state: ClusterState, job: Job) -> list[str]:

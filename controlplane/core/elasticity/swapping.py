@@ -84,7 +84,7 @@ def _shared(state: ClusterState, job: Job, node: Node) -> bool:
 def _spare(state: ClusterState, job: Job) -> bool:
     """Whether a node could take the ranks: idle, not of last choice, and nothing is found against it."""
     blamed = {each.node for findings in state.diagnosed.values() for each in findings}
-    rooms = [room for room in capacity.others(state, job) if not room.last and room.node not in blamed]
+    rooms = [room for room in capacity.idle(state, job) if not room.last and room.node not in blamed]
     return bool(formation.fitting(job.spec, rooms))
 
 

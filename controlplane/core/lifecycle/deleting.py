@@ -11,6 +11,7 @@ from controlplane.core.checkpoint import commit, finalizing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import some_of
+from controlplane.core.state import keepers
 from holdfast import masking
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _busy(state: ClusterState, job: Job) -> str:
     if not job.ended:
         return f"it is {job.phase.value}: end it first, with `holdfast stop {job.name}`"
     living = {member.node for member in job.members.values() if member.alive}
-    keeping = {node.name for node in state.nodes.values() if node.copies_of(job.name)}
+    keeping = {node.name for node in keepers.of(state, job.name)}
     nodes = sorted(name for name in living | keeping if state.up(name))
     if nodes:
         return f"its processes or copies are still being removed on {some_of(nodes)}: try again"

@@ -16,6 +16,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import barrier, incident_record
+from controlplane.core.state import keepers
 from controlplane.core.state.concerns import Ending
 from controlplane.core.state.job import Job
 from controlplane.core.state.saving import Stage
@@ -68,7 +69,7 @@ def _ended(state: ClusterState, job: Job) -> None:
 def ended(state: ClusterState, job: Job) -> None:
     """Order the nodes that still have processes of an ended job, or copies of its snapshots, to clean up."""
     living = [member.node for member in job.members.values() if member.alive]
-    holders = [node.name for node in state.nodes.values() if node.copies_of(job.name)]
+    holders = [node.name for node in keepers.of(state, job.name)]
     for node in dict.fromkeys((*living, *holders)):
         order_complete(state, job, node, job.phase is JobPhase.FINISHED, job.reason)
 

@@ -30,6 +30,7 @@ from controlplane.core.records.model import (
     Verdict,
 )
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.timing import look_gap_s
 from controlplane.core.records.words import ASKED, some_of
 from controlplane.core.recovery import barrier, breaks, incident_record, strategies
 from controlplane.core.state.concerns import Clock
@@ -243,14 +244,18 @@ def _seat(state: ClusterState, job: Job, seat: Placement) -> None:
 
 
 def _moves(state: ClusterState, job: Job) -> dict[str, str]:
-    """Choose, for each node whose dead seats cannot be filled there, an idle node that takes all of them."""
+    """Choose, for each node whose dead seats cannot be filled there, an idle node that takes all of them.
+
+    In a large cluster a job that waits for its ranks looks at all nodes now and then only (`look_gap_s`)."""
     lost = shrinking.wanting(state, job)
     if not lost:
         return {}
-    free = (
-        [] if state.paused else sorted(capacity.others(state, job), key=lambda room: (room.last, room.node))
-    )
-    free = [room for room in free if room.idle]
+    again_at = job.recovery.sought_at + look_gap_s(len(state.nodes))
+    if state.now < again_at:
+        state.wake(job, again_at)
+        return {}
+    job.recovery.sought_at = state.now
+    free = [] if state.paused else sorted(capacity.idle(state, job), key=lambda room: (room.last, room.node))
     moves: dict[str, str] = {}
     for name in lost:
         seats = job.seating.on(name)

@@ -16,6 +16,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import step_beats
 from controlplane.core.records.model import NO_RANK, Cause, Failure
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.state import keepers
 from controlplane.core.state.cluster_state import Node
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def joined(state: ClusterState, event: ev.NodeJoined) -> None:
     planned = node.replaced or node.drain is not None  # it was expected to go away
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.last_contact_at = event.slots, event.port, state.now
-    node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
+    node.domain, node.peer = event.domain or event.node, event.peer
+    keepers.keep(state, node, event.copies)
     node.version, node.jobs = event.holdfast_version, event.jobs
     node.whole = node.walk = None
     node.bad_devices = {}  # its agent reports them after its hello
@@ -128,7 +130,8 @@ def beat(state: ClusterState, event: ev.NodeBeat) -> None:
     node = _newest_beat(state, event)
     if node is None:
         return
-    node.seq, node.port, node.copies = event.seq, event.port, event.copies
+    node.seq, node.port = event.seq, event.port
+    keepers.keep(state, node, event.copies)
     node.top = max(node.top, event.seq)
     node.part_read = bool(event.unread)
     node.whole, node.walk = None if node.part_read else event, None

@@ -14,6 +14,7 @@ from controlplane.core.failures import devices, eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import LemonRecord
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.state import keepers
 from controlplane.core.state.cluster_state import LEFT, Drain, Node
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _forgettable(state: ClusterState, node: Node) -> bool:
 def _forget(state: ClusterState, node: Node) -> None:
     """Delete a node's record here and in etcd; its history of failures, too, if another machine has taken
     its place."""
+    keepers.keep(state, node, ())
     del state.nodes[node.name]
     for kind in ("node", "drain", "hold", "quarantine", "cut"):
         state.deadlines.clear((kind, node.name))

@@ -17,20 +17,24 @@ if TYPE_CHECKING:
 def rooms(state: ClusterState, job: Job) -> list[formation.Capacity]:
     """Every connected node as this job finds it: its capacity, whether another live job uses it, what else
     bars it."""
-    return _rooms(state, job, frozenset())
+    planned, version = _planned(state, job), _version(state, job)
+    return [
+        _room(state, job, node, name not in planned and not _used(state, job, name), version)
+        for name, node in state.nodes.items()
+        if node.up
+    ]
 
 
-def others(state: ClusterState, job: Job) -> list[formation.Capacity]:
-    """The same without the nodes where the job has seats."""
-    return _rooms(state, job, frozenset(job.seat_nodes()))
-
-
-def _rooms(state: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Capacity]:
-    nodes = [node for node in state.nodes.values() if node.name not in but and node.up]
-    if not nodes:
-        return []
-    taken, version = _of_others(state, job), _version(state, job)
-    return [_room(state, job, node, node.name not in taken, version) for node in nodes]
+def idle(state: ClusterState, job: Job) -> list[formation.Capacity]:
+    """The same of those nodes alone that no live job uses, this one included."""
+    planned = _planned(state, job)
+    free = [
+        node
+        for name, node in state.nodes.items()
+        if node.up and name not in planned and not job.seating.uses(name) and not _used(state, job, name)
+    ]
+    version = _version(state, job) if free else ""
+    return [_room(state, job, node, True, version) for node in free]
 
 
 def _room(state: ClusterState, job: Job, node: Node, idle: bool, version: str) -> formation.Capacity:
@@ -72,21 +76,24 @@ def _version(state: ClusterState, job: Job) -> str:
     return max(found, key=lambda version: (found[version], version), default="")
 
 
-def _of_others(state: ClusterState, job: Job) -> dict[str, None]:
-    """The nodes that other live jobs use, or will use after a planned change."""
-    taken: dict[str, None] = {}
-    for other in state.jobs.values():
-        if other is job or other.ended:
-            continue
-        taken |= dict.fromkeys(seat.node for seat in other.seats)
-        if other.changes.resize is not None:
-            taken |= dict.fromkeys(spot.node for spot in other.changes.resize.spots)
-    return taken
+def _planned(state: ClusterState, job: Job) -> dict[str, None]:
+    """The nodes that other live jobs will use after a planned change."""
+    changes = [other.changes.resize for other in state.jobs.values() if other is not job and not other.ended]
+    return {spot.node: None for resize in changes if resize is not None for spot in resize.spots}
+
+
+def _used(state: ClusterState, job: Job, name: str) -> bool:
+    """Whether another live job has seats on this node."""
+    for host in state.hosts.get(name, ()):
+        other = state.jobs.get(host)
+        if other is not None and other is not job and not other.ended and other.seating.uses(name):
+            return True
+    return False
 
 
 def taken(state: ClusterState, job: Job, name: str) -> bool:
     """Whether another live job uses this node, or will after a planned change."""
-    return name in _of_others(state, job)
+    return _used(state, job, name) or name in _planned(state, job)
 
 
 def serves(state: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
@@ -102,7 +109,7 @@ def serves(state: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
 def lacking_without(state: ClusterState, job: Job, name: str) -> str:
     """Why a job could not continue without this node, and what to do; "": it could."""
     left = [node for node in job.seat_nodes() if node != name and state.up(node)]
-    spare = formation.fitting(job.spec, [room for room in others(state, job) if room.node != name])
+    spare = formation.fitting(job.spec, [room for room in idle(state, job) if room.node != name])
     if spare and len(left) + 1 >= formation.least(job.spec):
         return ""
     if not job.elastic:

@@ -65,7 +65,7 @@ def exclude(state: ClusterState, job: Job, name: str, seat: int, why: str) -> No
         return
     used = [placed.local_rank for placed in job.seating.on(node.name)]
     elsewhere = [p for p in devices.places(node) if p != seat and p not in used]
-    idle = [room for room in capacity.others(state, job) if room.takes(job.spec.nproc_per_node)]
+    idle = [room for room in capacity.idle(state, job) if room.takes(job.spec.nproc_per_node)]
     if not elsewhere and not idle:
         state.note(
             NoteKind.DEVICE_SUSPECTED, f"{node.name}/device{seat}", f"{why}; its rank has no other place"

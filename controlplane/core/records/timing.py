@@ -8,8 +8,8 @@ OFF, REPORT, ACT = "off", "report", "act"
 POLICIES = (OFF, REPORT, ACT)
 """What administrators may choose for what is found: nothing, say it, or also do something about it."""
 
-LOOK_GAPS: tuple[tuple[int, float], ...] = ((64, 0.0), (1_000, 0.25), (4_000, 0.5))
-LOOK_GAP_MAX_S = 1.0
+LOOK_GAPS: tuple[tuple[int, float], ...] = ((64, 0.0), (1_000, 0.25), (4_000, 0.5), (8_000, 1.0))
+LOOK_GAP_MAX_S = 2.0
 """In a cluster of at most so many nodes, the least time (s) between two looks of all jobs at the nodes, and
 of a job at snapshots that are not on all ranks; and in a larger one.
 

@@ -16,6 +16,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Partner
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.restore import sharding
+from controlplane.core.state import keepers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,8 +135,7 @@ def reconcile(state: ClusterState, job: Job) -> None:
         return
     if job.generation is None or not job.generation.store:
         return
-    unheard = any(node.state == "expected" for node in state.nodes.values())
-    job.replicas.waits = unheard or bool(job.seating.rank_sets.unreported)
+    job.replicas.waits = bool(job.seating.rank_sets.unreported) or _some_unheard(state)
     if job.replicas.waits:
         return
     job.replicas.replan = False
@@ -146,9 +146,17 @@ def reconcile(state: ClusterState, job: Job) -> None:
     _store_replica_shard_ids(state, job)
     owners = {shard_id: job.members[job.seats[rank].member] for shard_id, rank in need.readers.items()}
     shards = _shards(state, job, need.shard_ids, owners)
-    job.replicas.holders = plan(shards, _holders(state, job), job.spec.replicas)
+    few = any(len(shard.domains) <= job.spec.replicas for shard in shards)
+    job.replicas.holders = plan(shards, _holders(state, job), job.spec.replicas) if few else {}
     _note_alone(state, job, shards)
     _order(state, job, owners)
+
+
+def _some_unheard(state: ClusterState) -> bool:
+    """Whether some node that etcd names has not reported to this leader yet."""
+    if not state.all_heard:
+        state.all_heard = all(node.state != "expected" for node in state.nodes.values())
+    return not state.all_heard
 
 
 def _none(state: ClusterState, job: Job) -> None:
@@ -191,7 +199,7 @@ def _shards(
 def _kept(state: ClusterState, job: Job) -> dict[str, tuple[str, ...]]:
     """Return, by shard id, the nodes that keep copies now: the choice of a former leader."""
     found: dict[str, tuple[str, ...]] = {}
-    for node in state.nodes.values():
+    for node in keepers.of(state, job.name):
         for shard_id in dict.fromkeys(copy.shard for copy in node.copies_of(job.name)):
             found[shard_id] = (*found.get(shard_id, ()), node.name)
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import WHOLE_STATE
+from controlplane.core.state import keepers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +195,7 @@ def relabel(job: Job, generation: Generation) -> None:
 
 def _left(state: ClusterState, job: Job) -> dict[int, str]:
     """Return the shard ids by rank that copies at other nodes, and all known members, show."""
-    kept = [copy for node in state.nodes.values() for copy in node.copies_of(job.name)]
+    kept = [copy for node in keepers.of(state, job.name) for copy in node.copies_of(job.name)]
     left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.generations.sharding_epoch}
     for member in job.members.values():
         status = member.status

@@ -12,6 +12,7 @@ from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.restore import sharding, vouching
 from controlplane.core.restore.restore_point import EVERY, OTHER
+from controlplane.core.state import keepers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -193,7 +194,7 @@ def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
 
 def _peers(state: ClusterState, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
     holders = vouching.holders(state, job)
-    for node in state.nodes.values():
+    for node in keepers.of(state, job.name):
         if not (_gives(node, hoped) and node.peer):
             continue
         for kept in node.copies_of(job.name):

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypedDict
 
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.state import keepers
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -74,7 +75,7 @@ def digest_of(job: Job, member: str, generation: int, step: int) -> str:
 def holders(state: ClusterState, job: Job) -> Holders:
     """Collect the digests that replica holders report: (member, generation, step) -> node -> digest."""
     found: Holders = {}
-    for node in state.nodes.values():
+    for node in keepers.of(state, job.name):
         for copy in node.copies_of(job.name):
             if copy.digest:
                 found.setdefault((copy.member, copy.generation, copy.step), {})[node.name] = copy.digest
@@ -105,7 +106,7 @@ def rests(job: Job, copy: PeerCopy, every: Holders) -> TrustFields | None:
 def note_refuted(state: ClusterState, job: Job) -> None:
     """Note each refuted copy once in the journal, with its holder and the reason."""
     every = holders(state, job)
-    for node in state.nodes.values():
+    for node in keepers.of(state, job.name):
         for copy in node.copies_of(job.name):
             key = (node.name, copy.member, copy.generation, copy.step)
             if key not in job.restore.refuted and trust(job, copy, every) is Trust.REFUTED:
@@ -122,7 +123,7 @@ def _refutation(job: Job, node: Node, copy: PeerCopy) -> str:
 
 def tidy(state: ClusterState, job: Job) -> None:
     """Forget the digests of members that are gone and of which no node keeps a copy."""
-    kept = {copy.member for node in state.nodes.values() for copy in node.copies_of(job.name)}
+    kept = {copy.member for node in keepers.of(state, job.name) for copy in node.copies_of(job.name)}
     for member in [name for name in job.restore.vouches if name not in job.members and name not in kept]:
         del job.restore.vouches[member]
     job.restore.refuted = {key: None for key in job.restore.refuted if key[1] in kept}

@@ -182,12 +182,14 @@ class ClusterState:
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.hosts: dict[str, dict[str, None]] = {}  # by node: jobs with members there, or former ones
+        self.keepers: dict[str, dict[str, None]] = {}  # by job: nodes with replicas (`state.keepers`)
         self.deadlines = Deadlines()
         self.counts: dict[str, int] = {}  # dropped and refused messages by kind
         self.incidents: list[Incident] = []  # closed ones of this term, oldest first
         self.write_queues: dict[str, deque[Pending]] = {}  # by name, such as job/NAME; none is empty
         self.fenced = False  # another leader has taken over: nothing is decided here any more
         self.checks = ChecksUnderWay()
+        self.all_heard = False  # every node that etcd names has reported to this leader, or is lost
         self.rounds = 0  # rounds so far in which nodes dialled their peers
         self.looked_at = -math.inf  # when (s) all jobs last looked at nodes
         self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition

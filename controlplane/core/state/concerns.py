@@ -4,6 +4,7 @@ Times are in s of the core's clock, unless a comment says otherwise."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,7 @@ class Recovery:
     halted: tuple[float, int, int] | None = None
     # Since when a collective is broken and no dead rank explains it; None: none is.
     broken_since: float | None = None
+    sought_at: float = -math.inf  # when (s) idle nodes were last sought for its dead ranks
     looks: PeerDialRound | None = None  # the round in which its nodes dial each other
     incidents: int = 0  # number of the newest incident
     unfinished: int = 0  # the incident that a former leader left open, until all ranks train again; 0: none
