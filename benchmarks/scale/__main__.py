@@ -13,7 +13,10 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.coordinators import running, until
@@ -21,6 +24,7 @@ from benchmarks.load import LoadMeter
 from benchmarks.page import scraped
 from benchmarks.report import show
 from benchmarks.scale import process
+from benchmarks.scale.certificates import Certificates
 from benchmarks.scale.generators import Generators
 from benchmarks.scale.seeding import seed
 from benchmarks.scale.shape import NODES_PER_JOB, RANKS, Fleet, job_of, name_of
@@ -81,9 +85,9 @@ def steady(pid: int, agents: Generators, seconds: float) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def bare_server() -> Iterator[tuple[int, str]]:
+def bare_server(tls: Certificates | None) -> Iterator[tuple[int, str]]:
     """The limit: its pid, and its address."""
-    argv = [sys.executable, "-m", "benchmarks.scale.bare"]
+    argv = [sys.executable, "-m", "benchmarks.scale.bare", json.dumps(asdict(tls) if tls else None)]
     server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None and server.stdout is not None
     try:
@@ -95,12 +99,12 @@ def bare_server() -> Iterator[tuple[int, str]]:
         server.stdout.close()
 
 
-def limit(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
+def limit(fleet: Fleet, generators: int, seconds: float, tls: Certificates | None) -> dict[str, Any]:
     """The same agents and messages against the bare server, as often as a coordinator asks for them."""
     interval_s = beat_interval_s(fleet.nodes, NODE_TIMEOUT_S)
     with (
-        bare_server() as (pid, address),
-        Generators(fleet, generators, (address,), CLUSTER, interval_s) as agents,
+        bare_server(tls) as (pid, address),
+        Generators(fleet, generators, (address,), CLUSTER, interval_s, tls=tls) as agents,
     ):
         storm_s = storm(fleet, agents)
         found = steady(pid, agents, seconds)
@@ -113,7 +117,7 @@ def leader_of(cluster: Cluster) -> int:
     return spent.index(max(spent))
 
 
-def led(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
+def led(fleet: Fleet, generators: int, seconds: float, tls: Certificates | None) -> dict[str, Any]:
     """A leader with the fleet: connections, steady state, a change of leader, lost nodes, dead ranks.
 
     The dead ranks come last: these agents obey no orders, so each job that a rank has died of is sent the
@@ -122,9 +126,9 @@ def led(fleet: Fleet, generators: int, seconds: float) -> dict[str, Any]:
     def left(endpoint: str) -> None:
         asyncio.run(seed(endpoint, CLUSTER, fleet))
 
-    with running(left, FLAGS) as cluster:
+    with running(left, (*FLAGS, *(tls.flags() if tls else ()))) as cluster:
         addresses = tuple(cluster.addresses.split(","))
-        with Generators(fleet, generators, addresses, CLUSTER, None) as agents:
+        with Generators(fleet, generators, addresses, CLUSTER, None, tls=tls) as agents:
             found = progress({"storm_s": round(storm(fleet, agents), 2)})
             found |= progress({"steady": steady(cluster.leaders[leader_of(cluster)].pid, agents, seconds)})
             found |= progress(_looked_at(cluster))
@@ -217,16 +221,21 @@ def _lost(cluster: Cluster) -> list[tuple[str, float]]:
     return [(row["body"]["subject"], row["monotonic_s"]) for row in notes]
 
 
-def measure(nodes: int, generators: int, seconds: float) -> dict[str, Any]:
+def measure(nodes: int, generators: int, seconds: float, *, mtls: bool = False) -> dict[str, Any]:
     """Measure everything, by the names in README.md."""
     fleet, load = Fleet(nodes), LoadMeter()
-    bare = progress(limit(fleet, generators, seconds))
-    load.sample()
-    found = led(fleet, generators, seconds)
-    load.sample()
-    ratio = found["steady"]["beat_us"] / bare["beat_us"]
-    shape = {"nodes": nodes, "ranks": nodes * RANKS, "jobs": fleet.jobs}
-    return shape | {"bare": bare, **found, "beat_ratio": round(ratio, 2), "load": load.result()}
+    with tempfile.TemporaryDirectory() as folder:
+        tls = Certificates.made(Path(folder), CLUSTER) if mtls else None
+        bare = progress(limit(fleet, generators, seconds, tls))
+        load.sample()
+        found = led(fleet, generators, seconds, tls)
+        load.sample()
+    ratios = {
+        "beat_ratio": round(found["steady"]["beat_us"] / bare["beat_us"], 2),
+        "storm_ratio": round(found["storm_s"] / bare["storm_s"], 2),
+    }
+    shape = {"nodes": nodes, "ranks": nodes * RANKS, "jobs": fleet.jobs, "mtls": mtls}
+    return shape | {"bare": bare} | found | ratios | {"load": load.result()}
 
 
 def main() -> None:
@@ -234,10 +243,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     parser.add_argument("--nodes", type=int, default=1000, help=f"of {RANKS} ranks each (default: 1000)")
+    parser.add_argument("--mtls", action="store_true", help="encrypt; both sides show certificates")
     parser.add_argument("--generators", type=int, default=2, help="processes of agents (default: 2)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each steady state (default: 30)")
     values = parser.parse_args()
-    show(measure(values.nodes, values.generators, values.seconds), as_json=values.json)
+    found = measure(values.nodes, values.generators, values.seconds, mtls=values.mtls)
+    show(found, as_json=values.json)
 
 
 if __name__ == "__main__":

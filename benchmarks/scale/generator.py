@@ -17,6 +17,7 @@ from typing import Any
 
 import uvloop
 
+from benchmarks.scale.certificates import Certificates
 from benchmarks.scale.light_agent import LightAgent, Talk
 
 CONNECTING_MAX = 64
@@ -72,7 +73,8 @@ def _end(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 async def serve(config: dict[str, Any]) -> None:
     """Answer until standard input ends."""
     asyncio.get_running_loop().set_exception_handler(_end)
-    talk = Talk(tuple(config["addresses"]), config["cluster"], config["beat_every_s"])
+    tls = files.client() if (files := Certificates.of(config["tls"])) else None
+    talk = Talk(tuple(config["addresses"]), config["cluster"], config["beat_every_s"], tls)
     generator = Generator(talk, {number: LightAgent(number, talk) for number in config["numbers"]})
     while line := await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(await generator.answer(line.split())), flush=True)

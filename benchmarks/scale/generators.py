@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from benchmarks.scale.certificates import Certificates
     from benchmarks.scale.shape import Fleet
 
 
@@ -27,12 +28,22 @@ class Sent:
 
 
 class Generators:
-    """So many processes; each has every so-many-th agent. Use as a context: at its end they are gone."""
+    """So many processes; each has every so-many-th agent. Use as a context: at its end they are gone.
+
+    `tls`: what they prove with who they are; None: connections are in plaintext."""
 
     def __init__(
-        self, fleet: Fleet, processes: int, addresses: tuple[str, ...], cluster: str, beat_s: float | None
+        self,
+        fleet: Fleet,
+        processes: int,
+        addresses: tuple[str, ...],
+        cluster: str,
+        beat_s: float | None,
+        *,
+        tls: Certificates | None = None,
     ) -> None:
-        common = {"addresses": addresses, "cluster": cluster, "beat_every_s": beat_s}
+        common: dict[str, Any] = {"addresses": addresses, "cluster": cluster, "beat_every_s": beat_s}
+        common["tls"] = asdict(tls) if tls else None
         self._processes = [
             _started(common | {"numbers": list(range(which, fleet.nodes, processes))})
             for which in range(processes)

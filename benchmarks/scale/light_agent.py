@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from benchmarks.scale import shape
 from benchmarks.scale.http2 import NoRoom, Stream
@@ -15,6 +15,9 @@ from controlplane.core.records.step_beats import WHOLE_EVERY
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.versions import STEP_BEAT
+
+if TYPE_CHECKING:
+    import ssl
 
 LINK = "/holdfast.control.v1.Control/Link"
 INCARNATION = 1
@@ -31,11 +34,13 @@ def step_now() -> int:
 class Talk:
     """What all agents of one process share, and what has happened to them all.
 
-    `beat_every_s`: None: as the coordinator's welcome says."""
+    - `beat_every_s`: None: as the coordinator's welcome says.
+    - `tls`: what connections are encrypted with; None: they are not."""
 
     addresses: tuple[str, ...]
     cluster: str
     beat_every_s: float | None
+    tls: ssl.SSLContext | None = None
     beats: int = 0
     orders: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -64,7 +69,7 @@ class LightAgent(asyncio.Protocol):
         host, _, port = address.rpartition(":")
         self._stream = Stream(LINK, address)
         try:
-            await loop.create_connection(lambda: self, host, int(port))
+            await loop.create_connection(lambda: self, host, int(port), ssl=talk.tls)
         except OSError as error:
             self._again(type(error).__name__)
 
