@@ -83,7 +83,7 @@ class NodeCollector(Collector):
             sheet.add(name, count, kind.removeprefix(_DROPPED))
 
     def _devices(self, sheet: _Sheet) -> None:
-        for device, reading in list(self._node.devices.items()):
+        for device, reading in list(self._node.devices.newest.items()):
             sheet.add("device_healthy", reading.healthy, device)
             for figure, value in reading.figures.items():
                 if figure in FIGURES:

@@ -247,12 +247,13 @@ async def test_a_node_whose_failures_come_close_to_a_quarantine_is_at_risk() -> 
 def test_signs_of_nodes_are_what_the_leader_knows() -> None:
     state = Stage().play.cluster.state
     node = state.nodes["a"]
-    assert signs(node, state.settings, state.now, state.wall) is None
+    assert signs(node, state, None) is None
     node.bad_devices["gpu1"] = "fell off"
     node.held_until, node.held_why = state.now + 10.0, "it came back 3 times"
-    found = signs(node, state.settings, state.now, state.wall)
+    found = signs(node, state, None)
     assert found is not None and (found.bad_devices, found.held) == (("gpu1",), "it came back 3 times")
-    later = signs(node, state.settings, state.now + 11.0, state.wall)
+    state.now += 11.0
+    later = signs(node, state, None)
     assert later is not None and later.held == ""
 
 
