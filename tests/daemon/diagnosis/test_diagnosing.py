@@ -15,6 +15,7 @@ from controlplane.cli.doctor import live
 from controlplane.core.failures import quarantine
 from controlplane.core.records.diagnosis import Diagnosed, GradientReport, ParameterGradient
 from controlplane.core.records.model import Cause
+from controlplane.core.records.node_checks import DeviceSign, NodeSensed
 from controlplane.daemon.diagnosis import report
 from controlplane.daemon.diagnosis.feed import signs
 from controlplane.daemon.etcd.keyspace import Keyspace
@@ -255,6 +256,34 @@ def test_signs_of_nodes_are_what_the_leader_knows() -> None:
     state.now += 11.0
     later = signs(node, state, None)
     assert later is not None and later.held == ""
+
+
+async def test_what_the_sensors_of_a_node_show_puts_it_at_risk_until_they_show_it_no_more() -> None:
+    stage = Stage()
+    node = stage.play.cluster.state.nodes["a"]
+    failed = (DeviceSign("gpu0", "remap_failed", 1.0),)
+    stage.diagnosis.take(NodeSensed("a", node.incarnation, failed, ("PCIe replays of gpu0",)))
+    await stage.windows(12)
+    (found,) = newest(stage)
+    assert (found.kind, found.subject) == ("node_at_risk", "node a")
+    assert found.reason.endswith("the remap of a memory row failed; not known: PCIe replays of gpu0")
+    stage.diagnosis.take(NodeSensed("a", node.incarnation))
+    await stage.windows(12)
+    assert newest(stage) == ()
+
+
+async def test_what_an_earlier_agent_of_a_node_has_told_is_forgotten() -> None:
+    stage = Stage()
+    node = stage.play.cluster.state.nodes["a"]
+    failed = tuple(DeviceSign("gpu0", "remap_failed", 1.0) for _ in range(1000))
+    stage.diagnosis.take(NodeSensed("a", node.incarnation, failed, ("x" * 1000,) * 1000))
+    kept = stage.diagnosis._sensed.of(node)
+    assert kept is not None and len(kept.signs) <= 128 and sum(map(len, kept.unknown)) <= 32 * 80
+    node.incarnation += 1
+    assert stage.diagnosis._sensed.of(node) is None
+    stage.diagnosis._sensed.forget({})
+    node.incarnation -= 1
+    assert stage.diagnosis._sensed.of(node) is None
 
 
 async def test_reported_gradients_become_a_finding_and_metrics() -> None:
