@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.daemon.metrics_table import FIGURES, READINGS
 from agent.sensors.nvml import SELDOM, UNKNOWN_WITHOUT, NvmlSensor, held_by
 from agent.sensors.pci import pci_address
 
@@ -137,6 +138,10 @@ def test_what_a_kind_of_device_or_driver_or_package_has_not_is_absent_and_not_kn
     assert reading.healthy, reading.reason
     assert reading.figures.keys() == set(OWN) - {"utilization_percent"}
     assert reading.unknown == tuple(UNKNOWN_WITHOUT.values())
+
+
+def test_every_figure_is_a_metric_that_is_described() -> None:
+    assert read().figures.keys() <= FIGURES.keys() | READINGS.keys()
 
 
 def test_an_error_of_the_driver_is_the_reason() -> None:

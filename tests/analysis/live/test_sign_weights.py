@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,20 @@ def test_what_a_newer_agent_shows_is_not_known() -> None:
 def test_where_everything_is_known_nothing_is_said_of_it() -> None:
     (named,) = opened(watched(replace(each, nodes=(node(("gpu0", "xid", 79.0)),)) for each in job(12)))
     assert "not known" not in named.reason and dict(named.evidence)["not_known"] == ""
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs/diagnosis.md").read_text()
+    lines = [line.split(" | ") for line in page.splitlines()]
+    weights = {cells[1]: cells[2] for cells in lines if len(cells) == 5}
+    assert {code: f"{row.weight:g}" for code, row in ROWS.items()}.items() <= {
+        code.strip("`"): weight for code, weight in weights.items()
+    }.items()
+    told = {}
+    for part in weights["`xid`"].split("; "):
+        numbers, _, weight = part.rpartition(": ")
+        told |= {int(each): float(weight) for each in re.findall(r"\d+", numbers)}
+    assert told == {number: row.weight for number, row in XIDS.items()}
 
 
 def test_every_row_has_a_source_and_says_its_number() -> None:
