@@ -95,7 +95,7 @@ def test_the_page_has_the_table() -> None:
     assert {code: f"{row.weight:g}" for code, row in ROWS.items()}.items() <= {
         code.strip("`"): weight for code, weight in weights.items()
     }.items()
-    told = {}
+    told = dict[int, float]()
     for part in weights["`xid`"].split("; "):
         numbers, _, weight = part.rpartition(": ")
         told |= {int(each): float(weight) for each in re.findall(r"\d+", numbers)}
