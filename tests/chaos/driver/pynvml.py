@@ -1,9 +1,9 @@
 """Take the place of NVIDIA's driver, which this machine lacks: two devices with a health set by a file.
 
-Each line of the file HOLDFAST_TEST_DEVICES is the number of a device that cannot be read any more. This
-replaces hardware, behind the functions that `agent.sensors.nvml` calls; nothing of Holdfast is replaced.
-Names and values are those of the package nvidia-ml-py; a function of it that is missing here is one that the
-driver does not have."""
+Each line of the file HOLDFAST_TEST_DEVICES is the number of a device that cannot be read any more, or
+`remap:N`: a row of the memory of device N is to be replaced. This replaces hardware, behind the functions
+that `agent.sensors.nvml` calls; nothing of Holdfast is replaced. Names and values are those of the package
+nvidia-ml-py; a function of it that is missing here is one that the driver does not have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nvmlDeviceGetCount() -> int:
 
 def nvmlDeviceGetHandleByIndex(index: int) -> int:
     """Raises NVMLError for a device that has fallen off the bus."""
-    if str(index) in Path(os.environ["HOLDFAST_TEST_DEVICES"]).read_text().split():
+    if str(index) in _told():
         raise NVMLError("GPU is lost")
     return index
 
@@ -89,10 +89,14 @@ def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> int:
 
 
 def nvmlDeviceGetRemappedRows(handle: int) -> tuple[int, int, int, int]:
-    """None: by corrected errors, by uncorrected ones, pending, failed."""
-    return 0, 0, 0, 0
+    """By corrected errors, by uncorrected ones, whether one is pending, whether one failed."""
+    return 0, 0, int(f"remap:{handle}" in _told()), 0
 
 
 def nvmlDeviceGetPcieReplayCounter(handle: int) -> int:
     """No replays."""
     return 0
+
+
+def _told() -> list[str]:
+    return Path(os.environ["HOLDFAST_TEST_DEVICES"]).read_text().split()
