@@ -84,7 +84,8 @@ class NodeCollector(Collector):
 
     def _devices(self, sheet: _Sheet) -> None:
         for device, reading in list(self._node.devices.newest.items()):
-            sheet.add("device_healthy", reading.healthy, device)
+            if reading.judged:
+                sheet.add("device_healthy", reading.healthy, device)
             for figure, value in reading.figures.items():
                 if figure in FIGURES:
                     name, factor = FIGURES[figure]

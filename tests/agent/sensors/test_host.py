@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.sensors import error_counters
+from agent.sensors.found import found_sensors
 from agent.sensors.host import HostSensor
+from agent.sensors.nvml import nvml_sensor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,3 +53,13 @@ def test_where_the_kernel_shows_nothing_it_is_not_known(tmp_path: Path) -> None:
     assert all(each.healthy for each in readings.values())
     assert readings["memory"].unknown == ("errors of the host's memory (EDAC)",)
     assert readings["network"].unknown == ("errors of network interfaces",)
+
+
+def test_gpus_that_nobody_can_read_are_not_known(tmp_path: Path) -> None:
+    """The driver is loaded, and the package that asks it is not installed, as on machines without a GPU."""
+    if nvml_sensor() is not None:
+        pytest.skip("the GPUs of this machine can be read")
+    assert [type(each) for each in found_sensors(tmp_path, tmp_path / "none")] == [HostSensor]
+    _, gpus = found_sensors(tmp_path, tmp_path)
+    (reading,) = gpus.read()
+    assert "nvidia-ml-py is missing" in reading.unknown[0] and not reading.judged
