@@ -23,7 +23,7 @@ from agent.daemon.node import NodeDaemon
 from agent.deciding.events import Linked
 from agent.host.paths import FolderLock, Paths
 from agent.host.ports import route_address
-from agent.host.sensors import found_sensors, slots_here
+from agent.sensors.found import found_sensors, slots_here
 from controlplane.core.records.events import NodeLeaving
 from controlplane.exit_codes import REFUSED
 from controlplane.settings import SettingsError, check_agent, coordinators
@@ -32,7 +32,7 @@ from holdfast import removal
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from agent.host.sensors import Sensor
+    from agent.sensors.readings import Sensor
     from controlplane.settings import AgentSettings
 
 _SENSE_S = 1.0

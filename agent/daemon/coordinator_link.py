@@ -92,7 +92,7 @@ class Peer:
     order: Callable[[codec.Order], None]
     drop: Callable[[str, str], None]
     absent: Callable[[str], None]  # called with a coordinator that does not lead
-    open: Callable[[], Iterable[events.Event]]  # what no leader has answered yet
+    open: Callable[[], Iterable[codec.AgentEvent]]  # what no leader has answered yet, or must hear anew
 
 
 class CoordinatorLink:

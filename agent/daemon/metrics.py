@@ -83,8 +83,9 @@ class NodeCollector(Collector):
             sheet.add(name, count, kind.removeprefix(_DROPPED))
 
     def _devices(self, sheet: _Sheet) -> None:
-        for device, reading in list(self._node.devices.items()):
-            sheet.add("device_healthy", reading.healthy, device)
+        for device, reading in list(self._node.devices.newest.items()):
+            if reading.judged:
+                sheet.add("device_healthy", reading.healthy, device)
             for figure, value in reading.figures.items():
                 if figure in FIGURES:
                     name, factor = FIGURES[figure]

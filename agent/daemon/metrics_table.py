@@ -37,12 +37,36 @@ FIGURES = {
     "used_bytes": ("device_memory_used_bytes", 1.0),
     "temperature_celsius": ("device_temperature_celsius", 1.0),
     "uncorrected_errors": ("device_uncorrected_errors", 1.0),
+    "corrected_errors": ("device_corrected_errors", 1.0),
+    "power_watts": ("device_power_watts", 1.0),
+    "power_limit_watts": ("device_power_limit_watts", 1.0),
     "free_bytes": ("device_free_bytes", 1.0),
     "total_bytes": ("device_size_bytes", 1.0),
     "cores": ("device_cores", 1.0),
     "load_1m": ("device_load", 1.0),
 }
 """Figures of a sensor: the metric that shows each, and the factor to its base unit."""
+
+_GPU, _HELD = "GPU (NVML)", "1 while clocks are held back"
+READINGS = {
+    "slowdown_celsius": (_GPU, "From this temperature on the device slows down"),
+    "shutdown_celsius": (_GPU, "From this temperature on the device shuts down"),
+    "held_by_heat": (_GPU, f"{_HELD} by heat"),
+    "held_by_power_brake": (_GPU, f"{_HELD} by the power brake of the machine"),
+    "held_by_hardware": (_GPU, f"{_HELD} by the device, which does not say why"),
+    "held_by_power_cap": (_GPU, f"{_HELD} by the power limit, as is usual under full load"),
+    "remapped_corrected_rows": (_GPU, "Rows of its memory that were replaced after corrected errors"),
+    "remapped_uncorrected_rows": (_GPU, "Rows of its memory that were replaced after uncorrected errors"),
+    "remap_pending": (_GPU, "1 while a row is to be replaced at the next reset"),
+    "remap_failed": (_GPU, "1 if a row could not be replaced"),
+    "pcie_replays": (_GPU, "Packets on PCIe that were sent again"),
+    "nvlink_replays": (_GPU, "Packets on its active NVLinks that were sent again"),
+    "nvlink_recoveries": (_GPU, "Times that an active NVLink was trained anew"),
+    "nvlink_crc_errors": (_GPU, "Damaged flow control units on its active NVLinks"),
+    "xid_N": (_GPU, "Xid errors of number N in the kernel's log since the agent began"),
+    "NAME_errors": ("network", "Errors of interface NAME, received and sent"),
+}
+"""Figures that `device_reading` shows: the kind of device, and the meaning."""
 
 FAMILIES = {
     "agent_build_info": Family("gauge", "Version of this agent", ("version", "cluster", "node")),
@@ -65,13 +89,20 @@ FAMILIES = {
     "device_memory_used_bytes": Family("gauge", "Device memory in use (NVML)", (DEVICE,)),
     "device_temperature_celsius": Family("gauge", "Temperature of the device (NVML)", (DEVICE,)),
     "device_uncorrected_errors": Family(
-        "gauge", "Uncorrected memory errors since the driver was loaded (NVML)", (DEVICE,)
+        "gauge", "Uncorrected memory errors since the driver was loaded (NVML; memory: EDAC)", (DEVICE,)
     ),
+    "device_corrected_errors": Family(
+        "gauge", "Corrected memory errors since the driver was loaded (NVML; memory: EDAC)", (DEVICE,)
+    ),
+    "device_power_watts": Family("gauge", "Power that the device draws (NVML)", (DEVICE,)),
+    "device_power_limit_watts": Family("gauge", "Power limit that is enforced (NVML)", (DEVICE,)),
     "device_free_bytes": Family("gauge", "Free bytes (memory, disk)", (DEVICE,)),
     "device_size_bytes": Family("gauge", "Size in bytes (memory, disk)", (DEVICE,)),
     "device_cores": Family("gauge", "Cores this agent may use", (DEVICE,)),
     "device_load": Family("gauge", "Load average of the machine over one minute", (DEVICE,)),
-    "device_reading": Family("gauge", "Any other value that a sensor reads", (DEVICE, "figure")),
+    "device_reading": Family(
+        "gauge", "Any other value that a sensor reads, see below the table", (DEVICE, "figure")
+    ),
     "agent_snapshot_orders": Family(
         "gauge", "Orders about snapshots that are waiting or running", ("queue",)
     ),

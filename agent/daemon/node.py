@@ -26,7 +26,7 @@ from agent.daemon.profiling import RankProfiles
 from agent.daemon.rank_ends import RankEnds
 from agent.daemon.stacks import Channels, Stacks
 from agent.daemon.stalls import PageReader
-from agent.daemon.step_reports import UNKNOWN, StepReports
+from agent.daemon.step_reports import StepReports
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
@@ -49,6 +49,7 @@ from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts, inherited
 from agent.ranks.members import MemberMemory
 from agent.ranks.rank_server import RankServer
+from agent.sensors.device_reports import DeviceReports
 from controlplane.access.client_credentials import ClientCredentials
 from controlplane.core.records import events
 from controlplane.setting import coordinators
@@ -61,10 +62,9 @@ from holdfast.ipc.messages.rank import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.deciding.member import LocalMember
     from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
-    from agent.host.sensors import DeviceReading
+    from agent.sensors.readings import DeviceReading
     from controlplane.core.records.diagnosis import NodeResources
     from controlplane.core.records.model import MemberStatus
     from controlplane.settings import AgentSettings
@@ -86,7 +86,7 @@ class NodeDaemon:
         self.settings, self.name, self.address, self.slots, self.paths = settings, name, address, slots, paths
         self.incarnation = time.time_ns()
         self.counts: collections.Counter[str] = collections.Counter()
-        self.devices: dict[str, DeviceReading] = {}
+        self.devices = DeviceReports(name, self.incarnation, self.send_event)
         self.port = OfferedPort()
         self.drained = asyncio.Event()  # set when the coordinator reports this node as drained
         self._timer: asyncio.TimerHandle | None = None
@@ -121,7 +121,7 @@ class NodeDaemon:
             send=self.link.send_event,
             drop=self.drop,
             storages=self.snapshots.context.storages.totals,
-            device_used=self._device_used,
+            device_used=lambda member: self.devices.used(member.local_rank),
             disks=self.disks.newest,
         )
 
@@ -133,12 +133,6 @@ class NodeDaemon:
             self.paths.logs: "logs",
             self.paths.memory: "snapshots",
         }
-
-    def _device_used(self, member: LocalMember) -> float:
-        """The share of the time in which the member's GPU computes, as NVML last said; -1: not known."""
-        reading = self.devices.get(f"gpu{member.local_rank}")
-        percent = reading.figures.get("utilization_percent") if reading is not None else None
-        return UNKNOWN if percent is None else min(1.0, max(0.0, percent / 100.0))
 
     def _resources(self) -> NodeResources:
         return resources.read(self.disks.newest())
@@ -249,7 +243,7 @@ class NodeDaemon:
             order=self.orders.carry_out,
             drop=self.drop,
             absent=lambda coordinator: self.decide(ev.NotLeading(coordinator)),
-            open=lambda: [*self.core.still(), *self.peers.vouched()],
+            open=lambda: [*self.core.still(), *self.peers.vouched(), *self.devices.told()],
         )
 
     def joined_event(self) -> events.NodeJoined:
@@ -369,8 +363,9 @@ class NodeDaemon:
 
     def device(self, reading: DeviceReading) -> None:
         """Take a sensor's reading of a device."""
-        self.devices[reading.device] = reading
-        self.decide(Reading(reading.device, reading.healthy, reading.reason))
+        self.devices.take(reading, time.monotonic())
+        if reading.judged:
+            self.decide(Reading(reading.device, reading.healthy, reading.reason))
 
 
 def _facts(settings: AgentSettings, name: str, incarnation: int) -> AgentFacts:

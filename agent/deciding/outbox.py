@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import events
 from controlplane.core.records.diagnosis import GradientReport, StepTimes
+from controlplane.core.records.node_checks import NodeSensed
 from controlplane.core.records.step_beats import BeatShortener
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ A cut network does not break a stream until the keepalive finds it silent; the f
 _KEPT_MAX = 4096
 _LEVELS = (events.NodeBeat, events.StepBeat, events.MemberReport)
 """Levels: the next hello repeats their content, so they are not kept while there is no stream."""
-_PASSING = (StepTimes, GradientReport)
-"""Sent once or not at all: a leader that has missed one judges by the next."""
+_PASSING = (StepTimes, GradientReport, NodeSensed)
+"""Sent once or not at all: a leader that has missed one judges by the next. A new stream begins with the
+newest NodeSensed."""
 
 
 class Outbox:

@@ -206,6 +206,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "from_bytes": BYTES,
     # checks of nodes
     "value": Bound(-1e30, 1e30),  # the analysis leaves out what no node can have
+    "DeviceSign.value": Bound(0, 1e12),
     "crowded": SPAN,
     "load": SPAN,
     "confidence": Bound(0, 1),

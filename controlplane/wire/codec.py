@@ -24,6 +24,7 @@ from controlplane.core.records.diagnosis import (
     StepTimes,
 )
 from controlplane.core.records.logs import ReadLog
+from controlplane.core.records.node_checks import NodeSensed
 from controlplane.core.rows import HealthRow, JobRow, NodeRow, RankRow
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
@@ -75,7 +76,7 @@ Order = (
 )
 """The orders to agents: effects of the core, and what people or diagnosis ask for without it."""
 
-AgentEvent = events.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport
+AgentEvent = events.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport | NodeSensed
 """What agents send after their hello: events of the core, and what only diagnosis and profiles read."""
 
 
@@ -111,6 +112,7 @@ _EVENTS: dict[str, Mapping] = {
     "links_probed": Mapping(LinksProbed, pb.LinksProbed, 2, "job"),
     "rank_ended": Mapping(RankEnded, pb.RankEnded, 2, "job member"),
     "gradients": Mapping(GradientReport, pb.Gradients, 2, "job member"),
+    "node_sensed": Mapping(NodeSensed, pb.NodeSensed, 2),
 }
 _ORDERS: dict[str, Mapping] = {
     "launch": Mapping(effects.Launch, pb.Launch, 1, "member"),

@@ -687,6 +687,24 @@ class PeersLooked(_message.Message):
     found: _containers.RepeatedCompositeFieldContainer[PeerSight]
     def __init__(self, round: _Optional[int] = ..., found: _Optional[_Iterable[_Union[PeerSight, _Mapping]]] = ...) -> None: ...
 
+class DeviceSign(_message.Message):
+    __slots__ = ("device", "code", "value")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    code: str
+    value: float
+    def __init__(self, device: _Optional[str] = ..., code: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class NodeSensed(_message.Message):
+    __slots__ = ("signs", "unknown")
+    SIGNS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    signs: _containers.RepeatedCompositeFieldContainer[DeviceSign]
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, signs: _Optional[_Iterable[_Union[DeviceSign, _Mapping]]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Leaving(_message.Message):
     __slots__ = ("reason", "deadline_s")
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1152,7 +1170,7 @@ class RankEnded(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., began_step: _Optional[int] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ordered: _Optional[str] = ..., at_s: _Optional[float] = ..., log: _Optional[str] = ..., text: _Optional[str] = ..., skipped_bytes: _Optional[int] = ..., no_text: _Optional[str] = ..., oom_kills: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., cgroup: _Optional[str] = ..., kernel_text: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported", "node_checked", "step_beat")
+    __slots__ = ("sent_at_s", "hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients", "replicas_reported", "node_checked", "step_beat", "node_sensed")
     SENT_AT_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
@@ -1184,6 +1202,7 @@ class AgentMessage(_message.Message):
     REPLICAS_REPORTED_FIELD_NUMBER: _ClassVar[int]
     NODE_CHECKED_FIELD_NUMBER: _ClassVar[int]
     STEP_BEAT_FIELD_NUMBER: _ClassVar[int]
+    NODE_SENSED_FIELD_NUMBER: _ClassVar[int]
     sent_at_s: float
     hello: Hello
     beat: Beat
@@ -1215,7 +1234,8 @@ class AgentMessage(_message.Message):
     replicas_reported: ReplicasReported
     node_checked: NodeChecked
     step_beat: StepBeat
-    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ..., node_checked: _Optional[_Union[NodeChecked, _Mapping]] = ..., step_beat: _Optional[_Union[StepBeat, _Mapping]] = ...) -> None: ...
+    node_sensed: NodeSensed
+    def __init__(self, sent_at_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., profiled: _Optional[_Union[Profiled, _Mapping]] = ..., links_probed: _Optional[_Union[LinksProbed, _Mapping]] = ..., rank_ended: _Optional[_Union[RankEnded, _Mapping]] = ..., gradients: _Optional[_Union[Gradients, _Mapping]] = ..., replicas_reported: _Optional[_Union[ReplicasReported, _Mapping]] = ..., node_checked: _Optional[_Union[NodeChecked, _Mapping]] = ..., step_beat: _Optional[_Union[StepBeat, _Mapping]] = ..., node_sensed: _Optional[_Union[NodeSensed, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s", "hears", "step_times_every_s", "snapshots_by_beats")

@@ -20,6 +20,7 @@ from controlplane.core.records.diagnosis import (
 )
 from controlplane.core.records.evidence import ReplayPass
 from controlplane.core.records.logs import LogFile, LogMark
+from controlplane.core.records.node_checks import DeviceSign
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import Shape, WireError, shapes_of
 from holdfast.node_check.reading import NodeReading
@@ -224,6 +225,7 @@ for _record, _type, _never_empty in (
     (NodeReading, pb.CheckedReading, "name"),
     (StorageTraffic, pb.StorageTraffic, ""),
     (NodeDisks, pb.NodeDisks, ""),
+    (DeviceSign, pb.DeviceSign, "device code"),
     (SlowSteps, pb.SlowSteps, ""),
     (ParameterGradient, pb.ParameterGradient, ""),
     (ReplayPass, pb.ReplayPass, "kind"),

@@ -17,7 +17,7 @@ STEP_BEAT = "step_beat"
 
 NEW_WORDS = frozenset({
     "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients",
-    "replicas_reported", "node_checked", STEP_BEAT,
+    "replicas_reported", "node_checked", "node_sensed", STEP_BEAT,
 })  # fmt: skip
 """Bodies of AgentMessage that the version before does not understand: an agent sends them only to a
 coordinator whose welcome names them. Emptied when tests/skew/before.txt moves on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent.daemon.metrics_table import FAMILIES
+from agent.daemon.metrics_table import FAMILIES, READINGS
 from controlplane.daemon.telemetry.counters import FastCounter, FastHistogram
 from controlplane.daemon.telemetry.metrics import LOST, Metrics
 from controlplane.daemon.telemetry.zeroed import Zeroed
@@ -33,9 +33,14 @@ PAGE = """# Metrics
 
 ## Agent
 
-Device figures marked NVML need `pynvml` and a driver; the others are those of the machine.
+Device figures marked NVML need `pynvml` (the package nvidia-ml-py) and a driver; the others are those of the
+machine. What a device, its driver or the kernel does not tell is absent.
 
 {agent}
+
+`holdfast_device_reading` has these figures:
+
+{readings}
 """
 
 
@@ -104,7 +109,16 @@ def table(entries: list[Entry]) -> str:
     return "\n".join(rows)
 
 
+def readings() -> str:
+    """The figures that have no metric of their own, as a table in Markdown."""
+    rows = ["| figure | device | meaning |", "|---|---|---|"]
+    rows += [f"| `{each}` | {device} | {about} |" for each, (device, about) in READINGS.items()]
+    return "\n".join(rows)
+
+
 def page() -> str:
     """The content of docs/metrics.md."""
     causes = ", ".join(f"`{word}`" for word in LOST if word in ("forming", "waiting", "snapshot", "redone"))
-    return PAGE.format(causes=causes, coordinator=table(coordinator()), agent=table(agent()))
+    return PAGE.format(
+        causes=causes, coordinator=table(coordinator()), agent=table(agent()), readings=readings()
+    )

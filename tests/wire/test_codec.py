@@ -25,6 +25,7 @@ from controlplane.core.records.diagnosis import (
 )
 from controlplane.core.records.evidence import ReplicasReported
 from controlplane.core.records.logs import ReadLog
+from controlplane.core.records.node_checks import NodeSensed
 from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS
@@ -57,7 +58,7 @@ FROM_AGENTS = [
     events.UserFault,
     ReplicasReported,
 ]
-FOR_DIAGNOSIS = [StepTimes, RankProfiled, LinksProbed, RankEnded, GradientReport]
+FOR_DIAGNOSIS = [StepTimes, RankProfiled, LinksProbed, RankEnded, GradientReport, NodeSensed]
 OF_THE_SHELL = {
     events.Elected,
     events.NodeJoined,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.links.measures import LinkMatrix
     from controlplane.analysis.live.resources.storage import NodeStorage
     from controlplane.core.records.diagnosis import GradientReport
+    from controlplane.core.records.node_checks import DeviceSign
 
 UNKNOWN = -1
 """The device of a rank, or one of its coordinates, that nobody has told."""
@@ -101,7 +102,7 @@ class RankWork:
 
 
 class NodeSigns(NamedTuple):
-    """What the leader knows of a node that may fail. Temperatures, ECC and Xid errors do not reach it."""
+    """What the leader knows of a node that may fail."""
 
     node: str
     score_ratio: float  # its decayed failure score to the limit of quarantine; 0: no failure
@@ -109,6 +110,8 @@ class NodeSigns(NamedTuple):
     bad_devices: tuple[str, ...] = ()  # unhealthy ones
     held: str = ""  # why it takes no new ranks for a while, or counts as cut off; "": neither
     silent_s: float = 0.0  # its agent beats, and has reported no steps for so long; other nodes do
+    devices: tuple[DeviceSign, ...] = ()  # what its sensors show
+    not_known: str = "what its sensors show (its agent is older, or has not told yet)"  # "": nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Define the checks of nodes: the order, its answer, and how the readings in it are judged.
+"""Define the checks of nodes (the order, its answer, how it is judged), and what their sensors show.
 
 The core keeps the newest readings of each node. It may not compare numbers (that is
 `controlplane.analysis.node_checks`), so it gives them away (JudgeNode) and is told what is wrong."""
@@ -79,3 +79,26 @@ class NodeJudged:
     bad: tuple[BadPart, ...] = ()
     fine: tuple[str, ...] = ()
     sound: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSign:
+    """One thing that a node's sensors show of a device, which may fail. What a code means is said where it is
+    weighed (`controlplane.analysis.live.detectors.sign_weights`)."""
+
+    device: str
+    code: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSensed:
+    """All signs that a node's sensors show now, for diagnosis alone: the core never sees it.
+
+    Sent when it changes, and first on each stream: so a leader that has missed one gets the next.
+    `unknown`: what bears on its devices and cannot be read there, in words."""
+
+    node: str
+    incarnation: int
+    signs: tuple[DeviceSign, ...] = ()
+    unknown: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from controlplane.core.records.diagnosis import (
     RankProfiled,
     StepTimes,
 )
+from controlplane.core.records.node_checks import NodeSensed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def jobs(
-    event: ev.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport,
+    event: ev.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport | NodeSensed,
 ) -> tuple[str, ...]:
     """The jobs that an event touches, each once. Raises KeyError for an event class without an entry."""
     return tuple(dict.fromkeys(TOUCHED[type(event)](event)))
@@ -110,6 +111,7 @@ TOUCHED: dict[type[Any], JobsOf] = {
     ev.PeersLooked: _none,
     ev.NodeChecked: _none,
     ev.NodeJudged: _none,
+    NodeSensed: _none,
     ev.ProbeAnswered: _none,
     ev.DcsChanged: _none,
     ev.QuarantineReleased: _none,

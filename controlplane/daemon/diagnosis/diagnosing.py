@@ -24,10 +24,12 @@ from controlplane.analysis.live.slow_steps import SlowStepMemory
 from controlplane.core.elasticity import slow_policy
 from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.node_checks import NodeSensed
 from controlplane.core.records.timing import OFF
 from controlplane.daemon.diagnosis import eta, report
 from controlplane.daemon.diagnosis.failed_parts import FailedParts
 from controlplane.daemon.diagnosis.feed import StepFeed, signs
+from controlplane.daemon.diagnosis.sensed import SensedNodes
 from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
 from controlplane.diagnosis_settings import thresholds
@@ -101,7 +103,7 @@ class Diagnosis:
         self._probes = probes if settings.link_probes else None
         self._lose, self._achieve, self._account = lose, achieve, account
         self._show_eta = show_eta
-        self._feed, self._silences = StepFeed(), TelemetrySilence()
+        self._feed, self._silences, self._sensed = StepFeed(), TelemetrySilence(), SensedNodes()
         self._watches: dict[str, JobWatch] = {}
         self._newest: dict[str, LiveDiagnosis] = {}
         self._curves: dict[str, JobCurves] = {}
@@ -124,13 +126,15 @@ class Diagnosis:
             self._profiled,
         )
 
-    def take(self, found: StepTimes | GradientReport) -> None:
+    def take(self, found: StepTimes | GradientReport | NodeSensed) -> None:
         """Take a report of an agent."""
         if not self.every_s:
             return
         if isinstance(found, StepTimes):
             self._feed.take(found)
             self._silences.take(found, self._wall())
+        elif isinstance(found, NodeSensed):
+            self._sensed.take(found)
         else:
             self._feed.take_gradients(found)
 
@@ -266,8 +270,7 @@ class Diagnosis:
         state = self._core.state
         silent = self._silences.silent(state, job, now_s)
         known = (
-            signs(nodes[name], state.settings, state.now, state.wall, silent.get(name, 0.0))
-            for name in domains
+            signs(nodes[name], state, self._sensed.of(nodes[name]), silent.get(name, 0.0)) for name in domains
         )
         signs_known = tuple(each for each in known if each is not None)
         return dataclasses.replace(window, links=links, nodes=signs_known)
@@ -326,6 +329,7 @@ class Diagnosis:
         """Forget all jobs but these. What was found about them stays in the journal."""
         self._feed.forget(jobs)
         self._silences.forget(jobs)
+        self._sensed.forget(self._core.state.nodes)
         if self._probes is not None:
             self._probes.forget(jobs)
         for job in [name for name in (*self._watches, *self.ledger.jobs()) if name not in jobs]:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         StorageTraffic,
     )
     from controlplane.core.records.model import Generation
-    from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.cluster_state import Node
+    from controlplane.core.records.node_checks import NodeSensed
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
 
 T = TypeVar("T")
@@ -245,23 +245,26 @@ def _at(column: Sequence[T], index: int, unknown: T) -> T:
 
 
 def signs(
-    node: Node, settings: CoreSettings, now_s: float, wall_s: float, silent_s: float = 0.0
+    node: Node, state: ClusterState, sensed: NodeSensed | None, silent_s: float = 0.0
 ) -> NodeSigns | None:
     """What the leader knows of a node that may fail; None: nothing. What has put a node into quarantine is
     left out: health says it.
 
-    `now_s`: the core's time; `wall_s`: Unix time; `silent_s`: for how long it has reported no steps."""
-    record = node.failure_history
-    if quarantine.quarantined(record, wall_s):
+    `sensed`: what its sensors show; None: its agent has not told. `silent_s`: for how long it has reported no
+    steps."""
+    record, settings = node.failure_history, state.settings
+    if quarantine.quarantined(record, state.wall):
         return NodeSigns(node.name, 0.0, silent_s=silent_s) if silent_s else None
-    score = quarantine.decayed(record, wall_s, settings.lemon_half_life_s)
+    score = quarantine.decayed(record, state.wall, settings.lemon_half_life_s)
     failures = ", ".join(f"{times} x {cause}" for cause, times in record.causes) if record else ""
     found = NodeSigns(
         node=node.name,
         score_ratio=score / settings.lemon_score,
         failures=failures,
         bad_devices=tuple(sorted(node.bad_devices)),
-        held=node.held_why if node.held_until > now_s else node.cut,
+        held=node.held_why if node.held_until > state.now else node.cut,
         silent_s=silent_s,
     )
-    return found if score or found.bad_devices or found.held or silent_s else None
+    if sensed is not None:
+        found = found._replace(devices=sensed.signs, not_known="; ".join(sensed.unknown))
+    return found if score or found.bad_devices or found.held or silent_s or found.devices else None

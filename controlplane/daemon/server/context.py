@@ -19,6 +19,7 @@ from controlplane.core.records.diagnosis import (
     StepTimes,
 )
 from controlplane.core.records.events import LeaderDeaf, NodeBroken, NodeJoined, StacksCollected
+from controlplane.core.records.node_checks import NodeSensed
 from controlplane.daemon.server import log_streams, permitted
 from controlplane.daemon.server.greeting_line import GreetingLine
 from controlplane.daemon.server.links import AgentLink
@@ -263,7 +264,7 @@ class ServerContext:
                         f"{calling()} sent something about job {theirs!r:.80}, which it may not speak for",
                         context,
                     )
-                elif isinstance(event, StepTimes | GradientReport):
+                elif isinstance(event, StepTimes | GradientReport | NodeSensed):
                     leader_term.diagnosis.take(event)
                 elif isinstance(event, LinksProbed):
                     leader_term.diagnosis.take_probes(event)

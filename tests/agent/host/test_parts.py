@@ -13,7 +13,8 @@ import pytest
 
 from agent.host.paths import FolderLock, Paths, own_folder
 from agent.host.ports import OfferedPort, route_address
-from agent.host.sensors import HostSensor, slots_here
+from agent.sensors.found import slots_here
+from agent.sensors.host import HostSensor
 from controlplane.settings import AgentSettings, SettingsError
 from tests.agent.support import folder
 
@@ -75,7 +76,7 @@ def test_folders_that_are_not_ours_are_refused(here: Path) -> None:
 
 def test_the_host_sensor_reads_this_machine(here: Path) -> None:
     readings = {reading.device: reading for reading in HostSensor(here).read()}
-    assert set(readings) == {"cores", "memory", "disk"}
+    assert set(readings) == {"cores", "memory", "disk", "network"}
     assert all(reading.healthy for reading in readings.values())
     assert readings["disk"].figures["free_bytes"] == pytest.approx(
         os.statvfs(here).f_bavail * os.statvfs(here).f_frsize, rel=0.2
@@ -88,7 +89,7 @@ def test_lost_cores_are_bad() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     script = (
-        "import json, os, pathlib; from agent.host.sensors import HostSensor\n"
+        "import json, os, pathlib; from agent.sensors.host import HostSensor\n"
         "s = HostSensor(pathlib.Path('/tmp')); os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "r = s.read()[0]; print(json.dumps([r.device, r.healthy, r.reason]))"
     )

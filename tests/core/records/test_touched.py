@@ -15,6 +15,7 @@ from controlplane.core.records.diagnosis import (
     RankProfiled,
     StepTimes,
 )
+from controlplane.core.records.node_checks import NodeSensed
 from tests.wire.test_codec import sample
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def named(record: Any) -> Iterator[str]:
 
 
 def test_every_event_has_a_line() -> None:
-    others = {StepTimes, RankProfiled, LinksProbed, RankEnded, GradientReport}
+    others = {StepTimes, RankProfiled, LinksProbed, RankEnded, GradientReport, NodeSensed}
     assert set(touched.TOUCHED) == {*EVENTS, *others}
 
 

@@ -15,6 +15,7 @@ from controlplane.cli.doctor import live
 from controlplane.core.failures import quarantine
 from controlplane.core.records.diagnosis import Diagnosed, GradientReport, ParameterGradient
 from controlplane.core.records.model import Cause
+from controlplane.core.records.node_checks import DeviceSign, NodeSensed
 from controlplane.daemon.diagnosis import report
 from controlplane.daemon.diagnosis.feed import signs
 from controlplane.daemon.etcd.keyspace import Keyspace
@@ -247,13 +248,42 @@ async def test_a_node_whose_failures_come_close_to_a_quarantine_is_at_risk() -> 
 def test_signs_of_nodes_are_what_the_leader_knows() -> None:
     state = Stage().play.cluster.state
     node = state.nodes["a"]
-    assert signs(node, state.settings, state.now, state.wall) is None
+    assert signs(node, state, None) is None
     node.bad_devices["gpu1"] = "fell off"
     node.held_until, node.held_why = state.now + 10.0, "it came back 3 times"
-    found = signs(node, state.settings, state.now, state.wall)
+    found = signs(node, state, None)
     assert found is not None and (found.bad_devices, found.held) == (("gpu1",), "it came back 3 times")
-    later = signs(node, state.settings, state.now + 11.0, state.wall)
+    state.now += 11.0
+    later = signs(node, state, None)
     assert later is not None and later.held == ""
+
+
+async def test_what_the_sensors_of_a_node_show_puts_it_at_risk_until_they_show_it_no_more() -> None:
+    stage = Stage()
+    node = stage.play.cluster.state.nodes["a"]
+    failed = (DeviceSign("gpu0", "remap_failed", 1.0),)
+    stage.diagnosis.take(NodeSensed("a", node.incarnation, failed, ("PCIe replays of gpu0",)))
+    await stage.windows(12)
+    (found,) = newest(stage)
+    assert (found.kind, found.subject) == ("node_at_risk", "node a")
+    assert found.reason.endswith("the remap of a memory row failed; not known: PCIe replays of gpu0")
+    stage.diagnosis.take(NodeSensed("a", node.incarnation))
+    await stage.windows(12)
+    assert newest(stage) == ()
+
+
+async def test_what_an_earlier_agent_of_a_node_has_told_is_forgotten() -> None:
+    stage = Stage()
+    node = stage.play.cluster.state.nodes["a"]
+    failed = tuple(DeviceSign("gpu0", "remap_failed", 1.0) for _ in range(1000))
+    stage.diagnosis.take(NodeSensed("a", node.incarnation, failed, ("x" * 1000,) * 1000))
+    kept = stage.diagnosis._sensed.of(node)
+    assert kept is not None and len(kept.signs) <= 128 and sum(map(len, kept.unknown)) <= 32 * 80
+    node.incarnation += 1
+    assert stage.diagnosis._sensed.of(node) is None
+    stage.diagnosis._sensed.forget({})
+    node.incarnation -= 1
+    assert stage.diagnosis._sensed.of(node) is None
 
 
 async def test_reported_gradients_become_a_finding_and_metrics() -> None:

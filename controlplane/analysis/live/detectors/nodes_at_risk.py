@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.detectors.sign_weights import unweighed, weighed
 from controlplane.analysis.live.detectors.silences import is_silent
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.readings import NodeSigns
     from controlplane.analysis.live.situation import LiveSituation
 
-UNKNOWN = "temperature, ECC and Xid errors"
-"""What would say more, and does not reach the leader."""
+ADVICE_MAX = 3
+"""Of so many signs it is said what to do about each."""
 
 
 def nodes_at_risk(s: LiveSituation) -> Iterator[Finding]:
@@ -46,23 +47,33 @@ def _weights(signs: NodeSigns) -> list[tuple[float, str]]:
     if is_silent(signs):
         words = f"its agent beats, and has reported no steps for {signs.silent_s:.0f} s"
         found.append((policy.RISK_SILENT, words))
-    return found
+    return found + [(each.weight, each.words) for each in weighed(signs.devices)]
+
+
+def _not_known(signs: NodeSigns) -> str:
+    """What would say more, and is not known of this node; "": nothing."""
+    codes = ", ".join(unweighed(signs.devices))
+    newer = f"what signs of a newer agent weigh ({codes})" if codes else ""
+    return "; ".join(filter(None, (signs.not_known, newer)))
 
 
 def _finding(value: float, signs: NodeSigns) -> Finding:
     reasons = "; ".join(words for _, words in _weights(signs))
+    shown, unknown = weighed(signs.devices), _not_known(signs)
+    more = f"; not known: {unknown}" if unknown else ""
     return Finding(
         "node_at_risk",
         Level.DEGRADED,
         f"node {signs.node}",
-        f"it may fail next (risk {value:.2f} by weights, no probability): {reasons}; not known: {UNKNOWN}",
+        f"it may fail next (risk {value:.2f} by weights, no probability): {reasons}{more}",
         place=(("node", signs.node),),
         confidence=value,
         evidence=(
             ("risk_ratio", value),
             ("failure_score_ratio", signs.score_ratio),
             ("bad_devices_count", float(len(signs.bad_devices))),
-            ("not_known", UNKNOWN),
+            ("device_signs", "; ".join(each.words for each in shown)),
+            ("not_known", unknown),
         ),
         recommendations=(
             Recommendation(
@@ -71,5 +82,6 @@ def _finding(value: float, signs: NodeSigns) -> Finding:
                 None,
                 Effort.LOW,
             ),
+            *(Recommendation(f"{each.advice}.", None, Effort.MEDIUM) for each in shown[:ADVICE_MAX]),
         ),
     )

@@ -1,0 +1,1 @@
+"""Sensors of a node's devices, and what the leader is told of what they show."""
