@@ -122,7 +122,9 @@ def until(look: Callable[[], Any], timeout_s: float) -> Any:
 
 @contextlib.contextmanager
 def running(seed: Callable[[str], object] = lambda _: None, flags: tuple[str, ...] = ()) -> Iterator[Cluster]:
-    """A cluster in a folder of its own; both are gone afterwards. Arguments: as Cluster has them."""
+    """A cluster in a folder of its own; both are gone afterwards, also if a signal asks this process to end.
+    Arguments: as Cluster has them."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     base = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, base, ignore_errors=True)
