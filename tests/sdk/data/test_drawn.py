@@ -35,7 +35,7 @@ def told(session: Session, take: Callable[[Any], Any], start: Callable[[], Any] 
         made, found = start(), []
         for _ in session.steps(3):
             take(made)
-            found.append(drawn.described(session._runtime.streams))
+            found.append(drawn.described(session.runtime.streams))
         return found
 
     return list(train())
