@@ -26,6 +26,16 @@ class SeedClaims:
         self._now.clear()
         self._sizes.clear()
 
+    @property
+    def asked(self) -> frozenset[int]:
+        """The seeds of the map data sets that the step has taken samples of."""
+        return frozenset(self._sizes)
+
+    @property
+    def iterates(self) -> bool:
+        """Whether the step has taken samples of an iterable data set."""
+        return bool(self._now)
+
     def once(self, sizes: tuple[int, int, int], caller: str) -> None:
         """Note that the step takes samples of these sizes (n, global_batch, seed).
 

@@ -209,6 +209,17 @@ class SampleStreams:
             record = {"world_size": state.world_size, "total": global_batch, "indices": indices}
             self.ledger.attempt(state.completed, state.generation, state.rank, **record)
 
+    def drawn(self) -> list[tuple[SampleOrder, torch.Tensor]]:
+        """This rank's samples (int64) of the running step, for each map data set that it has asked for."""
+        batch, asked = self.state.data_step, self._claims().asked
+        orders = [stream.at(batch) for seed, stream in self._known.items() if seed in asked]
+        return [(order, order.samples(batch, self.share(order.global_batch))) for order in orders]
+
+    @property
+    def iterates(self) -> bool:
+        """Whether the running step has taken samples of an iterable data set."""
+        return self._claims().iterates
+
     def watch(self, consumer: Consumer) -> None:
         """Notify this consumer of steps from now on."""
         self._consumers.add(consumer)

@@ -18,6 +18,7 @@ from holdfast.anatomy.memory import used
 from holdfast.anatomy.phases import COMMUNICATION
 from holdfast.anatomy.recorder import StepRecorder
 from holdfast.clean.guard import Guard
+from holdfast.data import drawn
 from holdfast.data.streams import SampleStreams
 from holdfast.groups import flight_recorder, waiting
 from holdfast.groups.groups import Groups, choose_backend
@@ -91,7 +92,9 @@ class Runtime:
         state.tracked.contract = self.streams.text
         self.replay = StepReplay(state, self.streams)
         self.anomalies = NumericAnomalies(state)
-        self.gradients = GradientWatch(state, self.anomalies.notice)
+        self.gradients = GradientWatch(
+            state, self.anomalies.notice, functools.partial(drawn.described, self.streams)
+        )
         self.anomalies.on_notice = self.gradients.noticed
         state.guard.on_begun = self.gradients.before_optimizer
         state.guard.before_writing = functools.partial(snapshotting.settle, state)

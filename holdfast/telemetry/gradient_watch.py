@@ -6,7 +6,7 @@ each step asks, before its first optimizer begins, whether all gradients are fin
 answer, and where it is no they step with no gradients at all.
 
 After a NaN or Inf, modules are looked at for a few steps (`module_traces`): in the step that is computed
-again after a roll back, else in the next ones."""
+again after a roll back, else in the next ones. What is found names the rank's samples of that step, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.telemetry import gradient_policy as policy
 from holdfast.telemetry import gradient_statistics as statistics
 from holdfast.telemetry.gradient_reading import About, GradientReading, is_finite
 from holdfast.telemetry.gradient_step import StepMeasurement
-from holdfast.telemetry.module_traces import ModuleOrigin, ModuleTrace
+from holdfast.telemetry.module_traces import WEIGHTS, ModuleOrigin, ModuleTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,10 +43,11 @@ log = logging.getLogger("holdfast.sdk")
 class GradientWatch:
     """The watch of one session; without a model it does nothing.
 
-    `notice(step, reason, kind, rollback=...)` reports a numeric anomaly."""
+    `notice(step, reason, kind, rollback=...)` reports a numeric anomaly; `batch()` says in words which
+    samples the rank has in the running step."""
 
-    def __init__(self, state: RankState, notice: Callable[..., None]) -> None:
-        self._state, self._notice = state, notice
+    def __init__(self, state: RankState, notice: Callable[..., None], batch: Callable[[], str]) -> None:
+        self._state, self._notice, self._batch = state, notice, batch
         self._model: weakref.ref[torch.nn.Module] | None = None
         self._every, self._on_nan = policy.EVERY, "report"
         self._watched: list[Watched] = []
@@ -179,7 +180,8 @@ class GradientWatch:
     def _traced(self, trace: ModuleOrigin) -> None:
         """The step's first module with an output that is not finite is found."""
         step = self._state.completed
-        self._explained = step, trace.words
+        words = trace.words if trace.kind == WEIGHTS else f"{trace.words} ({self._batch()})"
+        self._explained = step, words
         origin = (trace.module or trace.type)[-policy.NAME_MAX :]
         found = Gradients(
             self._state.generation,
@@ -187,7 +189,7 @@ class GradientWatch:
             skipped=self._skipped,
             trace=trace.kind,
             origin=origin,
-            words=trace.words,
+            words=words,
         )
         self._unread.append(found)
 

@@ -72,6 +72,9 @@ def test_a_rank_with_a_fault_of_its_own_is_named_and_nobody_else(plant: str, kin
     named = {(found["kind"], found["subject"].get("rank")) for found in result["findings"]}
     assert (kind, 1) in named, result
     assert result["accused_healthy"] == [], result
+    if kind == "non_finite":
+        reasons = [found["reason"] for found in result["findings"] if found["kind"] == kind]
+        assert any("(rank 1 has the samples " in reason for reason in reasons), "with its batch"
 
 
 @pytest.mark.slow

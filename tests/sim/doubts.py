@@ -1,5 +1,6 @@
-"""Check a job that only reports replicas that differ (`--on-corrupt-state report`): it goes on, by its user's
-wish, with states of which nobody knows which replica is right.
+"""Check jobs whose replicas differ. One that acts on that (`--on-corrupt-state act`) never ends with what
+descends from such a state, however late the report of it came. One that only reports it goes on, by its
+user's wish, with states of which nobody knows which replica is right.
 
 What may be: it goes on from memory with a state in doubt, and with a checkpoint in doubt if no other one is
 left. What must be: a state in doubt counts as any other, so the report itself costs no step; the reason of a
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import Fault, Generation
     from tests.sim.world import World
 
-ACT = "act"
-
 
 class Doubts:
     """Watches a world. Every method raises AssertionError when a rule is broken."""
@@ -35,7 +34,7 @@ class Doubts:
     @property
     def reports(self) -> bool:
         """Whether this job goes on with states in doubt."""
-        return self.world.spec.on_corrupt_state != ACT
+        return self.world.spec.on_corrupt_state != numbers.ACT
 
     def event(self, event: ev.Event) -> None:
         """Note a checkpoint that was found unreadable."""
@@ -62,6 +61,8 @@ class Doubts:
     def finished(self) -> None:
         """At the end: what was computed from a state in doubt is in doubt, however late the report of that
         state came, and every checkpoint in doubt that is left has its mark in etcd."""
+        if not self.reports:
+            self._gone_back()
         for number, (job, step, born) in self.starts.items():
             windows = self.world.etcd.states[job].suspect_states
             if _hit(windows, step, born):
@@ -72,6 +73,16 @@ class Doubts:
             assert not doubted or record.suspect or record.bad, (
                 f"checkpoint {name} is in doubt, and not marked"
             )
+
+    def _gone_back(self) -> None:
+        """A job that acts: what this leader was told speaks against no state that the last ranks went on
+        from."""
+        told, number = self.world.safety.faults_told(self.world.term), max(self.starts, default=0)
+        while number in self.starts:
+            _, step, born = self.starts[number]
+            where = f"generation {number} went on from step {step} of generation {born}, and was not stopped"
+            assert not _hit([each for each in told if each.generation < number], step, born), where
+            number = born
 
     def _sound(self, job: str, windows: Sequence[Fault]) -> list[str]:
         """The checkpoints that could be read instead."""

@@ -7,7 +7,8 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.records.model import Fault, MemberPhase
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Fault, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.sim.ranks import Rank
     from tests.sim.world import World
 
+ACT = "act"
 OF = " of generation "
 CHECK_EVERY = 3
 """Steps between two comparisons of replicas: those between two snapshots."""
@@ -43,7 +45,7 @@ def checked(faults: Collection[str], spec: JobSpec, seed: int) -> JobSpec:
     if "bitflip" not in faults:
         return spec
     reports = random.Random(f"on_corrupt_state {seed}").random() < REPORTING
-    policy = "" if reports else "act"
+    policy = "" if reports else ACT
     return dataclasses.replace(spec, check_replicas_every=CHECK_EVERY, on_corrupt_state=policy)
 
 
@@ -84,6 +86,25 @@ def _replay(world: World, speaker: Rank, fields: dict[str, Any]) -> None:
 
     speaker.say("replicas", keep=True, replay="running", **fields)
     speaker.agent.later(world.rng.uniform(0.05, 0.6), speaker, over)
+
+
+def taken(world: World, event: ev.Event) -> Fault | None:
+    """The anomaly that this event tells of, if the leader must act on it: states that are never used again.
+
+    A NaN counts while its generation trains. Replicas that differ count for every generation that etcd holds,
+    however late that is heard, until the ranks may return from their function."""
+    if not isinstance(event, ev.UserFault | ev.ReplicasReported):
+        return None
+    job = world.cluster.state.jobs.get(event.job) if world.cluster else None
+    if job is None or job.ended or job.ending is not None or job.generation is None:
+        return None
+    if isinstance(event, ev.UserFault):
+        runs = job.phase in (JobPhase.RUNNING, JobPhase.FORMING)
+        counts = runs and job.generation.number == event.generation
+        return Fault(max(event.step, 1), event.generation) if counts else None
+    acts = event.ranks and world.spec.on_corrupt_state == ACT and job.phase is not JobPhase.LEAVING
+    counts = bool(acts) and event.generation in job.generations.known
+    return Fault(event.agreed_step + 1, event.generation, corrupt=True) if counts else None
 
 
 def born(line: str) -> int:

@@ -58,11 +58,11 @@ class Safety:
         """Note an event that reaches the leader: a checkpoint request that it takes must be answered."""
         if isinstance(event, ev.CheckpointAsked) and self._listens(event.node, event.incarnation):
             self.heard[event.member, event.request] = None
-        if isinstance(event, ev.UserFault):
-            self._fault(event, Fault(max(event.step, 1), event.generation))
+        fault = numbers.taken(self.world, event)
+        if fault is not None and self._listens(event.node, event.incarnation):  # type: ignore[union-attr]
+            self.memory_lost = True
+            self.faults.setdefault(fault, self.world.term)
         self.doubts.event(event)
-        if isinstance(event, ev.ReplicasReported) and event.ranks and not self.doubts.reports:
-            self._fault(event, Fault(event.agreed_step + 1, event.generation, corrupt=True))
         if isinstance(event, ev.JobSubmitted):
             self._submitted(event)
         for status in STATUSES.get(type(event), _none)(event):
@@ -76,15 +76,6 @@ class Safety:
         self.memory_lost = self.memory_lost or (
             job is not None and job.phase in (JobPhase.FAILED, JobPhase.STOPPED)
         )
-
-    def _fault(self, event: ev.UserFault | ev.ReplicasReported, fault: Fault) -> None:
-        """Note an anomaly: states that it makes untrusted must never be used."""
-        job = self.world.cluster.state.jobs.get(event.job) if self.world.cluster else None
-        known = self._listens(event.node, event.incarnation)
-        runs = job is not None and job.phase in (JobPhase.RUNNING, JobPhase.FORMING) and job.ending is None
-        if known and runs and job and job.generation and job.generation.number == event.generation:
-            self.memory_lost = True
-            self.faults.setdefault(fault, self.world.term)
 
     def _listens(self, name: str, incarnation: int) -> bool:
         """Whether the leader accepts reports of this agent process."""
@@ -292,12 +283,15 @@ class Safety:
 
     def _trusted(self, generation: Generation, line: str) -> None:
         """No untrusted state is used, once etcd or this leader knows of the anomaly."""
-        told = [fault for fault, term in self.faults.items() if term == generation.term]
-        for fault in (*self.world.etcd.states[generation.job].faults, *told):
+        for fault in (*self.world.etcd.states[generation.job].faults, *self.faults_told(generation.term)):
             bad = numbers.hit(fault, generation.resume.step, line)
             assert not bad, (
                 f"goes on from step {generation.resume.step} of {line}, which {fault} speaks against"
             )
+
+    def faults_told(self, term: int) -> list[Fault]:
+        """The anomalies that the leader of this term was told of."""
+        return [fault for fault, its in self.faults.items() if its == term]
 
     def _living(self, group: Group) -> int:
         """The newest step that the members hold whole by themselves: every shard of it, of one lineage."""

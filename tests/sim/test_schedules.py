@@ -100,6 +100,14 @@ def test_steps_are_replayed_while_ranks_and_leaders_die() -> None:
     assert sum("replayed" in outcome.struck for outcome in outcomes) >= 3
 
 
+def test_reports_that_replicas_differ_come_when_the_next_generation_is_stored_or_trains() -> None:
+    """Nodes that nobody hears for a while tell it late: a job that acts goes back all the same."""
+    faults = ("bitflip", "bitflip", "kill", "flap", "cut", "one_way", "mute", "etcd_outage")
+    seeds = (*range(8), 67, 486, 570)  # once these had trained on from such a state
+    options = [Options(seed=seed, nodes=2 + seed % 3, faults=faults, gap_s=1.0) for seed in seeds]
+    assert not complaints(options, [live(each) for each in options])
+
+
 @pytest.mark.parametrize("checks", ["report", "act"])
 def test_checks_before_seating_wedge_no_job(checks: str) -> None:
     """Answers are late, absent, or say that a part is broken; leaders and nodes come and go."""

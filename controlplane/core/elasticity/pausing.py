@@ -7,7 +7,6 @@ always; only the next generation is not formed."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing, saving, skipping
@@ -65,11 +64,7 @@ def _hopeless(state: ClusterState, job: Job | None, on: bool) -> str:
 
 
 def _store(state: ClusterState, job: Job) -> None:
-    """Put the job's state into etcd. The windows of data that are left out (`skips`) are those of the
-    generation that is on its way there, if one is: this write must not undo them."""
-    skips = job.generations.storing.resume.skip if job.generations.storing is not None else job.numbers.skips
-    stored = dataclasses.replace(job.state(), skips=skips)
-    state.store(f"job/{job.name}", fx.StoreJob(job.name, stored))
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
 
 
 def reconcile(state: ClusterState, job: Job) -> None:

@@ -52,9 +52,13 @@ def is_waited_for(state: ClusterState, job: Job, look: HangInquiry, reports: Seq
     return True
 
 
-def weigh(reports: Sequence[Standing], judged: RecordsJudged | None) -> ArrivalFinding:
-    """The ranks that hold up the others, by both kinds of evidence."""
-    by_reports = arrivals.find(reports)
+def weigh(
+    reports: Sequence[Standing],
+    judged: RecordsJudged | None,
+    again: Sequence[Standing] | None = None,
+) -> ArrivalFinding:
+    """The ranks that hold up the others, by both kinds of evidence. `again`: the second reading."""
+    by_reports = arrivals.find(reports, again)
     blamed = judged.blamed if judged is not None else ()
     if not blamed or any(s.silent_s > 0 for s in reports):
         return by_reports

@@ -2,7 +2,8 @@
 
 Agents report when a rank is past its own deadline. That alone convicts no rank: most of them wait for
 another one. The rank that they wait for is replaced once it is past its own deadline, too, because slow is
-not hung. If the same step hangs again, more is replaced each time: `_LEVELS`."""
+not hung. Whoever the first reports accuse is read a second time: what has moved is not blamed. If the same
+step hangs again, more is replaced each time: `_LEVELS`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.inquiries import HangInquiry, SecondReading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Generation
@@ -56,8 +57,8 @@ def reconcile(state: ClusterState, job: Job) -> None:
     if silent and state.now < look.until:
         state.wake(job, look.until)
         return
-    reports = _reports(job, look)
-    if any(s.flight_record for s in reports) and _reads_again(state, job, look):
+    reports = _reports(job, look.answers)
+    if (look.second is not None or _accuses(reports)) and _reads_again(state, job, look, reports):
         return
     if flight_verdicts.is_waited_for(state, job, look, reports):
         return
@@ -98,8 +99,16 @@ def _ask(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str, .
     return True
 
 
-def _reads_again(state: ClusterState, job: Job, look: HangInquiry) -> bool:
-    """Whether the second reading of the flight records is under way. Orders it first.
+def _accuses(reports: Sequence[Standing]) -> bool:
+    """Whether the first reading may blame somebody: by flight records, or by where they stand."""
+    if any(s.flight_record for s in reports):
+        return True
+    named = arrivals.find(reports).ranks if len(reports) > 1 else ()
+    return any(s.stalled for s in reports if s.rank in named)
+
+
+def _reads_again(state: ClusterState, job: Job, look: HangInquiry, reports: Sequence[Standing]) -> bool:
+    """Whether the second reading is under way. Orders it first.
 
     Ranks are read at different moments. A rank that was read first seems to lack what a peer has completed
     since; only a reading that begins after all others are there shows whether it still does."""
@@ -112,7 +121,8 @@ def _reads_again(state: ClusterState, job: Job, look: HangInquiry) -> bool:
     if not second.round:
         job.recovery.hang_rounds += 1
         second.round, second.until = job.recovery.hang_rounds, state.now + state.settings.stacks_timeout_s
-        _order(state, job, look, second.round)
+        recorded = any(s.flight_record for s in reports)
+        _order(state, job, look, second.round, None if recorded else STACKS_BYTES_MIN)
     silent = [node for node in job.seat_nodes() if node not in second.answers and state.up(node)]
     if silent and state.now < second.until:
         state.wake(job, second.until)
@@ -120,13 +130,17 @@ def _reads_again(state: ClusterState, job: Job, look: HangInquiry) -> bool:
     return False
 
 
-def _order(state: ClusterState, job: Job, look: HangInquiry, number: int) -> None:
-    """Order the reports of this round from all nodes; in the second reading, without stacks."""
+def _order(
+    state: ClusterState, job: Job, look: HangInquiry, number: int, bytes_max: int | None = None
+) -> None:
+    """Order the reports of this round from all nodes.
+
+    `bytes_max`: of a reading of which only the frames are wanted, beside what the ranks have called."""
     nodes = job.seat_nodes()
     for node in nodes:
         if state.up(node):
-            order = fx.CollectStacks(node, job.name, look.generation, number, room(len(nodes)))
-            state.emit(dataclasses.replace(order, records_only=number != look.round))
+            size = bytes_max or room(len(nodes))
+            state.emit(fx.CollectStacks(node, job.name, look.generation, number, size))
 
 
 def room(nodes: int) -> int:
@@ -151,9 +165,11 @@ def _judge(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str,
     """Blame the ranks that are waited for and past their deadlines; otherwise wait for a further round.
 
     When no rank is behind the others, all must be past their deadlines before they are blamed together."""
-    found = _reports(job, look)
-    finding = flight_verdicts.weigh(found, look.records)
-    late = [s.rank for s in found if s.stalled]
+    found = _reports(job, look.answers)
+    again = _again(job, look)
+    finding = flight_verdicts.weigh(found, look.records, again)
+    over = {s.member for s in again or () if not s.stalled}  # it has made a mark since
+    late = [s.rank for s in found if s.stalled and s.member not in over]
     named = [rank for rank in finding.ranks if rank in late]
     if (finding.ranks and not named) or (not finding.ranks and len(late) < len(found)):
         _wait(state, job, look, stalled, finding)
@@ -162,11 +178,11 @@ def _judge(state: ClusterState, job: Job, look: HangInquiry, stalled: tuple[str,
     _blame(state, job, found, named, finding.reason)
 
 
-def _reports(job: Job, look: HangInquiry) -> list[Standing]:
+def _reports(job: Job, answers: Mapping[str, Sequence[Standing]]) -> list[Standing]:
     """Where each rank stands that has not finished: its stack report, else what its status shows.
 
     A rank that became late after its node had answered counts as late, unless it has made a step since."""
-    reported = {s.member: s for ranks in look.answers.values() for s in ranks}
+    reported = {s.member: s for ranks in answers.values() for s in ranks}
     found = []
     for member in job.seated():
         if not member.done and member.status is not None:
@@ -174,6 +190,17 @@ def _reports(job: Job, look: HangInquiry) -> list[Standing]:
             late = member.name in job.recovery.stalled and report.step == member.status.step
             found.append(dataclasses.replace(report, stalled=report.stalled or late))
     return found
+
+
+def _again(job: Job, look: HangInquiry) -> list[Standing] | None:
+    """The second reading; of ranks whose reports came both times, or neither time. None: there was none."""
+    if look.second is None:
+        return None
+    once, twice = (
+        {s.member for ranks in answers.values() for s in ranks}
+        for answers in (look.answers, look.second.answers)
+    )
+    return [s for s in _reports(job, look.second.answers) if s.member in twice or s.member not in once]
 
 
 def _from_status(member: Member) -> Standing:

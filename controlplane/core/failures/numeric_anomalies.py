@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from controlplane.core.records.model import Fault, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from controlplane.core.records.copies import Copy
-    from controlplane.core.records.model import JobState, Resume
+    from controlplane.core.records.model import Generation, JobState, Resume
     from controlplane.core.state.job import Job
 
 
@@ -30,6 +30,34 @@ def concerns(fault: Fault, step: int, generation: int) -> bool:
         and generation <= fault.generation
         and (not fault.last_step or step <= fault.last_step)
     )
+
+
+def descended(
+    job: Job, windows: Sequence[Fault], limited: Callable[[Fault, int], Fault] = lambda window, _step: window
+) -> tuple[Fault, ...]:
+    """The windows of those generations that started from a state in these windows, which is known only now:
+    the report may come when the next generation is chosen, on its way into etcd, or trains already.
+
+    `limited` gives the window of a generation that started with so many steps its end."""
+    starts, storing = dict(job.generations.lines), job.generations.storing
+    if storing is not None:
+        starts[storing.number] = storing.resume.step, storing.resume.born
+    found: list[Fault] = []
+    for number, (step, born) in sorted(starts.items()):
+        hits = [
+            each for each in (*windows, *found) if concerns(each, step, born) and each.generation < number
+        ]
+        own = any(each.generation == number and each.step == step for each in windows)
+        if hits and not own:
+            window = dataclasses.replace(hits[0], step=step, generation=number, last_step=0)
+            found.append(limited(window, step))
+    return tuple(found)
+
+
+def began_in(windows: Sequence[Fault], generation: Generation) -> bool:
+    """Whether this generation began with a state that an earlier one's window speaks against."""
+    resume = generation.resume
+    return any(concerns(w, resume.step, resume.born) for w in windows if w.generation < generation.number)
 
 
 def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:

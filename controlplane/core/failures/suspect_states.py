@@ -55,7 +55,9 @@ def differed(job: Job, event: ReplicasReported) -> Windows:
     if any(_covers(window, event) for window in windows):
         return windows
     window = _until_agreed(job, Fault(event.agreed_step + 1, generation, corrupt=True), event.step)
-    return _descended(job, (*windows[1 - KEPT :], window))
+    windows = (*windows, window)
+    further = numeric_anomalies.descended(job, windows, lambda own, start: _until_agreed(job, own, start))
+    return (*windows, *further)[-KEPT:]
 
 
 def _until_agreed(job: Job, window: Fault, step: int) -> Fault:
@@ -63,20 +65,6 @@ def _until_agreed(job: Job, window: Fault, step: int) -> Fault:
     newest = job.numbers.agreed
     over = newest is not None and newest.generation == window.generation and newest.step > step
     return dataclasses.replace(window, last_step=newest.step - 1) if newest is not None and over else window
-
-
-def _descended(job: Job, windows: Windows) -> Windows:
-    """Return the windows with those of the generations that started from a suspect state, which is known only
-    now: the report may come when the next generation is chosen, or trains already."""
-    starts, storing = dict(job.generations.lines), job.generations.storing
-    if storing is not None:
-        starts[storing.number] = storing.resume.step, storing.resume.born
-    for number, (step, born) in sorted(starts.items()):
-        own = any(window.generation == number and window.step == step for window in windows)
-        if not own and any(numeric_anomalies.concerns(window, step, born) for window in windows):
-            window = _until_agreed(job, Fault(step, number, corrupt=True), step)
-            windows = (*windows[1 - KEPT :], window)
-    return windows
 
 
 def _covers(window: Fault, event: ReplicasReported) -> bool:

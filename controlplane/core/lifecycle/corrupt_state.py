@@ -8,6 +8,11 @@ majority are replaced, on another device if there is one. Where that is only rep
 states until all agree again are marked as suspect (`suspect_states`). Buffers are never acted on: a script
 may change them on one rank alone.
 
+A report may come late: when its generation is over, the next one is chosen, on its way into etcd, or trains
+already. What descends from the states in question is distrusted with them, and a generation that began with
+such a state is not formed, or goes back as soon as etcd holds it (`numeric_faults.owed`). One that began
+before them goes on.
+
 Where the script declares its step as a function, the ranks first run the steps since again
 (`holdfast.replay`). Until they report what that gave, nothing is done but to distrust. If the script itself
 makes the replicas differ, going back would only do it again: the job stops."""
@@ -17,22 +22,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths, step_replays, suspect_states
+from controlplane.core.failures import deaths, numeric_anomalies, step_replays, suspect_states
 from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.lifecycle import numeric_faults
 from controlplane.core.placement import device_deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence, Origin
-from controlplane.core.records.model import Cause, Failure, Fault
+from controlplane.core.records.model import Cause, Failure, Fault, JobPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.concerns import ReplicaDispute
 from holdfast.ipc.messages.replicas import RUNNING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Placement
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
+    from controlplane.core.state.member import Member
 
 
 def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
@@ -45,10 +53,15 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
     ends = before is not None and before.awaits and event.replay != RUNNING
     if event.ranks and before is not None and _when(before.report) == _when(event) and not ends:
         return  # another rank's report of the same
-    if event.generation != job.generation.number or job.phase not in numeric_faults.RUNS:
+    late = event.generation != job.generation.number or job.phase not in numeric_faults.RUNS
+    if late and not (_acts(job, event) and event.generation in job.generations.known):
         state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
         if event.generation in job.generations.known:
             _suspect(state, job, event)  # its states may still be restored
+        return
+    if event.generation != job.generation.number:
+        if _distrust(state, job, _fault(event), described(event)):  # nobody is replaced: who sat where?
+            state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
         return
     if not event.ranks:
         newest, job.numbers.agreed = job.numbers.agreed, event
@@ -56,26 +69,39 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
         if event.uncovered and (newest is None or newest.uncovered != event.uncovered):
             state.note(NoteKind.STATE_UNCOVERED, job.name, f"no replica of {', '.join(event.uncovered)}")
         return
-    if any(not 0 <= rank < len(job.seats) for rank in (*event.ranks, *event.odd_ranks)):
-        state.drop(NoteKind.STRAY_FAULT, event.member, f"the job has the ranks 0 to {len(job.seats) - 1}")
+    seats = job.generation.seats
+    if any(not 0 <= rank < len(seats) for rank in (*event.ranks, *event.odd_ranks)):
+        state.drop(NoteKind.STRAY_FAULT, event.member, f"the job has the ranks 0 to {len(seats) - 1}")
         return
-    _differ(state, job, event)
+    _differ(state, job, event, seats)
 
 
-def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
-    """Replicas differ. Distrust what was computed since, and act: at once, or when the replay is over."""
+def _acts(job: Job, event: ev.ReplicasReported) -> bool:
+    """Whether replicas differ, and the job is to act on that."""
+    return bool(event.ranks) and job.spec.on_corrupt_state == "act" and not event.buffers
+
+
+def _fault(event: ev.ReplicasReported, *, stop: bool = False) -> Fault:
+    return Fault(event.agreed_step + 1, event.generation, stop, corrupt=True)
+
+
+def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported, places: tuple[Placement, ...]) -> None:
+    """Replicas differ. Distrust what was computed since, and act: at once, or when the replay is over.
+
+    `places`: the seats of the ranks that compared, by rank."""
     before = job.numbers.dispute
     known = before is not None and _when(before.report) == _when(event)
-    seats = tuple(seat for seat in job.seats if seat.rank in event.odd_ranks)
-    acts = job.spec.on_corrupt_state == "act" and not event.buffers
+    seats = tuple(seat for seat in places if seat.rank in event.odd_ranks)
+    acts = _acts(job, event)
     answer = step_replays.judge(
         event.replay,
         event.passes,
-        len(job.seats),
+        len(places),
         event.odd_ranks,
         elsewhere=before is not None and _moved(before, event, seats),
     )
-    awaits = acts and event.replay == RUNNING and answer.origin is not Origin.SOFTWARE
+    replays = event.replay == RUNNING and job.phase in numeric_faults.RUNS  # else it will not end
+    awaits = acts and replays and answer.origin is not Origin.SOFTWARE
     first = all(fault.generation != event.generation for fault in job.numbers.faults)
     job.numbers.dispute = ReplicaDispute(event, seats, answer, awaits)
     if not known:
@@ -84,10 +110,7 @@ def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
         words = step_replays.WORDS.get(answer.why, answer.why)
         state.note(NoteKind.STATE_JUDGED, job.name, f"{answer.origin}: {words}")
     if acts:
-        fault = Fault(
-            event.agreed_step + 1, event.generation, stop=answer.origin is Origin.SOFTWARE, corrupt=True
-        )
-        _distrust(state, job, fault, described(event))
+        _distrust(state, job, _fault(event, stop=answer.origin is Origin.SOFTWARE), described(event))
     if acts and not awaits and (first or (known and before is not None and before.awaits)):
         _act(state, job, event)
     elif not acts:
@@ -147,28 +170,58 @@ def described(event: ev.ReplicasReported) -> str:
     return f"ranks {', '.join(map(str, event.ranks))} differ in {what}{more}, and have no majority, {since}"
 
 
-def _distrust(state: ClusterState, job: Job, fault: Fault, words: str) -> None:
-    if fault not in job.numbers.faults:
-        numeric_faults.distrust(state, job, fault, words)
-        state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+def _distrust(state: ClusterState, job: Job, fault: Fault, words: str) -> bool:
+    """Never use again what this fault speaks against, nor what descends from that. Returns whether anything
+    of it is news."""
+    every = (fault, *numeric_anomalies.descended(job, (fault,)))
+    news = [each for each in every if each not in job.numbers.faults]
+    for each in news:
+        numeric_faults.distrust(state, job, each, words)
+    if not news:
+        return False
+    if job.phase is JobPhase.LEAVING:  # the ranks may be gone: nobody can call them back
+        state.set_phase(job, job.phase, f"{job.reason}; what was computed at its end is not trusted: {words}")
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    job.restore.restoring = None  # what was chosen may be distrusted now
+    state.touch(job)
+    return True
 
 
 def _act(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
-    """Replace the ranks to blame and go back; or stop, if the script itself makes the replicas differ."""
+    """Replace the ranks to blame and go back; or stop, if the script itself makes the replicas differ.
+
+    If the ranks have stopped already, all of them go back without further evidence: the next state is still
+    to be chosen, or `numeric_faults.owed` sees that the one on its way into etcd is not trusted."""
     dispute = job.numbers.dispute
     assert dispute is not None
+    if job.phase is JobPhase.LEAVING or _is_launched(job):
+        return
     answer, words = dispute.answer, described(event)
     if answer.why != step_replays.UNTRIED:
         words = f"{words}; {answer.origin}: {step_replays.WORDS.get(answer.why, answer.why)}"
+    blamed = answer.ranks if answer.origin is Origin.HARDWARE else event.odd_ranks
+    odd = [] if answer.origin is Origin.SOFTWARE else _still_seated(job, blamed)
+    if not odd and answer.origin is not Origin.SOFTWARE and job.phase not in numeric_faults.RUNS:
+        return
     job.numbers.on_fault = "stop" if answer.origin is Origin.SOFTWARE else "rollback"
     failure = Failure(Cause.FAULT, f"{CORRUPT_STATE}: {words}", step=event.step, exception=CORRUPT_STATE)
-    blamed = answer.ranks if answer.origin is Origin.HARDWARE else event.odd_ranks
-    odd = [member for member in job.seated() if member.rank in blamed and not member.dead]
-    if not odd or answer.origin is Origin.SOFTWARE:
+    if not odd:
         job.recovery.unjudged.append(Evidence(state.now, failure))
-        odd = []
-    for member in odd:
-        device_deaths.exclude(state, job, member.node, job.seats[member.rank].local_rank, words)
+    for seat, member in odd:
+        device_deaths.exclude(state, job, seat.node, seat.local_rank, words)
         deaths.mark_dead(state, job, member, failure)
         deaths.kill(state, job, member, failure.message)
     state.touch(job)
+
+
+def _is_launched(job: Job) -> bool:
+    """Whether all ranks are being launched anew: none of those that compared is left."""
+    storing = job.generations.storing
+    return job.phase in (JobPhase.PENDING, JobPhase.LAUNCHING) or (storing is not None and not storing.store)
+
+
+def _still_seated(job: Job, ranks: Collection[int]) -> list[tuple[Placement, Member]]:
+    """Of these ranks of the newest generation: those whose processes live in seats of the job."""
+    seats = job.generation.seats if job.generation is not None else ()
+    found = [(seat, job.members.get(seat.member)) for seat in seats if seat.rank in ranks]
+    return [(s, mb) for s, mb in found if mb is not None and not mb.dead and job.seating.holds(mb)]

@@ -66,10 +66,12 @@ def faulted(state: ClusterState, event: ev.UserFault) -> None:
 
 
 def owed(state: ClusterState, job: Job, generation: Generation) -> bool:
-    """Whether this generation trains although a numeric anomaly was found in it; if so, it becomes evidence.
+    """Whether this generation trains, or is about to, although a numeric anomaly speaks against its states;
+    if so, that becomes evidence.
 
-    A former leader recorded it in etcd and was gone before it could stop the ranks. While ranks of this
-    leader's term replay the steps in question, it is not owed yet."""
+    A former leader recorded it in etcd and was gone before it could stop the ranks, or the report came after
+    the generation had been chosen. While ranks of this leader's term replay the steps in question, it is not
+    owed yet."""
     dispute = job.numbers.dispute
     if dispute is not None and dispute.awaits and dispute.report.generation == generation.number:
         return False
@@ -78,7 +80,10 @@ def owed(state: ClusterState, job: Job, generation: Generation) -> bool:
         return False
     step = min(fault.step for fault in found)
     words = f"step {step} of generation {generation.number} was at fault, as a former leader was told"
+    if numeric_anomalies.began_in(job.numbers.faults, generation):
+        words = f"replicas differed in step {step}, from which generation {generation.number} goes on"
     exception = CORRUPT_STATE if all(fault.corrupt for fault in found) else ""
+    words = f"{exception}: {words}" if exception else words
     failure = Failure(Cause.FAULT, words, step=step, exception=exception)
     job.recovery.failures_seen[repeat_key(failure)] = sum(
         f.step == step and f not in found for f in job.numbers.faults

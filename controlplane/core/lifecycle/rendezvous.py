@@ -8,7 +8,6 @@ looks at facts, not at what was sent, so that it also drives the jobs that a for
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import deaths, network, suspect_states
@@ -85,8 +84,7 @@ def store(state: ClusterState, job: Job, choice: Resume) -> None:
     state.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
     job.numbers.suspect_states = suspect_states.inherited(job, choice, number)
     phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
-    stored = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
-    effect = fx.StoreJob(job.name, stored, generation=generation)
+    effect = fx.StoreJob(job.name, job.state(phase, reason), generation=generation)
     state.store(f"job/{job.name}", effect, lambda: _stored(state, job, generation))
 
 

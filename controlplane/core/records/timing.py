@@ -43,7 +43,8 @@ class CoreSettings:
     provisional_after_s: float = 3.0  # a finalized checkpoint not in etcd by then is shown as provisional
     commit_wait_s: float = 15.0  # a restore waits so long for a newer checkpoint that is nearly committed
     stall_settle_s: float = 0.2  # after the first rank is past its deadline, wait so long for others to be
-    # Flight records are read twice, so long apart: what ranks do meanwhile shows that they do not hang.
+    # Stacks and flight records are read twice, so long apart: what ranks do meanwhile shows that they do not
+    # hang.
     records_apart_s: float = 0.5
     stacks_timeout_s: float = 1.5  # how long to wait for the stack reports of a hung job
     ask_timeout_s: float = 60.0  # a checkpoint that a script asked for must have begun by then

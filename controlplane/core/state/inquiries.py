@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SecondReading:
-    """The second reading of the flight records of a generation that may hang; times in s."""
+    """The second reading of the ranks of a generation that may hang; times in s."""
 
     begin_at: float  # it is ordered then
     round: int = 0  # of the orders that are out; 0: none is
     until: float = 0.0  # answers are waited for until then
-    # Node -> reports of its ranks, without stacks.
+    # Node -> stack reports of its ranks.
     answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
 
 
@@ -33,7 +33,7 @@ class HangInquiry:
     until: float = 0.0  # answers are waited for until then
     # Node -> stack reports of its ranks.
     answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
-    second: SecondReading | None = None  # None: no flight record came in the first one, so far
+    second: SecondReading | None = None  # None: the first one proves nothing against anybody, so far
     records_by: float = 0.0  # the judgement of flight records is waited for until then; 0: not asked for
     records: RecordsJudged | None = None
     # Members past their deadline at the last round, in which no rank could be blamed yet.

@@ -149,11 +149,13 @@ class Job:
 
         Whatever is written while a job ends, or while its ranks return from their function, must say so: a
         leader that read an older phase would call ranks back that have gone. So those two phases win over
-        the present one."""
+        the present one. The data that is left out (`skips`) is that of the generation on its way there, if
+        ranks will train in it: a write behind it must not undo that."""
         if phase is None and self.ending is not None:
             phase, reason = self.ending.phase, self.ending.reason
         elif phase is None and self.generations.letting_go[0]:
             phase, reason = JobPhase.LEAVING, self.generations.letting_go[1]
+        storing = self.generations.storing
         return JobState(
             self.name,
             phase or self.phase,
@@ -161,7 +163,7 @@ class Job:
             self.recovery.incidents,
             tuple(self.recovery.failures_seen.items()),
             self.numbers.faults,
-            self.numbers.skips,
+            storing.resume.skip if storing is not None and storing.store else self.numbers.skips,
             self.changes.pause,
             self.generations.replica_shard_ids,
             self.recovery.planned,

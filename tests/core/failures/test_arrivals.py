@@ -13,10 +13,12 @@ def stand(
     activity: str = "forward",
     ended: int = -1,
     silent_s: float = 0.0,
+    at: str = "wait (train.py:41)",
+    since_s: float = 60.0,
 ) -> Standing:
     collectives = tuple(Collective(name, sequence, ended, "gloo:all_reduce", 64) for name, sequence in groups)
     return Standing(
-        f"j.{rank}", rank, step, activity, 60.0, stalled=True, collectives=collectives, silent_s=silent_s
+        f"j.{rank}", rank, step, activity, since_s, True, collectives, (at,) if at else (), silent_s=silent_s
     )
 
 
@@ -103,3 +105,81 @@ def test_the_only_one_that_does_not_answer_is_named_where_nothing_else_tells() -
 
 def test_when_nobody_tells_of_a_group_nobody_is_mute() -> None:
     assert find([stand(rank) for rank in range(4)]).ranks == ()
+
+
+def slow(entered: int, at: str) -> list[Standing]:
+    """One reading of four ranks that only are slow: rank 2 was read first, and by then it was in an older
+    collective than those who were read later."""
+    return [stand(rank, ("dp", 57)) for rank in (0, 1)] + [
+        stand(2, ("dp", entered), at=at),
+        stand(3, ("dp", 57)),
+    ]
+
+
+def test_a_rank_that_was_read_before_its_peers_and_has_come_since_is_not_named() -> None:
+    first, second = slow(56, "forward (model.py:7)"), slow(57, "wait (train.py:41)")
+    assert find(first).ranks == (2,), "one reading accuses it"
+    found = find(first, second)
+    assert found.ranks == ()
+    assert found.reason.startswith(
+        "undetermined: rank 2 seemed to be behind (it entered 56, ranks 0, 1, 3 wait"
+    )
+    assert found.reason.endswith("it has entered 57 of group dp since")
+
+
+def test_what_the_second_reading_shows_again_is_named_wherever_the_rank_computes() -> None:
+    """It retries in a loop of its own, so its frames change: all the same it has not come."""
+    first, second = slow(56, "read (data.py:7)"), slow(56, "retry (data.py:9)")
+    assert find(first, second) == find(first)
+
+
+def test_a_mark_of_its_progress_page_shows_that_it_goes_on() -> None:
+    first = [stand(rank, step=19 if rank == 1 else 20) for rank in range(4)]
+    second = [
+        stand(rank, step=19 if rank == 1 else 20, since_s=0.1 if rank == 1 else 61.0) for rank in range(4)
+    ]
+    assert find(first, second).ranks == ()
+    assert "it has made progress 0.1 s ago" in find(first, second).reason
+    assert find(first, first).ranks == (1,)
+
+
+def doing(at: str, activity: str = "optimizer") -> list[Standing]:
+    """Rank 0 is the only one with its activity."""
+    return [
+        stand(rank, ("dp", 9), activity="forward" if rank else activity, at="x (train.py:1)" if rank else at)
+        for rank in range(4)
+    ]
+
+
+def test_a_rank_that_was_elsewhere_for_a_moment_is_not_named_by_where_it_stood() -> None:
+    first = doing("step (adam.py:10)")
+    assert find(first, doing("step (adam.py:10)")).ranks == (0,)
+    found = find(first, doing("step (adam.py:90)"))
+    assert found.ranks == ()
+    assert "it was at step (adam.py:10), and is at step (adam.py:90)" in found.reason
+    assert (
+        "it was in optimizer, and is in forward" in find(first, doing("step (adam.py:10)", "forward")).reason
+    )
+
+
+def test_a_silent_rank_that_answers_the_second_time_is_not_named() -> None:
+    first = [stand(rank, ("dp", 9)) if rank else stand(0, silent_s=4.0) for rank in range(3)]
+    assert find(first, first).ranks == (0,)
+    found = find(first, [stand(rank, ("dp", 9)) for rank in range(3)])
+    assert found.ranks == () and found.reason.endswith("it has answered since")
+
+
+def test_a_rank_that_was_not_read_again_is_not_named() -> None:
+    first = slow(56, "forward (model.py:7)")
+    found = find(first, [each for each in first if each.rank != 2])
+    assert found.ranks == () and found.reason.endswith("it was not read again")
+    alone = [stand(0)]
+    assert find(alone, []).ranks == (0,), "nobody else was read at another moment"
+
+
+def test_of_several_those_are_named_that_have_not_moved() -> None:
+    first = [stand(rank, ("dp", 9 - (rank == 5) if rank in (3, 5) else 10)) for rank in range(8)]
+    second = [stand(rank, ("dp", 8 if rank == 5 else 10)) for rank in range(8)]
+    found = find(first, second)
+    assert found.ranks == (5,)
+    assert found.reason.startswith("it entered 8,") and "rank 3 seemed to be behind, too" in found.reason

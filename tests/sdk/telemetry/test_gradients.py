@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from holdfast import Session
+from holdfast.data import sampling
 from holdfast.errors import SessionError
 from holdfast.telemetry import gradient_statistics as statistics
 from holdfast.telemetry.gradient_statistics import Watched
@@ -97,6 +98,8 @@ def test_a_step_is_left_out_on_all_ranks_alike_and_traced_to_the_module(zygote: 
     traced = [[each for each in said[rank] if each["trace"] == "module"] for rank in range(2)]
     assert traced[0] == [], "the healthy rank has seen nothing in itself"
     assert (traced[1][0]["origin"], traced[1][0]["step"]) == ("first", BAD + 1)
+    batch = ", ".join(map(str, sampling.indices(256, (BAD + 1) * 8 + 4, 4, 3).tolist()))
+    assert traced[1][0]["words"].endswith(f"although its inputs are (rank 1 has the samples {batch})")
     own = [{each["step"]: each["local_bad"] for each in said[rank]} for rank in range(2)]
     assert (own[0][BAD], own[1][BAD]) == (0, 1)
 
