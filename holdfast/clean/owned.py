@@ -12,7 +12,7 @@ import time
 from operator import attrgetter, methodcaller, ne
 from typing import TYPE_CHECKING
 
-from holdfast.clean.samples import Samples, Seen
+from holdfast.clean.samples import ChosenValues, SeenValues
 from holdfast.state import digest
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class Owned:
         self._clock = clock
         self.parameters: list[torch.Tensor] = []
         self._live: list[torch.Tensor] = []  # their memory: for a DTensor its local part
-        self._samples = Samples()
+        self._samples = ChosenValues()
         self._versions: list[int] = []
         self._addresses: list[int] = []
-        self._seen: Seen | None = None
+        self._seen: SeenValues | None = None
         self._bits: list[int] | None = None
         self._count = 0
         self._every = 1
@@ -57,7 +57,7 @@ class Owned:
 
     def _choose_samples(self, addresses: list[int]) -> None:
         """Choose which values of each parameter to compare, in its present memory."""
-        self._samples, self._addresses = Samples(self._live), addresses
+        self._samples, self._addresses = ChosenValues(self._live), addresses
 
     def begin(self) -> None:
         """Begin a step."""

@@ -23,14 +23,14 @@ Numbered = tuple[int, torch.Tensor]
 """A tensor that is contiguous and not empty, and its number."""
 
 
-class Seen(NamedTuple):
+class SeenValues(NamedTuple):
     """The chosen values as they were: of each tensor on the host, and of all on each device and dtype."""
 
     host: list[bytes]
     away: list[torch.Tensor]
 
 
-class Samples:
+class ChosenValues:
     """The chosen values of these tensors, in the memory that they have now. Those that are empty or not
     contiguous are left out."""
 
@@ -41,19 +41,19 @@ class Samples:
             if tensor.numel() and tensor.is_contiguous():
                 readable = tensor.device.type == "cpu" and digest.shared(tensor)
                 (host if readable else away).append((index, tensor))
-        self._host, self._away = HostSamples(host), DeviceSamples(away)
+        self._host, self._away = HostValues(host), DeviceValues(away)
 
-    def take(self) -> Seen:
+    def take(self) -> SeenValues:
         """The values now."""
-        return Seen(self._host.take(), self._away.take())
+        return SeenValues(self._host.take(), self._away.take())
 
-    def changed(self, seen: Seen, gone: Collection[int] = ()) -> set[int]:
+    def changed(self, seen: SeenValues, gone: Collection[int] = ()) -> set[int]:
         """The tensors whose values have other bits now. `gone`: those whose memory is another one, or none
         any more: it is not read on the host."""
         return self._host.changed(seen.host, gone) | self._away.changed(seen.away)
 
 
-class HostSamples:
+class HostValues:
     """Those of tensors on the host."""
 
     def __init__(self, tensors: Iterable[Numbered]) -> None:
@@ -81,7 +81,7 @@ class HostSamples:
         return {index for index, value, then in places if value != then}
 
 
-class DeviceSamples:
+class DeviceValues:
     """Those of tensors on other devices."""
 
     def __init__(self, tensors: Iterable[Numbered]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.clean.owned import Owned
-from holdfast.clean.samples import DeviceSamples, Samples
+from holdfast.clean.samples import ChosenValues, DeviceValues
 
 
 def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
@@ -52,7 +52,7 @@ def test_samples_on_a_device_are_compared_together() -> None:
     counts = []
     for number in (2, 40):
         tensors = [torch.randn(50, 20) for _ in range(number)]
-        samples = DeviceSamples(list(enumerate(tensors)))
+        samples = DeviceValues(list(enumerate(tensors)))
         seen = samples.take()
         with Operations() as operations:
             assert samples.changed(seen) == set()
@@ -85,7 +85,7 @@ def test_samples_on_the_host_are_compared_without_torch() -> None:
 def test_samples_of_every_dtype_show_a_write_that_no_counter_counts(*, dtype: torch.dtype) -> None:
     tensors = [torch.ones(size, dtype=dtype) for size in ((), (3,), (31, 5), (100, 100))]
     tensors += [torch.empty(0, dtype=dtype), torch.ones(4, 4, dtype=dtype).t()]
-    samples = Samples(tensors)
+    samples = ChosenValues(tensors)
     seen = samples.take()
     for index, tensor in enumerate(tensors):
         tensor.detach().fill_(2)
