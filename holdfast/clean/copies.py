@@ -1,13 +1,16 @@
-"""Copy tensors at a step's start and put them back, at the cost of one concatenation per dtype and device."""
+"""Copy tensors at a step's start and put them back, at the cost of one concatenation per dtype and device.
+
+Small ones on the host are copied without torch, whose operations take longer than such a copy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from operator import is_
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from holdfast.state import built, shards
+from holdfast.state import built, digest, shards
 from holdfast.state.digest import same_bits
 
 if TYPE_CHECKING:
@@ -32,20 +35,38 @@ class TensorPlace(NamedTuple):
 
 @dataclass(slots=True)
 class _Pack:
-    """Small plain tensors of one dtype on one device, copied together."""
+    """Small plain tensors of one dtype on one device, or all those on the host, copied together."""
 
     places: list[TensorPlace]
     tensors: list[torch.Tensor]
     live: list[torch.Tensor]  # the same memory, detached
-    flat: list[torch.Tensor]  # the same memory, each as one dimension
+    copies: list[torch.Tensor]  # of the same shapes
     forms: built.Forms
-    copy: torch.Tensor
     versions: list[int] = field(default_factory=list)
+    # Where the tensors are.
+    containers: list[dict[str, torch.Tensor | None]] = field(init=False)
+    keys: list[str] = field(init=False)
+    # On the host: the memory of each copy and of its tensor.
+    memory: list[tuple[memoryview, memoryview]] = field(default_factory=list)
+    # Elsewhere: the tensors' memory, each as one dimension, and one after the other that of the copies.
+    flat: list[torch.Tensor] = field(default_factory=list)
+    whole: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.containers = [place.container for place in self.places]
+        self.keys = [place.key for place in self.places]
 
     def holds(self) -> bool:
         """Whether each place still holds the same tensor, in the same memory and form."""
-        same = [place.container.get(place.key) for place in self.places]
-        return built.same_objects(same, self.tensors) and self.forms.same()
+        now = map(dict.get, self.containers, self.keys)
+        return all(map(is_, now, self.tensors)) and self.forms.same()
+
+    def keep(self) -> None:
+        """Copy the present content."""
+        for copy, source in self.memory:
+            copy[:] = source
+        if self.whole is not None:
+            torch.cat(self.flat, out=self.whole)
 
 
 @dataclass(slots=True)
@@ -80,7 +101,7 @@ class TensorCopies:
             self._plan()
             return
         for pack in self._packs:
-            torch.cat(pack.flat, out=pack.copy)
+            pack.keep()
         for single in self._singles:
             single.copy.copy_(single.live)
 
@@ -88,10 +109,10 @@ class TensorCopies:
     def rewind(self) -> None:
         """Put back what was copied: tensors, memory and content."""
         for pack in self._packs:
-            parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
-            for place, tensor, live, part in zip(pack.places, pack.tensors, pack.live, parts, strict=True):
+            rows = zip(pack.places, pack.tensors, pack.live, pack.copies, strict=True)
+            for place, tensor, live, copy in rows:
                 _put(place, tensor, live)
-                tensor.copy_(part.view(tensor.shape))
+                tensor.copy_(copy)
         for single in self._singles:
             _put(single.place, single.tensor, single.live)
             shards.local(single.tensor).copy_(single.copy)
@@ -102,10 +123,9 @@ class TensorCopies:
         """By name: whether a tensor's bits differ from the copy, and how many writes were counted since."""
         found = {}
         for pack in self._packs:
-            parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
-            rows = zip(pack.places, pack.tensors, pack.flat, parts, pack.versions, strict=True)
-            for place, tensor, flat, part, version in rows:
-                found[place.name] = (not same_bits(flat, part), tensor._version - version)
+            rows = zip(pack.places, pack.tensors, pack.live, pack.copies, pack.versions, strict=True)
+            for place, tensor, live, copy, version in rows:
+                found[place.name] = (not same_bits(live, copy), tensor._version - version)
         for single in self._singles:
             moved = not same_bits(shards.local(single.tensor), single.copy)
             found[single.place.name] = (moved, single.tensor._version - single.version)
@@ -128,32 +148,40 @@ class TensorCopies:
     def _plan(self) -> None:
         """Sort the places' present tensors into packs and singles, and copy them."""
         self._planned, self._packs, self._singles, self._absent = True, [], [], []
-        packs: dict[tuple[torch.dtype, torch.device], list[tuple[TensorPlace, torch.Tensor]]] = {}
+        packs: dict[Any, list[tuple[TensorPlace, torch.Tensor]]] = {}
         for place in self._places:
             tensor = place.tensor
             if tensor is None:
                 self._absent.append(place)
             elif _plain(tensor):
-                packs.setdefault((tensor.dtype, tensor.device), []).append((place, tensor))
+                away = (tensor.dtype, tensor.device) if tensor.device.type != "cpu" else None
+                packs.setdefault(away, []).append((place, tensor))
             else:
                 live = shards.local(tensor).detach()
                 self._singles.append(_Single(place, tensor, live, built.Forms([tensor]), live.clone()))
-        self._packs = [_pack(members) for members in packs.values()]
+        self._packs = [_pack(members, away=away is not None) for away, members in packs.items()]
 
 
-def _pack(members: Sequence[tuple[TensorPlace, torch.Tensor]]) -> _Pack:
-    tensors = [tensor for _, tensor in members]
-    live = [tensor.detach() for tensor in tensors]
-    flat = [tensor.view(-1) for tensor in live]
-    places = [place for place, _ in members]
-    return _Pack(places, tensors, live, flat, built.Forms(tensors), torch.cat(flat))
+def _pack(members: Sequence[tuple[TensorPlace, torch.Tensor]], *, away: bool) -> _Pack:
+    places, tensors = [place for place, _ in members], [tensor for _, tensor in members]
+    live, forms = [tensor.detach() for tensor in tensors], built.Forms(tensors)
+    if away:
+        flat = [tensor.view(-1) for tensor in live]
+        whole = torch.cat(flat)
+        parts = torch.split(whole, [len(tensor) for tensor in flat])
+        copies = [part.view(tensor.shape) for part, tensor in zip(parts, live, strict=True)]
+        return _Pack(places, tensors, live, copies, forms, flat=flat, whole=whole)
+    copies = [tensor.clone() for tensor in live]
+    full = [(copy, own) for copy, own in zip(copies, live, strict=True) if own.nbytes]
+    memory = [(digest.memory(copy), digest.memory(own)) for copy, own in full]
+    return _Pack(places, tensors, live, copies, forms, memory=memory)
 
 
 def _plain(tensor: torch.Tensor) -> bool:
     """Whether it is a small plain tensor, which can be copied together with others."""
     kinds = (torch.Tensor, torch.nn.Parameter)
     simple = type(tensor) in kinds and tensor.layout is torch.strided
-    return simple and tensor.is_contiguous() and tensor.nbytes <= SMALL_BYTES
+    return simple and digest.shared(tensor) and tensor.nbytes <= SMALL_BYTES
 
 
 def _put(place: TensorPlace, tensor: torch.Tensor, live: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ that state."""
 from __future__ import annotations
 
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ from holdfast.clean.owned import Owned
 from holdfast.clean.unowned import Unowned, owned_parameters
 from holdfast.state import built, modes, randomness, wrapped
 from holdfast.state import tracked as state
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -42,6 +44,9 @@ class Guard:
 
     def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
+        # The tracked optimizers and small objects, since `arm`.
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self._things: dict[str, Any] = {}
         self._hooks: list[Any] = []
         self._unowned = Unowned(tracked)
         self._owned = Owned()
@@ -78,10 +83,10 @@ class Guard:
         gradients.drop(self._tracked.modules)
         for hook in self._hooks:
             hook.remove()
-        optimizers = self._tracked.optimizers
-        self._begun, self._ended = [0] * len(optimizers), [0] * len(optimizers)
+        self._optimizers, self._things = self._tracked.optimizers, self._tracked.small
+        self._begun, self._ended = [0] * len(self._optimizers), [0] * len(self._optimizers)
         self._hooks = []
-        for index, optimizer in enumerate(optimizers):
+        for index, optimizer in enumerate(self._optimizers):
             self._hooks.append(optimizer.register_step_pre_hook(self._before(index)))
             self._hooks.append(optimizer.register_step_post_hook(self._after(index)))
         self._unowned.arm()
@@ -99,7 +104,8 @@ class Guard:
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """Begin a step. `whole`: keep a copy of everything until it is complete."""
-        if not built.same_objects(owned_parameters(self._tracked), self._owned.parameters):
+        owned = chain.from_iterable(map(parameters_of, self._optimizers))
+        if not built.same_objects(owned, self._owned.parameters):
             self._owned.arm(list(owned_parameters(self._tracked)))
             self._unowned.look_anew()
         if not self.carries:
@@ -143,9 +149,8 @@ class Guard:
         for stray in strays:
             self._unowned.add_stray(stray)
         self._inside = False
-        optimizers = self._tracked.optimizers
         by_hand = gradients.left(self._unowned.stepped_by_hand())
-        self.carries = by_hand or gradients.carried(optimizers, self._ended, self._uncleared)
+        self.carries = by_hand or gradients.carried(self._optimizers, self._ended, self._uncleared)
         if self.carries:
             self._advanced = self._advanced or self.moved or bool(strays)
         else:
@@ -241,18 +246,15 @@ class Guard:
     def _keep(self, step: int, *, keep_random: bool) -> None:
         self._anchor = step
         self._unowned.begin(counted=self.skippable)
-        self._small, self._modes = (
-            self._copy_small(),
-            modes.ModesAtStart(self._tracked.modules, self._tracked.optimizers),
-        )
-        self._groups = [_options(optimizer) for optimizer in self._tracked.optimizers]
+        self._small = self._copy_small()
+        self._modes = modes.ModesAtStart(self._unowned.parts, self._unowned.parameters, self._optimizers)
+        self._groups = [_options(optimizer) for optimizer in self._optimizers]
         self._random = randomness.GeneratorsAtStart() if keep_random else None
 
     def _copy_small(self) -> dict[str, Any] | None:
         """Copies of the small objects' state. None if one raises: that costs retries, not the training."""
-        small = self._tracked.small
         try:
-            return {name: state.copy_plain(state.capture(thing)) for name, thing in small.items()}
+            return {name: state.copy_plain(state.capture(thing)) for name, thing in self._things.items()}
         except Exception as error:  # a user's state_dict may raise anything
             if not self._complained:
                 log.warning("state_dict of a tracked object fails, so no step can be retried: %r", error)
@@ -262,16 +264,16 @@ class Guard:
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
         copies = [tensor.cpu().clone() for tensor in tensors]
-        states = [dict(wrapped.local(optimizer).state) for optimizer in self._tracked.optimizers]
+        states = [dict(wrapped.local(optimizer).state) for optimizer in self._optimizers]
         self._whole = (tensors, copies, states)
 
     @torch.no_grad()
     def _rewind(self) -> None:
         self._modes.restore()
         assert self._small is not None
-        for name, thing in self._tracked.small.items():
+        for name, thing in self._things.items():
             state.apply(thing, state.copy_plain(self._small[name]))
-        for optimizer, options in zip(self._tracked.optimizers, self._groups, strict=True):
+        for optimizer, options in zip(self._optimizers, self._groups, strict=True):
             for group, kept in zip(optimizer.param_groups, options, strict=True):
                 group.update(state.copy_plain(kept))
         if self._random is not None:
@@ -282,7 +284,7 @@ class Guard:
     def _rewind_whole(self) -> None:
         assert self._whole is not None
         tensors, copies, states = self._whole
-        for optimizer, kept in zip(self._tracked.optimizers, states, strict=True):
+        for optimizer, kept in zip(self._optimizers, states, strict=True):
             wrapped.local(optimizer).state.clear()
             wrapped.local(optimizer).state.update(kept)
         self._unowned.put_back()
@@ -313,7 +315,7 @@ class Guard:
         behaviour = self._behaviour()
         if behaviour is None:
             return "state_dict of an object fails"
-        return self._habits.unusual(behaviour, self._tracked.small)
+        return self._habits.unusual(behaviour, self._things)
 
 
 def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import math
 import time
+from operator import attrgetter, methodcaller, ne
 from typing import TYPE_CHECKING
 
-import torch
-
+from holdfast.clean.samples import ChosenValues, SeenValues
 from holdfast.state import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-_SAMPLES = 32
-"""Values of each parameter that are compared."""
+    import torch
 
 _SHARE = 0.004
 """The share of a step's time that taking samples and comparing them may take: if it takes more, some steps
 are not compared."""
 
 _LEARNED_FIRST, _LEARNED_EVERY = 3, 100
+_version, _address = attrgetter("_version"), methodcaller("data_ptr")
 
 
 class Owned:
@@ -38,10 +38,10 @@ class Owned:
         self._clock = clock
         self.parameters: list[torch.Tensor] = []
         self._live: list[torch.Tensor] = []  # their memory: for a DTensor its local part
-        self._samples: dict[tuple[torch.dtype, torch.device], list[tuple[int, torch.Tensor]]] = {}
+        self._samples = ChosenValues()
         self._versions: list[int] = []
         self._addresses: list[int] = []
-        self._seen: list[torch.Tensor] | None = None
+        self._seen: SeenValues | None = None
         self._bits: list[int] | None = None
         self._count = 0
         self._every = 1
@@ -52,17 +52,12 @@ class Owned:
         """Watch these parameters from the next step on."""
         self.parameters = list(parameters)
         self._live = [getattr(parameter, "_local_tensor", parameter) for parameter in self.parameters]
-        self._choose_samples()
+        self._choose_samples(list(map(_address, self._live)))
         self._versions, self._seen, self._bits = [], None, None
 
-    def _choose_samples(self) -> None:
+    def _choose_samples(self, addresses: list[int]) -> None:
         """Choose which values of each parameter to compare, in its present memory."""
-        self._samples, self._addresses = {}, [live.data_ptr() for live in self._live]
-        for index, live in enumerate(self._live):
-            if live.numel() and live.is_contiguous():
-                stride = max(live.numel() // _SAMPLES, 1)
-                some = live.detach().view(-1)[::stride][:_SAMPLES]
-                self._samples.setdefault((live.dtype, live.device), []).append((index, some))
+        self._samples, self._addresses = ChosenValues(self._live), addresses
 
     def begin(self) -> None:
         """Begin a step."""
@@ -76,20 +71,20 @@ class Owned:
 
     def moved(self) -> list[torch.Tensor]:
         """The parameters seen to have moved since `begin` or `end_of_optimizers`."""
-        found = {i for i, live in enumerate(self._live) if live._version != self._versions[i]}
-        found |= {i for i, live in enumerate(self._live) if live.data_ptr() != self._addresses[i]}
+        live = self._live
+        elsewhere = set(_different(list(map(_address, live)), self._addresses))
+        found = elsewhere.union(_different(list(map(_version, live)), self._versions))
         if self._bits is not None:
-            found |= {i for i, live in enumerate(self._live) if digest.whole(live) != self._bits[i]}
+            found.update(_different(list(map(digest.whole, live)), self._bits))
         elif self._seen is not None:
             begun_at = self._clock()
-            for some, seen in zip(self._samples.values(), self._seen, strict=True):
-                found |= _changed(some, seen)
+            found |= self._samples.changed(self._seen, elsewhere)
             self._compared_s = self._clock() - begun_at
         return [self.parameters[index] for index in sorted(found)]
 
     def versions(self) -> list[int]:
         """The count of noted writes to each parameter."""
-        return [live._version for live in self._live]
+        return list(map(_version, self._live))
 
     def end_of_optimizers(self) -> None:
         """Note the parameters after an optimizer's step, which may be the last one of the step."""
@@ -105,25 +100,21 @@ class Owned:
 
     def _look(self, *, sampled: bool) -> None:
         """Record the parameters as they are now. `sampled`: also the chosen values. Now and then all bits."""
-        self._versions = self.versions()
-        if [live.data_ptr() for live in self._live] != self._addresses:
-            self._choose_samples()
+        self._versions = list(map(_version, self._live))
+        addresses = list(map(_address, self._live))
+        if addresses != self._addresses:
+            self._choose_samples(addresses)
         learns = self._count <= _LEARNED_FIRST or self._count % _LEARNED_EVERY == 0
         self._bits = list(map(digest.whole, self._live)) if learns else None
-        self._seen = self._take() if sampled and not learns else None
-
-    def _take(self) -> list[torch.Tensor]:
-        return [torch.cat([values for _, values in some]) for some in self._samples.values()]
+        self._seen = self._samples.take() if sampled and not learns else None
 
     def _pace(self, spent_s: float, step_s: float) -> None:
         """Choose how often to compare, so that it takes its share of the time and no more."""
         self._every = max(1, math.ceil(spent_s / max(step_s * _SHARE, 1e-9)))
 
 
-def _changed(some: Sequence[tuple[int, torch.Tensor]], seen: torch.Tensor) -> set[int]:
-    """The parameters whose chosen values have other bits now. They are looked at one by one only if there
-    are any."""
-    if digest.same_bits(torch.cat([now for _, now in some]), seen):
-        return set()
-    parts = torch.split(seen, [len(values) for _, values in some])
-    return {index for (index, now), then in zip(some, parts, strict=True) if not digest.same_bits(now, then)}
+def _different(now: Sequence[int], before: Sequence[int]) -> Iterator[int]:
+    """The places at which two lists of the same length differ."""
+    if now == before:
+        return iter(())
+    return (index for index, differs in enumerate(map(ne, now, before)) if differs)

@@ -65,6 +65,9 @@ class Unowned:
         self._too_large: dict[str, int] = {}  # bytes, by name
         self._logged: set[str] = set()  # names that were logged as too large
         self._entries = built.Entries((), ())
+        # The tracked modules with all below them, and their parameters, at the step's start.
+        self.parts: list[torch.nn.Module] = []
+        self.parameters: list[torch.nn.Parameter] = []
         self._submodules = built.Submodules(())
         self._owned: list[
             tuple[TensorPlace, torch.Tensor]
@@ -170,8 +173,11 @@ class Unowned:
         """The place of each tensor that no optimizer owns, each tensor once."""
         owned = {id(parameter) for parameter in owned_parameters(self._tracked)} - self._strays
         modules, seen = list(_named_modules(self._tracked)), set()
-        self._entries = built.entries((module for _, module in modules), buffers=False)
-        self._submodules, self._owned = built.Submodules(module for _, module in modules), []
+        self.parts = [module for _, module in modules]
+        own = chain.from_iterable(module._parameters.values() for module in self.parts)
+        self.parameters = [parameter for parameter in own if parameter is not None]
+        self._entries = built.entries(self.parts, buffers=False)
+        self._submodules, self._owned = built.Submodules(self.parts), []
         for root, module in modules:
             for container in (module._buffers, module._parameters):
                 for key, tensor in container.items():

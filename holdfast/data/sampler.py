@@ -148,7 +148,9 @@ class _Drawing:
         order, share = self._course.order, self._course.share
         self._streams.use(*order.sizes, caller=_NAME)
         self._streams.weigh(len(share), 1, order.global_batch)
-        self._streams.attempt(order.global_batch, order.samples(self._state.data_step, share).tolist())
+        if self._streams.records:
+            indices = order.samples(self._state.data_step, share).tolist()
+            self._streams.attempt(order.global_batch, indices)
 
     def end(self) -> None:
         """Check that the share of the step was drawn. Raises SessionError."""

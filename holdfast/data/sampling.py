@@ -45,7 +45,7 @@ class Ahead:
     def __init__(self) -> None:
         self._order: tuple[object, ...] = ()
         self._first = 0
-        self._rows = torch.empty(0, 0, dtype=torch.int64)
+        self._rows: tuple[torch.Tensor, ...] = ()
 
     def take(self, n: int, step: int, global_batch: int, places: range, seed: int) -> torch.Tensor:
         """The samples of this step at these places of its global batch (int64), in a tensor of the caller's
@@ -56,7 +56,7 @@ class Ahead:
             steps = max(min(_AHEAD // max(len(places), 1), n // global_batch), 1)
             away = torch.arange(steps).unsqueeze(1) * global_batch + torch.arange(len(places))
             found = _at(n, step * global_batch + places.start, away.flatten(), seed)
-            self._rows = found.view(steps, len(places))
+            self._rows = found.view(steps, len(places)).unbind()
         return self._rows[step - self._first].clone()
 
 

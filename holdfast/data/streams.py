@@ -74,11 +74,11 @@ class SampleStreams:
         order = self.use(n, global_batch, seed, caller="sample_indices")
         ahead = self._ahead.setdefault(seed, sampling.Ahead())
         chosen = samples(order, self.state.data_step, share, ahead)
-        if first:
+        if first and self.records:
             self.attempt(global_batch, chosen.tolist())
         mine = sampling.share(len(share), part, parts)
         self.weigh(len(mine), parts, global_batch)
-        return chosen[mine.start : mine.stop]
+        return chosen if parts == 1 else chosen[mine.start : mine.stop]
 
     def ahead(
         self, step: int, n: int, global_batch: int, seed: int, micro: tuple[int, int] | None
@@ -201,6 +201,11 @@ class SampleStreams:
         """Note that the next micro-batch, one of `parts`, has so many samples."""
         self.taken += samples
         self.weighting.share(samples * parts, global_batch, self.place()[1])
+
+    @property
+    def records(self) -> bool:
+        """Whether there is a ledger, and the present step counts: else `attempt` does nothing."""
+        return self.ledger is not None and not self.state.replaying
 
     def attempt(self, global_batch: int, indices: list[int]) -> None:
         """Record in the ledger that this rank's share of the step is being consumed."""

@@ -7,7 +7,7 @@ the objects themselves are compared, at every step: a pass over dicts that reads
 from __future__ import annotations
 
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_, methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,9 @@ Container = dict[Any, Any]
 """A dict in which a module keeps its parameters, buffers or submodules, or an optimizer the state of a
 parameter."""
 
+_values = methodcaller("values")
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+
 
 def same_objects(left: Iterable[object], right: Sequence[object]) -> bool:
     """Whether these are the same objects in the same order."""
@@ -32,16 +35,22 @@ class Entries:
     """What these dicts hold."""
 
     def __init__(self, named: Iterable[Container], held: Iterable[Container]) -> None:
-        """Record the names in `named` and the objects in `held`."""
-        self._named, self._held = list(named), list(held)
+        """Record the names in `named` and the objects in `held`, which are some of the former."""
+        dicts = list(named)
+        self._empty = [container for container in dicts if not container]  # most are
+        self._named = [container for container in dicts if container]
+        self._lengths = list(map(len, self._named))
         self._names = list(chain.from_iterable(self._named))
-        self.objects = [value for container in self._held for value in container.values()]
+        self._held = [container for container in held if container]
+        self.objects = list(chain.from_iterable(map(_values, self._held)))
 
     def same(self) -> bool:
         """Whether the dicts hold the same objects under the same names."""
+        if any(self._empty) or list(map(len, self._named)) != self._lengths:
+            return False
         if list(chain.from_iterable(self._named)) != self._names:
             return False
-        return same_objects(chain.from_iterable([held.values() for held in self._held]), self.objects)
+        return all(map(is_, chain.from_iterable(map(_values, self._held)), self.objects))
 
 
 class Forms:
@@ -77,8 +86,8 @@ def _forms(tensors: list[torch.Tensor]) -> tuple[list[Any], ...]:
     return (
         list(map(torch.Tensor.data_ptr, tensors)),
         list(map(torch.Tensor.stride, tensors)),
-        [tensor.shape for tensor in tensors],
-        [tensor.dtype for tensor in tensors],
+        list(map(_shape, tensors)),
+        list(map(_dtype, tensors)),
     )
 
 

@@ -5,6 +5,7 @@ which group of an optimizer."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from holdfast.errors import RestoreError
 from holdfast.state import shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 Labels = list[list[str | None]]
 """For each group of an optimizer, the names of its parameters; None: no tracked module names it."""
@@ -125,32 +126,22 @@ def _flat(groups: Labels) -> list[Any]:
     return [name for group in groups for name in group]
 
 
-def _parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
-    """These modules and all below them, each once. `Module.modules` takes ten times as long."""
-    found = dict.fromkeys(modules)
-    waiting = list(found)
-    while waiting:
-        for part in waiting.pop()._modules.values():
-            if part is not None and part not in found:
-                found[part] = None
-                waiting.append(part)
-    return list(found)
+_training, _requires_grad = attrgetter("training"), attrgetter("requires_grad")
 
 
 class ModesAtStart:
-    """The modes and groups at a step's start, for a step that is undone."""
+    """The modes and groups at a step's start, for a step that is undone.
+
+    `parts`: modules and all below them. `parameters`: theirs."""
 
     def __init__(
-        self, modules: Iterable[torch.nn.Module] = (), optimizers: Iterable[torch.optim.Optimizer] = ()
+        self,
+        parts: Sequence[torch.nn.Module] = (),
+        parameters: Sequence[torch.Tensor] = (),
+        optimizers: Iterable[torch.optim.Optimizer] = (),
     ) -> None:
-        parts = _parts(modules)
-        self._training = [(part, part.training) for part in parts]
-        self._grads = [
-            (value, value.requires_grad)
-            for part in parts
-            for value in part._parameters.values()
-            if value is not None
-        ]
+        self._parts, self._training = parts, list(map(_training, parts))
+        self._parameters, self._grads = parameters, list(map(_requires_grad, parameters))
         self._groups = [
             (optimizer, [(group, list(group["params"])) for group in optimizer.param_groups])
             for optimizer in optimizers
@@ -158,9 +149,9 @@ class ModesAtStart:
 
     def restore(self) -> None:
         """Put the modes and groups back."""
-        for part, training in self._training:
+        for part, training in zip(self._parts, self._training, strict=True):
             part.training = training
-        for value, wanted in self._grads:
+        for value, wanted in zip(self._parameters, self._grads, strict=True):
             if value.requires_grad != wanted:
                 value.requires_grad_(wanted)
         for optimizer, groups in self._groups:

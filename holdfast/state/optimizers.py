@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,4 +13,4 @@ if TYPE_CHECKING:
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """The optimizer's parameters, group by group: the order in which its state_dict numbers them."""
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return chain.from_iterable([group["params"] for group in optimizer.param_groups])

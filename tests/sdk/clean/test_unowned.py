@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast.clean.guard import DIRTY, Guard
-from holdfast.clean.owned import Owned
 from holdfast.clean.unowned import Unowned
 from holdfast.state.tracked import TrackedState
 
@@ -231,72 +229,6 @@ def test_a_weight_of_an_optimizer_that_is_replaced_in_the_step_is_no_clean_state
     trained = Trained()
     trained.model.weight = torch.nn.Parameter(torch.ones(30, 40))
     assert trained.guard.settle(5) == DIRTY and "model.weight" in trained.guard.reason
-
-
-def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
-    parameters = [torch.randn(50, 20, requires_grad=True) for _ in range(3)]
-    owned = Owned()
-    owned.arm(parameters)
-    for _ in range(4):
-        owned.begin()
-        assert owned.moved() == []
-        with torch.no_grad():
-            parameters[0].mul_(0.9)
-        assert owned.moved() == parameters[:1]
-        owned.end_of_optimizers()
-        assert owned.moved() == []
-    noticed = set()
-    for _ in range(
-        100
-    ):  # beyond the first steps some values are looked at now and then, all bits at the hundredth
-        owned.begin()
-        parameters[2].data.mul_(0.99)
-        noticed |= {id(found) for found in owned.moved()}
-    assert noticed == {id(parameters[2])}
-
-
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what torch computes."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return function(*args, **(kwargs or {}))
-
-
-def test_parameters_that_have_not_moved_are_compared_together() -> None:
-    """Each comparison by itself takes some microseconds, and on a GPU waits for it."""
-    counts = []
-    for number in (2, 40):
-        owned = Owned()
-        owned.arm([torch.randn(50, 20, requires_grad=True) for _ in range(number)])
-        for _ in range(4):
-            owned.begin()
-        assert owned._seen is not None, "the first steps are over: samples are compared"
-        with Operations() as operations:
-            assert owned.moved() == []
-        counts.append(operations.count)
-    assert counts[0] == counts[1] > 0
-
-
-def test_comparing_samples_takes_its_share_of_the_time_and_no_more() -> None:
-    """Here an operation takes a second, and a step without any takes a thousand."""
-    operations, idle_s = Operations(), 0
-    owned = Owned(clock=lambda: float(operations.count + idle_s))
-    owned.arm([torch.randn(50, 20, requires_grad=True)])
-    costs = []
-    for _ in range(90):
-        before = operations.count
-        with operations:
-            owned.begin()
-            assert owned.moved() == []
-        costs.append(operations.count - before)
-        idle_s += 1000
-    later = costs[20:]
-    assert 0 < sum(later) <= 0.004 * 1000 * len(later) and max(later) > 0.004 * 1000
 
 
 class Trained:
