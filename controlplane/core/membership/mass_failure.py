@@ -92,6 +92,15 @@ def answered(state: ClusterState, event: ev.ProbeAnswered) -> None:
     _perhaps_over(state)
 
 
+def excuse(state: ClusterState, spent_s: float) -> None:
+    """Wait longer for answers: this leader has not listened for so long. Longer by `brake_max_s` at most, or
+    one that is away again and again would give up nobody."""
+    guard = state.guard
+    if guard is not None:
+        meanwhile_s = min(spent_s, state.now - guard.since)
+        guard.excused_s = min(guard.excused_s + meanwhile_s, state.settings.brake_max_s)
+
+
 def spoke(state: ClusterState, node: Node) -> None:
     """Note that a node was heard: the guard does not wait for it any more."""
     if state.guard is not None and state.guard.forget(node.name):
@@ -109,11 +118,11 @@ def due(state: ClusterState) -> list[tuple[Node, str]]:
     """At the deadline of the guard: probe again, or end it.
 
     Returns the nodes to be given up, each with the answer to its probe. A node without a probe address is
-    waited for until `brake_max_s`."""
+    waited for until `brake_max_s`, not counting the time in which this leader did not listen."""
     guard = state.guard
     if guard is None:
         return []
-    ends = guard.since + state.settings.brake_max_s
+    ends = guard.since + state.settings.brake_max_s + guard.excused_s
     if state.now < ends and (guard.unanswered or guard.addressless):
         for name in guard.unanswered:
             _probe(state, state.nodes[name])

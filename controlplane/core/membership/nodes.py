@@ -182,6 +182,8 @@ def unheard(state: ClusterState, event: ev.LeaderDeaf) -> None:
 
     A leader that is away again and again hears the living in between: so a silence is excused by one timeout
     at most, unless the node waits to be greeted."""
+    if not event.newcomers:
+        mass_failure.excuse(state, event.spent_s)
     for node in state.nodes.values():
         if node.state != "lost" and not (event.newcomers and node.up):
             alive_at = mass_failure.last_alive_at(node)

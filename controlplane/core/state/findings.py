@@ -11,10 +11,12 @@ class MassFailureGuard:
     """The mass-failure guard while it is on: since when (s), and why.
 
     `waits`: each silent node, and the answer to its probe; "" while there is none. `unanswered`: those
-    without an answer. `addressless`: those that cannot be probed."""
+    without an answer. `addressless`: those that cannot be probed. `excused_s`: by how long the leader itself
+    did not listen meanwhile."""
 
     since: float
     reason: str
+    excused_s: float = 0.0
     waits: dict[str, str] = field(default_factory=dict)
     unanswered: dict[str, None] = field(default_factory=dict)
     addressless: dict[str, None] = field(default_factory=dict)
