@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, finalizing
 from controlplane.core.records.model import JobPhase, MemberPhase
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 from controlplane.core.state.job import ENDED
 from controlplane.core.state.saving import Stage
 

@@ -30,8 +30,7 @@ from controlplane.core.records.model import (
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.recovery import barrier
-from controlplane.core.restore import sharding
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers, sharding
 from controlplane.core.state.resize import HALT, SAVE, WARM, Resize, Spot
 
 if TYPE_CHECKING:

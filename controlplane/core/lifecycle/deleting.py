@@ -11,7 +11,7 @@ from controlplane.core.checkpoint import commit, finalizing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import some_of
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 from holdfast import masking
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import barrier, incident_record
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 from controlplane.core.state.concerns import Ending
 from controlplane.core.state.job import Job
 from controlplane.core.state.saving import Stage

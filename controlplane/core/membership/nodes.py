@@ -16,7 +16,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import step_beats
 from controlplane.core.records.model import NO_RANK, Cause, Failure
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 from controlplane.core.state.cluster_state import Node
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from controlplane.core.failures import devices, eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import LemonRecord
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 from controlplane.core.state.cluster_state import LEFT, Drain, Node
 
 if TYPE_CHECKING:

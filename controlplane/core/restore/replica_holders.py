@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Partner
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.restore import sharding
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers, sharding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import WHOLE_STATE
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

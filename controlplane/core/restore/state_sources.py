@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import numeric_anomalies, suspect_states
 from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Tier
-from controlplane.core.restore import sharding, vouching
+from controlplane.core.restore import keepers, sharding, vouching
 from controlplane.core.restore.restore_point import EVERY, OTHER
-from controlplane.core.state import keepers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

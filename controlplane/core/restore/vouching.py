@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypedDict
 
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state import keepers
+from controlplane.core.restore import keepers
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev

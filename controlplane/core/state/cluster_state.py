@@ -182,7 +182,7 @@ class ClusterState:
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.hosts: dict[str, dict[str, None]] = {}  # by node: jobs with members there, or former ones
-        self.keepers: dict[str, dict[str, None]] = {}  # by job: nodes with replicas (`state.keepers`)
+        self.keepers: dict[str, dict[str, None]] = {}  # by job: nodes with replicas (`restore.keepers`)
         self.deadlines = Deadlines()
         self.counts: dict[str, int] = {}  # dropped and refused messages by kind
         self.incidents: list[Incident] = []  # closed ones of this term, oldest first
