@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controlplane.core.records.node_checks import DeviceSign
+from controlplane.core.records.node_checks import SIGN_TEXT_MAX, SIGNS_MAX, DeviceSign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +23,6 @@ GAP_MAX_S = 5.0
 STALE_S = 30.0
 """A fault that stands is left out when nobody has read it for so long."""
 HELD_STEP_S = 10.0
-SIGNS_MAX = 128
-TEXT_MAX = 80
 _COUNT_MAX = float(1 << 53)
 _GROWTH_MAX = 1e9
 """More errors between two readings are no growth: no sensor counts so fast."""
@@ -132,7 +130,7 @@ class SignWatch:
                 of.setdefault(words, []).append(name)
         more = len(self._all(now)) - SIGNS_MAX
         left_out = (f"{more} more signs",) if more > 0 else ()
-        return (*(f"{words} of {_listed(names)}"[:TEXT_MAX] for words, names in of.items()), *left_out)
+        return (*(f"{words} of {_listed(names)}"[:SIGN_TEXT_MAX] for words, names in of.items()), *left_out)
 
     def _all(self, now: float) -> list[tuple[str, str, float]]:
         found = [row for name, each in self._devices.items() for row in _of(now, name, each)]

@@ -81,6 +81,11 @@ class NodeJudged:
     sound: tuple[str, ...] = ()
 
 
+SIGNS_MAX, SIGN_TEXT_MAX = 128, 80
+"""How many signs a node tells at most, and how long their words and those of what is not known may be. The
+agent keeps to it, and the coordinator to that."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceSign:
     """One thing that a node's sensors show of a device, which may fail. What a code means is said where it is

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
-from controlplane.core.restore import sharding, vouching
+from controlplane.core.restore import keepers, sharding, vouching
 from controlplane.core.restore.vouching import Trust
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _kept_anew(state: ClusterState, job: Job, number: int) -> bool:
 def _found(state: ClusterState, job: Job, number: int) -> dict[str, tuple[str, ...]]:
     """Find, by node, the members without a seat of whom the node has copies of older generations only."""
     found: dict[str, tuple[str, ...]] = {}
-    for node in state.nodes.values():
+    for node in keepers.of(state, job.name):
         newest: dict[str, int] = {}
         for copy in node.copies_of(job.name):
             newest[copy.member] = max(copy.generation, newest.get(copy.member, 0))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from controlplane.core.records.node_checks import SIGN_TEXT_MAX, SIGNS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from controlplane.core.records.node_checks import DeviceSign, NodeSensed
     from controlplane.core.state.cluster_state import Node
 
-SIGNS_MAX = 128
 UNKNOWN_MAX = 32
-TEXT_MAX = 80
 
 
 class SensedNodes:
@@ -27,7 +27,7 @@ class SensedNodes:
         self._newest[found.node] = dataclasses.replace(
             found,
             signs=tuple(_bounded(each) for each in found.signs[:SIGNS_MAX]),
-            unknown=tuple(words[:TEXT_MAX] for words in found.unknown[:UNKNOWN_MAX]),
+            unknown=tuple(words[:SIGN_TEXT_MAX] for words in found.unknown[:UNKNOWN_MAX]),
         )
 
     def of(self, node: Node) -> NodeSensed | None:
@@ -42,4 +42,4 @@ class SensedNodes:
 
 
 def _bounded(sign: DeviceSign) -> DeviceSign:
-    return dataclasses.replace(sign, device=sign.device[:TEXT_MAX], code=sign.code[:TEXT_MAX])
+    return dataclasses.replace(sign, device=sign.device[:SIGN_TEXT_MAX], code=sign.code[:SIGN_TEXT_MAX])

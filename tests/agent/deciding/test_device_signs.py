@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.deciding.device_signs import DAY_S, HOUR_S, SIGNS_MAX, STALE_S, SignWatch
+from agent.deciding.device_signs import DAY_S, HOUR_S, STALE_S, SignWatch
+from controlplane.core.records.node_checks import SIGNS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

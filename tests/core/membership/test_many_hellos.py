@@ -18,6 +18,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import JobPhase
 from controlplane.core.records.timing import LOOK_GAP_MAX_S, look_gap_s
+from controlplane.core.state.cluster_state import Node
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.leadership.rows import RecordMapping
 
@@ -37,8 +38,7 @@ def counted(function: Callable[..., Any] = cluster_module._drive) -> Iterator[Co
 
     def see(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code is function.__code__:
-            job = frame.f_locals.get("job")
-            found[job.name if job is not None else ""] += 1
+            found[getattr(frame.f_locals.get("job"), "name", "")] += 1
 
     sys.setprofile(see)
     try:
@@ -134,6 +134,21 @@ def test_a_guard_that_waits_for_many_nodes_is_not_asked_at_each_word() -> None:
         for node in range(20, NODES // 2):
             greet(made, node, 31.1)
     assert sum(looks.values()) <= 1
+    made.check()
+
+
+def test_when_nodes_change_no_job_asks_every_node_for_copies_of_its_snapshots() -> None:
+    """Here no node keeps any. Each job is driven all the same."""
+    made = successor()
+    for node in range(NODES):
+        greet(made, node, 1.0)
+    made.step(made.next_deadline(), ev.Tick())
+    with counted() as drives:
+        made.step(10.0, ev.NodeBroken(shape.name_of(0), 1, "the stream ended"))
+    assert len(drives) == Fleet(NODES).jobs
+    with counted(Node.copies_of) as asked:
+        made.step(15.0, ev.NodeBroken(shape.name_of(1), 1, "the stream ended"))
+    assert not asked
     made.check()
 
 
