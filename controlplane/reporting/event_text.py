@@ -129,7 +129,7 @@ def _outcome(incident: Body, total: str) -> str:
     return f"{incident['outcome']} in {total}{lost}"
 
 
-_LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted", "state_corrupt", "state_judged")
+_LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted", "state_corrupt", "state_judged", "late_fault")
 """Kinds of notes that are headlines: something waits for what people can fix, a node offers state that its
 ranks never made, or replicas of the state differ, and why."""
 

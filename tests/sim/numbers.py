@@ -91,20 +91,18 @@ def _replay(world: World, speaker: Rank, fields: dict[str, Any]) -> None:
 def taken(world: World, event: ev.Event) -> Fault | None:
     """The anomaly that this event tells of, if the leader must act on it: states that are never used again.
 
-    A NaN counts while its generation trains. Replicas that differ count for every generation that etcd holds,
-    however late that is heard, until the ranks may return from their function."""
+    Both a NaN and replicas that differ count for every generation that etcd holds, however late that is heard,
+    until the ranks may return from their function."""
     if not isinstance(event, ev.UserFault | ev.ReplicasReported):
         return None
     job = world.cluster.state.jobs.get(event.job) if world.cluster else None
     if job is None or job.ended or job.ending is not None or job.generation is None:
         return None
+    counts = event.generation in job.generations.known and job.phase is not JobPhase.LEAVING
     if isinstance(event, ev.UserFault):
-        runs = job.phase in (JobPhase.RUNNING, JobPhase.FORMING)
-        counts = runs and job.generation.number == event.generation
         return Fault(max(event.step, 1), event.generation) if counts else None
-    acts = event.ranks and world.spec.on_corrupt_state == ACT and job.phase is not JobPhase.LEAVING
-    counts = bool(acts) and event.generation in job.generations.known
-    return Fault(event.agreed_step + 1, event.generation, corrupt=True) if counts else None
+    acts = bool(event.ranks) and world.spec.on_corrupt_state == ACT
+    return Fault(event.agreed_step + 1, event.generation, corrupt=True) if acts and counts else None
 
 
 def born(line: str) -> int:

@@ -64,7 +64,7 @@ def _hopeless(state: ClusterState, job: Job | None, on: bool) -> str:
 
 
 def _store(state: ClusterState, job: Job) -> None:
-    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.kept()))
 
 
 def reconcile(state: ClusterState, job: Job) -> None:

@@ -60,7 +60,7 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
             _suspect(state, job, event)  # its states may still be restored
         return
     if event.generation != job.generation.number:
-        if _distrust(state, job, _fault(event), described(event)):  # nobody is replaced: who sat where?
+        if numeric_faults.distrust(state, job, _fault(event), described(event)):  # nobody is replaced: who sat where?
             state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
         return
     if not event.ranks:
@@ -110,7 +110,7 @@ def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported, places: t
         words = step_replays.WORDS.get(answer.why, answer.why)
         state.note(NoteKind.STATE_JUDGED, job.name, f"{answer.origin}: {words}")
     if acts:
-        _distrust(state, job, _fault(event, stop=answer.origin is Origin.SOFTWARE), described(event))
+        numeric_faults.distrust(state, job, _fault(event, stop=answer.origin is Origin.SOFTWARE), described(event))
     if acts and not awaits and (first or (known and before is not None and before.awaits)):
         _act(state, job, event)
     elif not acts:
@@ -128,7 +128,7 @@ def _suspect(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
     if windows == job.numbers.suspect_states:
         return
     job.numbers.suspect_states = windows
-    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.kept()))
     job.restore.restoring = None  # what was chosen may have become suspect
     state.touch(job)
 
@@ -168,23 +168,6 @@ def described(event: ev.ReplicasReported) -> str:
         odd = ", ".join(map(str, event.odd_ranks))
         return f"rank{plural} {odd} of {len(event.ranks)} replicas differ in {what}{more}, {since}"
     return f"ranks {', '.join(map(str, event.ranks))} differ in {what}{more}, and have no majority, {since}"
-
-
-def _distrust(state: ClusterState, job: Job, fault: Fault, words: str) -> bool:
-    """Never use again what this fault speaks against, nor what descends from that. Returns whether anything
-    of it is news."""
-    every = (fault, *numeric_anomalies.descended(job, (fault,)))
-    news = [each for each in every if each not in job.numbers.faults]
-    for each in news:
-        numeric_faults.distrust(state, job, each, words)
-    if not news:
-        return False
-    if job.phase is JobPhase.LEAVING:  # the ranks may be gone: nobody can call them back
-        state.set_phase(job, job.phase, f"{job.reason}; what was computed at its end is not trusted: {words}")
-    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
-    job.restore.restoring = None  # what was chosen may be distrusted now
-    state.touch(job)
-    return True
 
 
 def _act(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:

@@ -2,7 +2,11 @@
 
 States at and after the faulty step are distrusted first: no snapshot or checkpoint of them is used again, and
 etcd keeps this for the next leader. Several ranks may report the same anomaly: the first report of a
-generation becomes evidence of a failure, and the others only extend what is distrusted."""
+generation becomes evidence of a failure, and the others only extend what is distrusted.
+
+A report may come late: its generation is stopped already, the next one is chosen, on its way into etcd, or
+trains. Then nobody is stopped for the report itself. What descends from the states in question is distrusted
+with them, and a generation that began with such a state goes back (`owed`)."""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ STEP_MAX = 1 << 53
 
 
 RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
-"""Phases in which a report about the numbers of the present generation counts."""
+"""Phases in which a report about the numbers of the present generation stops its ranks."""
 
 
 def faulted(state: ClusterState, event: ev.UserFault) -> None:
@@ -45,15 +49,20 @@ def faulted(state: ClusterState, event: ev.UserFault) -> None:
     if event.step >= STEP_MAX:
         state.drop(NoteKind.STRAY_FAULT, event.member, f"step {event.step} is beyond all steps")
         return
-    if event.generation != job.generation.number or job.phase not in RUNS:
-        state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
+    if event.generation not in job.generations.known:
+        state.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is not known here")
         return
-    if _policy(job, event) == "ignore":
+    policy = _policy(job, event)
+    if policy == "ignore":
         state.note(NoteKind.FAULT_IGNORED, job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
         return
     first = all(fault.generation != event.generation for fault in job.numbers.faults)
-    policy = _policy(job, event)
-    distrust(state, job, Fault(max(event.step, 1), event.generation, policy == "stop"), event.reason)
+    fault = Fault(max(event.step, 1), event.generation, policy == "stop")
+    news = distrust(state, job, fault, event.reason)
+    if event.generation != job.generation.number or job.phase not in RUNS:
+        if news:
+            state.note(NoteKind.LATE_FAULT, event.member, f"step {event.step}: {event.reason}")
+        return
     if not first:
         return
     job.numbers.on_fault = policy
@@ -61,8 +70,6 @@ def faulted(state: ClusterState, event: ev.UserFault) -> None:
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
     job.recovery.unjudged.append(Evidence(state.now, failure))
-    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
-    state.touch(job)
 
 
 def owed(state: ClusterState, job: Job, generation: Generation) -> bool:
@@ -79,10 +86,12 @@ def owed(state: ClusterState, job: Job, generation: Generation) -> bool:
     if not found:
         return False
     step = min(fault.step for fault in found)
+    corrupt = all(fault.corrupt for fault in found)
     words = f"step {step} of generation {generation.number} was at fault, as a former leader was told"
     if numeric_anomalies.began_in(job.numbers.faults, generation):
-        words = f"replicas differed in step {step}, from which generation {generation.number} goes on"
-    exception = CORRUPT_STATE if all(fault.corrupt for fault in found) else ""
+        what = "replicas differed" if corrupt else "there was a numeric anomaly"
+        words = f"{what} in step {step}, from which generation {generation.number} goes on"
+    exception = CORRUPT_STATE if corrupt else ""
     words = f"{exception}: {words}" if exception else words
     failure = Failure(Cause.FAULT, words, step=step, exception=exception)
     job.recovery.failures_seen[repeat_key(failure)] = sum(
@@ -100,8 +109,25 @@ def _policy(job: Job, event: ev.UserFault) -> str:
     return "rollback" if event.rollback else "stop"
 
 
-def distrust(state: ClusterState, job: Job, fault: Fault, reason: str) -> None:
-    """Never use again the states from the fault's step on that its generation, or one before, computed."""
+def distrust(state: ClusterState, job: Job, fault: Fault, reason: str) -> bool:
+    """Never use again the states from the fault's step on that its generation, or one before, computed, nor
+    what descends from them. Return whether anything of it is news; etcd is told what is."""
+    every = (fault, *numeric_anomalies.descended(job, (fault,)))
+    news = [each for each in every if each not in job.numbers.faults]
+    for each in news:
+        _disown(state, job, each, reason)
+    if not news:
+        return False
+    if job.phase is JobPhase.LEAVING:  # the ranks may be gone: nobody can call them back
+        words = f"{job.reason}; what was computed at its end is not trusted: {reason}"
+        state.set_phase(job, job.phase, words)
+    state.store(f"job/{job.name}", fx.StoreJob(job.name, job.kept()))
+    job.restore.restoring = None  # what was chosen may be distrusted now
+    state.touch(job)
+    return True
+
+
+def _disown(state: ClusterState, job: Job, fault: Fault, reason: str) -> None:
     job.numbers.faults = (*job.numbers.faults[1 - FAULTS_KEPT :], fault)
     words = f"not to be used: step {fault.step} of generation {fault.generation} was at fault: {reason}"
     for record in list(job.checkpoints.records.values()):

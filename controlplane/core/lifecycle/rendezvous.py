@@ -83,8 +83,7 @@ def store(state: ClusterState, job: Job, choice: Resume) -> None:
     job.generations.storing = generation
     state.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
     job.numbers.suspect_states = suspect_states.inherited(job, choice, number)
-    phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
-    effect = fx.StoreJob(job.name, job.state(phase, reason), generation=generation)
+    effect = fx.StoreJob(job.name, job.state(*job.forming_as(generation)), generation=generation)
     state.store(f"job/{job.name}", effect, lambda: _stored(state, job, generation))
 
 

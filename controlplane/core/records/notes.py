@@ -46,6 +46,7 @@ class NoteKind(StrEnum):
     INCIDENT_OVER = "incident_over"
     INCIDENT_OVERTAKEN = "incident_overtaken"
     JOB_DELETED = "job_deleted"
+    LATE_FAULT = "late_fault"
     LAUNCH_WAITS = "launch_waits"
     MARKS_UNKNOWN = "marks_unknown"
     MASS_LOSS = "mass_loss"

@@ -173,7 +173,7 @@ def _store_replica_shard_ids(state: ClusterState, job: Job) -> None:
     shard_ids = sharding.repeats(job)
     if shard_ids != job.generations.replica_shard_ids_stored:
         job.generations.replica_shard_ids_stored = shard_ids
-        state.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
+        state.store(f"job/{job.name}", fx.StoreJob(job.name, job.kept()))
 
 
 def _shards(

@@ -100,6 +100,11 @@ class Generations:
     # (generation, why): its ranks may return from their function once etcd holds that; 0: none.
     letting_go: tuple[int, str] = (0, "")
 
+    @property
+    def storing_group(self) -> Generation | None:
+        """The generation being written to etcd, if its ranks will train in it: not a mere launch."""
+        return self.storing if self.storing is not None and self.storing.store else None
+
 
 @dataclass(slots=True)
 class Recovery:

@@ -155,7 +155,7 @@ class Job:
             phase, reason = self.ending.phase, self.ending.reason
         elif phase is None and self.generations.letting_go[0]:
             phase, reason = JobPhase.LEAVING, self.generations.letting_go[1]
-        storing = self.generations.storing
+        storing = self.generations.storing_group
         return JobState(
             self.name,
             phase or self.phase,
@@ -163,12 +163,26 @@ class Job:
             self.recovery.incidents,
             tuple(self.recovery.failures_seen.items()),
             self.numbers.faults,
-            storing.resume.skip if storing is not None and storing.store else self.numbers.skips,
+            storing.resume.skip if storing is not None else self.numbers.skips,
             self.changes.pause,
             self.generations.replica_shard_ids,
             self.recovery.planned,
             self.numbers.suspect_states,
         )
+
+    def kept(self) -> JobState:
+        """What to write of this job beside a change of its phase. A generation on its way into etcd, in
+        which ranks will train, has written a phase and a reason that a write behind it must not undo: by
+        them a next leader knows an incident that is not over."""
+        storing = self.generations.storing_group
+        if storing is None or self.ending is not None or self.generations.letting_go[0]:
+            return self.state()
+        return self.state(*self.forming_as(storing))
+
+    def forming_as(self, storing: Generation) -> tuple[JobPhase, str]:
+        """Phase and reason of a job whose next generation is on its way into etcd, for whoever reads it."""
+        goes_on = self.recovery.incidents and not self.recovery.incident
+        return JobPhase.RUNNING if goes_on else JobPhase.FORMING, storing.reason
 
     @property
     def failed_times(self) -> int:

@@ -24,9 +24,9 @@ def job(stage: Play) -> Job:
     return stage.cluster.state.jobs["j"]
 
 
-def gone_on(moment: str) -> Play:
+def gone_on(moment: str, options: str = "") -> Play:
     """Rank 1 has died with 125 steps completed. The others go on from there, whatever was not heard yet."""
-    stage = running(ACTS, "abc")
+    stage = running(f"{ACTS} {options}", "abc")
     stage.do("all running gen=1 step=125 snap=90 snapgen=1")
     stage.do("report j.1000001 exited cause=signaled signal=9", "stored")
     if moment == "while ranks stop":
@@ -151,8 +151,9 @@ def test_what_only_the_script_can_have_done_stops_the_job_late_too() -> None:
     assert " stop " in judged and not any("device_" in line for line in lines)
 
 
-def test_a_write_while_the_next_generation_is_stored_keeps_the_data_that_this_one_leaves_out() -> None:
-    """The next leader must not train again on what was left out because of an anomaly."""
+def test_a_write_while_the_next_generation_is_stored_keeps_what_that_one_said() -> None:
+    """The next leader must not train again on what was left out because of an anomaly, and must know that
+    the incident is not over."""
     stage = running(ACTS, "abc")
     stage.do("all running gen=1 step=95 snap=90 snapgen=1")
     stage.do("all running gen=1 step=125 snap=120 snapgen=1")
@@ -163,6 +164,7 @@ def test_a_write_while_the_next_generation_is_stored_keeps_the_data_that_this_on
     stage.do("replicas 130 125 ranks=0,1 gen=1 on=j.1000000", "stored", "stored")
     assert job(stage).phase is JobPhase.FORMING
     assert stage.etcd.states["j"].skips == (Window(124, 125),)
+    assert stage.etcd.states["j"].phase is JobPhase.FORMING
 
 
 def test_once_the_ranks_may_have_returned_it_is_only_said_that_their_last_states_are_not_trusted() -> None:
