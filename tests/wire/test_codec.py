@@ -29,6 +29,7 @@ from controlplane.core.records.node_checks import NodeSensed
 from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS
+from controlplane.wire.relayed import BeatsTaken, RelayBeats
 from controlplane.wire.shape import Shape, WireError, shapes_of
 
 ORDERS = get_args(codec.Order)
@@ -124,8 +125,9 @@ def test_no_event_and_no_order_is_forgotten() -> None:
     of_the_shell = {effects.JudgeNode}
     with_a_node = {kind for kind in get_args(effects.Effect) if shapes_of(kind)[0].name == "node"}
     of_people = {ProfileRank, ProbeLinks, ReadLog}
+    of_the_server = {RelayBeats, BeatsTaken}
     not_orders = {effects.Admit, effects.Refuse, *effects.STORES, *of_the_shell}
-    assert set(ORDERS) == (with_a_node - not_orders) | of_people
+    assert set(ORDERS) == (with_a_node - not_orders) | of_people | of_the_server
 
 
 @pytest.mark.parametrize("full", [True, False])

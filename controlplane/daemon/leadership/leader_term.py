@@ -60,6 +60,7 @@ from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
 from controlplane.daemon.server.log_relay import LogRelays
 from controlplane.daemon.server.log_tails import LogTails
+from controlplane.daemon.server.relays import BeatRelays
 from controlplane.daemon.telemetry.job_time import Account
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.diagnosis_settings import DiagnosisSettings
@@ -130,6 +131,7 @@ class LeaderTerm:
         findings: FindingLedger | None = None,
         diagnosis: DiagnosisSettings | None = None,
         tails_every_s: float = 0.0,
+        relay_beats_from: int = 0,
     ) -> None:
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
         self.term, self._metrics, self._journal = elected.term, metrics, journal
@@ -152,6 +154,8 @@ class LeaderTerm:
         self.profiles = ProfileRequests(self.core, self.links, self.term, write, judge=judge_profile)
         self.stacks = StackRequests(self.core, self.links, self.term)
         self.logs = LogRelays(self.core, self.links, self.term)
+        send = functools.partial(self.links.send, term=self.term)
+        self.beats = BeatRelays(relay_beats_from, post=self.post, send=send, metrics=metrics)
         before = frozenset(spec.job for spec in elected.specs)
         self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
         self.changes, self._prober = Changes(), Prober(self.post)
@@ -228,6 +232,7 @@ class LeaderTerm:
             group.create_task(self.diagnosis.run())
             group.create_task(self.causes.run())
             group.create_task(self.tails.run())
+            group.create_task(self.beats.run())
             for saver in self._savers:
                 group.create_task(saver.run())
             if self._platform is not None:
