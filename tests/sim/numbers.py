@@ -91,8 +91,8 @@ def _replay(world: World, speaker: Rank, fields: dict[str, Any]) -> None:
 def taken(world: World, event: ev.Event) -> Fault | None:
     """The anomaly that this event tells of, if the leader must act on it: states that are never used again.
 
-    Both a NaN and replicas that differ count for every generation that etcd holds, however late that is heard,
-    until the ranks may return from their function."""
+    Both a NaN and replicas that differ count for every generation that etcd holds, however late that is
+    heard, until the ranks may return from their function."""
     if not isinstance(event, ev.UserFault | ev.ReplicasReported):
         return None
     job = world.cluster.state.jobs.get(event.job) if world.cluster else None

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths, step_replays, suspect_states
+from controlplane.core.failures import deaths, numeric_anomalies, step_replays, suspect_states
 from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.lifecycle import numeric_faults
 from controlplane.core.placement import device_deaths
@@ -60,9 +60,8 @@ def compared(state: ClusterState, event: ev.ReplicasReported) -> None:
             _suspect(state, job, event)  # its states may still be restored
         return
     if event.generation != job.generation.number:
-        if numeric_faults.distrust(
-            state, job, _fault(event), described(event)
-        ):  # nobody is replaced: who sat where?
+        # Nobody is replaced: who sat where?
+        if numeric_faults.distrust(state, job, _fault(event), described(event)):
             state.note(NoteKind.STATE_CORRUPT, job.name, described(event))
         return
     if not event.ranks:
@@ -112,9 +111,8 @@ def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported, places: t
         words = step_replays.WORDS.get(answer.why, answer.why)
         state.note(NoteKind.STATE_JUDGED, job.name, f"{answer.origin}: {words}")
     if acts:
-        numeric_faults.distrust(
-            state, job, _fault(event, stop=answer.origin is Origin.SOFTWARE), described(event)
-        )
+        fault = _fault(event, stop=answer.origin is Origin.SOFTWARE)
+        numeric_faults.distrust(state, job, fault, described(event))
     if acts and not awaits and (first or (known and before is not None and before.awaits)):
         _act(state, job, event)
     elif not acts:

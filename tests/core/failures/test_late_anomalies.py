@@ -1,4 +1,4 @@
-"""A script's report of a numeric anomaly comes late: the generation in which it happened is over, or stops."""
+"""A script's report of a numeric anomaly comes late: its generation is over, or stops already."""
 
 from __future__ import annotations
 
