@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import deaths, numeric_anomalies, step_replays, suspect_states
+from controlplane.core.failures import deaths, step_replays, suspect_states
 from controlplane.core.failures.blame import CORRUPT_STATE
 from controlplane.core.lifecycle import numeric_faults
 from controlplane.core.placement import device_deaths
