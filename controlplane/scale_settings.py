@@ -13,7 +13,7 @@ class ScaleSettings:
 
     relay_beats_from: int = setting(
         2000,
-        "from this many nodes on, agents send heartbeats through one another, 128 nodes through each of those "
-        "that pass them on, which spares the leader most of its work; 0: never",
+        "from this many nodes on, heartbeats of 128 nodes at a time go through the agent of one of them, "
+        "which spares the leader most of its work; 0: never",
         minimum=0,
     )

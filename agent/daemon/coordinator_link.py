@@ -227,7 +227,7 @@ class CoordinatorLink:
         if self._peer.beat_sender is not None:
             self._peer.beat_sender.welcomed(answer.beat_key)
         if self._peer.beat_collector is not None:
-            self._peer.beat_collector.welcomed(self._beat_interval_s, answer.hears)
+            self._peer.beat_collector.welcomed(self.send_message, self._beat_interval_s, answer.hears)
         self._up()
 
     async def _answer(

@@ -189,7 +189,7 @@ class NodeDaemon:
         """Make the components that keep the ranks' states: in memory, on storage, and on other nodes."""
         settings, paths = self.settings, self.paths
         self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
-        self.beat_collector = BeatCollector(lambda message: self.link.send_message(message))
+        self.beat_collector = BeatCollector()
         context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
         self.snapshots = SnapshotQueue(context, self.send_event, self._loaded)
         self.peers = Peers(

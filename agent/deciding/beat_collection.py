@@ -1,9 +1,9 @@
 """Collect the heartbeats of other nodes, pass them on in batches, and say which the leader has taken.
 
-A batch goes out every half interval. Of each sender only the newest heartbeat waits. A heartbeat that is passed
-on late makes a node look alive that may have died since. So when this relay was stopped for a while, when the
-leader does not answer, or when the stream to it ends, all senders are sent away (`close`), and what waits is
-dropped: they send directly."""
+A batch goes out every half interval. Of each sender only the newest heartbeat waits. A heartbeat that is
+passed on late makes a node look alive that may have died since. So when this relay was stopped for a
+while, when the leader does not answer, or when the stream to it ends, all senders are sent away (`close`),
+and what waits is dropped: they send directly."""
 
 from __future__ import annotations
 

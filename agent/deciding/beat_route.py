@@ -1,9 +1,9 @@
 """Decide for each short heartbeat whether it goes through a relay or directly to the leader.
 
-The leader may name another agent, a relay, that passes heartbeats on (`agent/relays`). What the relay has passed
-on it answers only when the leader has it. So a sender needs to trust no relay: if one heartbeat is not answered
-by the time of the next, that one goes directly, and so do all for `RETRY_S`. Whatever becomes of a relay, the
-leader hears each living node at least every second interval, a third of the node timeout.
+The leader may name another agent, a relay, that passes heartbeats on (`agent/relays`). What the relay has
+passed on it answers only when the leader has it. So a sender needs to trust no relay: if one heartbeat is not
+answered by the time of the next, that one goes directly, and so do all for `RETRY_S`. Whatever becomes of a
+relay, the leader hears each living node at least every second interval, a third of the node timeout.
 
 Whole heartbeats, reports and events always go directly."""
 
@@ -33,6 +33,11 @@ class BeatRoute:
     retry_at: float = 0.0
     failures: int = 0
     _waits_for: dict[int, None] = field(default_factory=dict)  # numbers that the leader is not known to have
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the leader is not known to have the last heartbeat that went through the relay."""
+        return bool(self._waits_for)
 
     def name(self, relay: str, address: str) -> bool:
         """Take the leader's word on which relay to use. Returns whether it is news."""

@@ -94,10 +94,10 @@ class _Put:
 class PeerServer:
     """Serves `copies`, and the arenas of its own node's members (`own_arenas`).
 
-    `count` receives bytes received and given, and calls refused. Where certificates are required, only agents
-    of this cluster are let in, and a copy is changed only by the node that left it. Each message is checked
-    against the jobs of its caller, and against those that this node takes (`rights`). `relay` serves streams of
-    heartbeats; None: this agent passes none on."""
+    `count` receives bytes received and given, and calls refused. Where certificates are required, only
+    agents of this cluster are let in, and a copy is changed only by the node that left it. Each message is
+    checked against the jobs of its caller, and against those that this node takes (`rights`). `relay`
+    serves streams of heartbeats; None: this agent passes none on."""
 
     def __init__(
         self,

@@ -39,8 +39,9 @@ log = logging.getLogger("holdfast.agent.peers")
 class Peers:
     """The peer service of one node, and the leader's orders about copies.
 
-    `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called when
-    something was brought into it; `send_event` sends the leader an event; `relay` serves heartbeats of others."""
+    `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called
+    when something was brought into it; `send_event` sends the leader an event; `relay` serves heartbeats
+    of others."""
 
     def __init__(
         self,

@@ -17,27 +17,26 @@ from controlplane.wire import relayed
 from controlplane.wire.versions import BEATS_RELAYED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from controlplane.wire.control_pb2 import AgentMessage
     from controlplane.wire.relayed import BeatsTaken
 
 SENDERS_MAX = 256
-"""Twice as many as a leader gives one relay: a leader that changes gives anew while former senders still go."""
+"""Twice as many as a leader gives one relay: the next leader gives anew while former senders still go."""
 log = logging.getLogger("holdfast.agent.relays")
 
 
 class BeatCollector:
-    """The relay's part: its service for senders, and its batches. `send` sends the leader a message."""
+    """The relay's part: its service for senders, and its batches."""
 
-    def __init__(
-        self, send: Callable[[AgentMessage], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._send, self._clock = send, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._send: Callable[[AgentMessage], None] | None = None  # to a leader that hears relays
         self._collection = BeatCollection(SENDERS_MAX, relayed.BATCH_BYTES_MAX)
         self._answers: dict[str, asyncio.Queue[int | None]] = {}
         self._tasks = BackgroundTasks()
-        self._leader_hears = self._batching = False
+        self._batching = False
         self._streams = 0
         self.passed_on = 0
 
@@ -46,14 +45,16 @@ class BeatCollector:
         """Nodes that send through this agent now."""
         return len(self._answers)
 
-    def welcomed(self, interval_s: float, hears: frozenset[str]) -> None:
-        """A stream to a leader is up, which wants a heartbeat of each node so often."""
+    def welcomed(
+        self, send: Callable[[AgentMessage], None], interval_s: float, hears: Collection[str]
+    ) -> None:
+        """A stream to a leader is up, which wants a heartbeat of each node so often. `send` sends on it."""
         self._collection.interval_s = interval_s
-        self._leader_hears = BEATS_RELAYED in hears
+        self._send = send if BEATS_RELAYED in hears else None
 
     def down(self) -> None:
         """The stream to the leader is over: senders must send directly."""
-        self._leader_hears = False
+        self._send = None
         self._send_away("the relay has lost its leader")
 
     def taken(self, order: BeatsTaken) -> None:
@@ -66,9 +67,7 @@ class BeatCollector:
         """Serve the stream of one sender, until either side ends it."""
         self._streams += 1
         sender = str(self._streams)
-        why = (
-            self._collection.admit(sender) if self._leader_hears else "this agent has no leader that hears it"
-        )
+        why = self._collection.admit(sender) if self._send is not None else "no leader hears this agent now"
         if why:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         answers = self._answers[sender] = asyncio.Queue()
@@ -109,7 +108,7 @@ class BeatCollector:
                 await asyncio.sleep(collection.every_s)
                 if why := collection.trouble(self._clock()):
                     self._send_away(why)
-                elif (batch := collection.batch()) is not None:
+                elif self._send is not None and (batch := collection.batch()) is not None:
                     self.passed_on += len(batch[1])
                     self._send(relayed.batch(*batch))
         finally:

@@ -27,7 +27,7 @@ log = logging.getLogger("holdfast.agent.relays")
 
 
 class BeatSender:
-    """Carries out RelayBeats. `sends` is asked for each short heartbeat; what it does not take goes directly."""
+    """Carries out RelayBeats. `sends` is asked for each short heartbeat; what it refuses goes directly."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class BeatSender:
 
     def welcomed(self, key: bytes) -> None:
         """A stream to a leader is up. Without a key of its own nothing may go through a relay."""
-        self._key = key
+        self._key = key if len(key) == relayed.KEY_BYTES else b""
 
     def down(self) -> None:
         """The stream to the leader is over: the next one may lead to another, who names another relay."""

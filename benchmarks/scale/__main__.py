@@ -81,6 +81,8 @@ def steady(pid: int, agents: Generators, seconds: float) -> dict[str, float]:
         "beat_us": round(1e6 * spent_s / max(beats, 1), 1),
         "beats_per_s": round(beats / took_s, 1),
         "agents_cores": round((after.cpu_s - before.cpu_s) / took_s, 3),
+        "relays_cores": round((after.relays_cpu_s - before.relays_cpu_s) / took_s, 3),
+        "relayed_share": round((after.relayed - before.relayed) / max(beats, 1), 3),
     }
 
 

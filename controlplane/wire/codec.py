@@ -80,8 +80,8 @@ Order = (
 """The orders to agents: effects of the core, and what people, diagnosis or the server itself ask for."""
 
 AgentEvent = events.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport | NodeSensed
-"""What agents send after their hello: events of the core, and what only diagnosis and profiles read. Heartbeats
-of other nodes are apart (relayed.py)."""
+"""What agents send after their hello: events of the core, and what only diagnosis and profiles read.
+Heartbeats of other nodes are apart (relayed.py)."""
 
 
 _HELLO = Mapping(events.NodeJoined, pb.Hello, 0, "node incarnation")

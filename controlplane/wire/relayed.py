@@ -1,4 +1,4 @@
-"""Define heartbeats that reach the leader through another agent, a relay, and how nobody on the way can make one.
+"""Define heartbeats that reach the leader through another agent, a relay, which cannot make one itself.
 
 In a large cluster most of what a leader spends is reading one small message from each node. So a short
 heartbeat (`StepBeat`) may go to another agent, which passes on those of many nodes in one message. A relay is

@@ -19,6 +19,7 @@ from tests.sim.etcd import Etcd
 from tests.sim.faults import BY_NAME, EVERY, FAULTS, WEIGHTS
 from tests.sim.groups import Group
 from tests.sim.liveness import Liveness
+from tests.sim.relaying import Relays
 from tests.sim.safety import Safety
 from tests.sim.saves import Storage
 
@@ -75,6 +76,7 @@ class Options:
     checks: str = ""  # nodes are checked before they take ranks: report or act
     plant: str = ""  # a bug that is planted, see plants.py
     often: bool = False  # ranks that hold different parts decide themselves what they overwrite
+    relays: bool = False  # short heartbeats go through other agents
 
     @property
     def dense(self) -> bool:
@@ -137,6 +139,7 @@ class World:
         self.dirty_chance = rng.choice((0.0, 0.1))
         extra = rng.choice((0, 1, 2)) if options.elastic else rng.choice((0, 0, 1))
         slots = rng.choice((2, 3)) if options.elastic else 2
+        self.relays = Relays(self) if options.relays else None
         self.agents = [Agent(self, f"n{i}", slots) for i in range(options.nodes + extra)]
         self.by_name = {agent.name: agent for agent in self.agents}
         self.groups: dict[int, Group] = {}
@@ -216,6 +219,8 @@ class World:
         """Let the leader notice that a stream broke."""
         event = ev.NodeBroken(agent.name, agent.incarnation, "connection reset")
         term, agent.linked = agent.linked, 0
+        if self.relays is not None:
+            self.relays.down(agent)
         self.clock.after(0.01, lambda: self.feed_if(term, event))
 
     def feed_if(self, term: int, event: Any) -> None:
@@ -237,6 +242,8 @@ class World:
         if self.cluster is None:
             return
         self.events += 1
+        if self.relays is not None:
+            self.relays.heard(self.term, event)
         self.safety.event(event)
         effects = self.cluster.step(self.clock.now, event)
         if effects or self.events % CHECK_EVERY == 0:
@@ -277,6 +284,10 @@ class World:
             self.quiet_failures += 1
         elif isinstance(effect, fx.Refuse):
             self.by_name[effect.node].linked = 0
+            if self.relays is not None:
+                self.relays.down(self.by_name[effect.node])
+        elif isinstance(effect, fx.Admit) and self.relays is not None:
+            self.relays.admitted(term, effect.node, effect.incarnation)
 
     def _store(self, effect: fx.Store, term: int) -> None:
         delay = self.rng.uniform(0.002, 0.03)

@@ -15,7 +15,7 @@ from agent.peers.wire import PeerCalls, channel, parser
 from controlplane.core.records import effects, events
 from controlplane.core.records.logs import LogHead
 from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
-from controlplane.wire import answers, codec, health_pb2, peer_pb2
+from controlplane.wire import answers, codec, health_pb2, peer_pb2, relayed
 from controlplane.wire import control_pb2 as pb
 from tests.agent.daemon.test_coordinator_link import Node, running
 from tests.agent.peering import JOB, Side, read, values
@@ -75,6 +75,12 @@ def test_a_field_that_is_unknown_is_passed_over_in_every_message_of_the_link() -
     for name in types_in(head):
         assert answers.head_from(pb.LogPart.FromString(swollen(head, name))) == answers.head_from(head), name
         seen[name] = None
+    sealed = _sealed()
+    newer_beat = relayed.opened(swollen(sealed, "RelayedBeat"))
+    assert relayed.step_beat(newer_beat) == relayed.step_beat(sealed)
+    batch = relayed.batch(1, [sealed.SerializeToString()])
+    relayed.check(codec.parse_agent(swollen(batch, "BeatsRelayed")).beats_relayed)
+    seen |= dict.fromkeys(("RelayedBeat", "BeatsRelayed"))
     seen |= dict.fromkeys(("Welcome", "Refused"))  # below, and of Admin in the test of the command line
     unseen = {name for name in pb.DESCRIPTOR.message_types_by_name if name not in seen}
     assert unseen == OF_TOOLS
@@ -90,6 +96,10 @@ OF_TOOLS = {
     *("AdoptRequest", "AdoptReply", "DiagnoseRequest", "DiagnoseReply", "MuteRequest"),
     *("ProfileRequest", "ProfileReply"),
 }
+
+
+def _sealed() -> pb.RelayedBeat:
+    return relayed.opened(relayed.seal("n1", 1, pb.StepBeat(seq=2, like=1), b"k"))
 
 
 def _event(message: pb.AgentMessage) -> Any:

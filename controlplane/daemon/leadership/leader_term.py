@@ -155,7 +155,8 @@ class LeaderTerm:
         self.stacks = StackRequests(self.core, self.links, self.term)
         self.logs = LogRelays(self.core, self.links, self.term)
         send = functools.partial(self.links.send, term=self.term)
-        self.beats = BeatRelays(relay_beats_from, post=self.post, send=send, metrics=metrics)
+        count, show = metrics.heartbeats_relayed_total.add, metrics.beat_relays.set
+        self.beats = BeatRelays(relay_beats_from, post=self.post, send=send, count=count, show=show)
         before = frozenset(spec.job for spec in elected.specs)
         self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
         self.changes, self._prober = Changes(), Prober(self.post)

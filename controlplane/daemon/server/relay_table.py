@@ -1,9 +1,9 @@
 """Choose which agents pass on the heartbeats of which others.
 
 Pure: names and times (s) in, names out. In a small cluster nobody does: one leader hears a thousand nodes
-directly at a third of a core. In a larger one every node but the relays sends through one. Nothing depends on
-this choice but what the leader spends: senders notice by themselves when their relay is of no use, and a relay
-through which nothing comes is given up here (`look`)."""
+directly at a third of a core. In a larger one every node but the relays sends through one. Nothing depends
+on this choice but what the leader spends: senders notice by themselves when their relay is of no use, and
+a relay through which nothing comes is given up here (`look`)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ class _Relay:
 
 @dataclass(slots=True)
 class RelayTable:
-    """Who sends through whom. `from_nodes`: the least number of nodes for which there are relays; 0: never."""
+    """Who sends through whom. `from_nodes`: the least number of nodes with relays; 0: never."""
 
     from_nodes: int
     relays: dict[str, _Relay] = field(default_factory=dict)
     relay_of: dict[str, str] = field(default_factory=dict)
-    _nodes: dict[str, str] = field(
-        default_factory=dict
-    )  # by name: its address as a relay; "": it can be none
-    _waiting: dict[str, None] = field(
-        default_factory=dict
-    )  # nodes that send directly, and could do otherwise
+    # By name: its address as a relay; "": it can be none.
+    _nodes: dict[str, str] = field(default_factory=dict)
+    # Nodes that send directly, and could do otherwise.
+    _waiting: dict[str, None] = field(default_factory=dict)
 
     def add(self, node: str, address: str) -> None:
         """A node is there that can send through a relay, and be one if it has an address."""
@@ -59,7 +57,7 @@ class RelayTable:
             self.relays[relay].heard_at = now
 
     def look(self, now: float) -> list[tuple[str, str, str]]:
-        """Give up relays of no use, and give nodes a relay: (node, relay, its address), to be told to the node."""
+        """Give up relays of no use, and give nodes a relay: (node, relay, its address), to be told to it."""
         for name, relay in list(self.relays.items()):
             if not relay.senders:
                 relay.heard_at = now
@@ -72,19 +70,31 @@ class RelayTable:
         return [found for _ in range(min(GIVEN_PER_LOOK, len(self._waiting))) if (found := self._give(now))]
 
     def _give(self, now: float) -> tuple[str, str, str] | None:
-        """Give the node that has waited longest a relay, or make it one. If neither is possible it waits on."""
+        """Make the node that has waited longest a relay while there are too few, or give it the one with the
+        fewest senders. If neither is possible it waits, and a sender that can be a relay becomes one."""
         node = next(iter(self._waiting))
         del self._waiting[node]
-        name = next((each for each, its in self.relays.items() if len(its.senders) < SENDERS_MAX), "")
-        if not name and self._nodes[node]:
+        too_few = len(self.relays) * (SENDERS_MAX + 1) < len(self._nodes)
+        if too_few and self._nodes[node]:
             self.relays[node] = _Relay(self._nodes[node], now)
             return None
-        if not name:
-            self._waiting[node] = None
-            return None
-        self.relays[name].senders[node] = None
-        self.relay_of[node] = name
-        return node, name, self.relays[name].address
+        name = min(self.relays, key=lambda each: len(self.relays[each].senders), default="")
+        if name and len(self.relays[name].senders) < SENDERS_MAX:
+            self.relays[name].senders[node] = None
+            self.relay_of[node] = name
+            return node, name, self.relays[name].address
+        self._waiting[node] = None
+        return self._promote(now) if too_few else None
+
+    def _promote(self, now: float) -> tuple[str, str, str] | None:
+        """Make a sender a relay: from now on it sends directly itself."""
+        for node, relay in self.relay_of.items():
+            if self._nodes[node]:
+                del self.relay_of[node]
+                del self.relays[relay].senders[node]
+                self.relays[node] = _Relay(self._nodes[node], now)
+                return node, "", ""
+        return None
 
     def _dissolve(self, name: str) -> None:
         relay = self.relays.pop(name, None)
