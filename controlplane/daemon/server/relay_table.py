@@ -13,9 +13,10 @@ SENDERS_MAX = 128
 """Nodes that send through one relay. At 5 s between heartbeats it reads 26 per second: 1 % of a core."""
 GIVEN_PER_LOOK = 512
 """Nodes that are given a relay at a time, so that ten thousand do not all connect at once."""
-QUIET_S = 120.0
-"""A relay through which no heartbeat has come for so long, although nodes were given to it, is of no use: its
-address is wrong, or something on the way takes its connections and carries nothing."""
+QUIET_S = 30.0
+"""A relay through which no heartbeat has come for so long, although nodes were given to it, is of no use: it
+hangs, its address is wrong, or something on the way takes its connections and carries nothing. Its senders
+have sent directly since the second heartbeat."""
 
 
 @dataclass(slots=True)
@@ -62,8 +63,7 @@ class RelayTable:
             if not relay.senders:
                 relay.heard_at = now
             elif now - relay.heard_at > QUIET_S:
-                self._nodes[name] = ""  # until its next stream
-                self._dissolve(name)
+                self._dissolve(name)  # one of its senders is the next relay in its place
                 self._waiting[name] = None
         if not self.from_nodes or len(self._nodes) < self.from_nodes:
             return []
