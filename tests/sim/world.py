@@ -125,8 +125,7 @@ class World:
             nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.dense, replicas=options.replicas,
         ), options.seed)  # fmt: skip
         self.wrong: set[int] = set()  # steps in which an anomaly was reported
-        self.stops = False  # a person has stopped the job
-        self.parked = 0  # how often the job was found waiting for a node that nobody brought back
+        self.stops, self.parked = False, 0  # a person has stopped the job; how often it waited for a node
         self.state_bytes = rng.choice((100, 100 << 20))
         self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
         self.shards = rng.choice((1, 1, 2, 1000))  # different shards, as far as there are ranks
