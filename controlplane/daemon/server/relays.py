@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """How often nodes are given relays."""
+NEWCOMERS_MAX = 32
+"""With more new streams since the last look nobody is given one: a leader that all agents come to has no time
+to answer batches, and senders would only go back to the direct way."""
 
 
 class BeatLink(Protocol):
@@ -56,10 +59,12 @@ class BeatRelays:
         self._post, self._send, self._count, self._show, self._clock = post, send, count, show, clock
         self._table = RelayTable(from_nodes)
         self._links: dict[str, BeatLink] = {}  # by node: its admitted stream
+        self._newcomers = 0  # since the last look
 
     def admitted(self, link: BeatLink) -> None:
         """A stream is up."""
         self._links[link.node] = link
+        self._newcomers += 1
         if codec.is_taken(RelayBeats(link.node, "", ""), link.takes):
             self._table.add(link.node, link.peer)
 
@@ -113,7 +118,10 @@ class BeatRelays:
         return beat, link
 
     def look(self) -> None:
-        """Give nodes relays."""
+        """Give nodes relays, unless many have just come."""
+        newcomers, self._newcomers = self._newcomers, 0
+        if newcomers > NEWCOMERS_MAX:
+            return
         for node, relay, address in self._table.look(self._clock()):
             self._send(node, RelayBeats(node, relay, address))
         self._show(len(self._table.relays))

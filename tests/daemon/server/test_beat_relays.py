@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.core.records.events import NodeBeat, NodesHeard, StepBeat
-from controlplane.daemon.server.relays import BeatRelays
+from controlplane.daemon.server.relays import NEWCOMERS_MAX, BeatRelays
 from controlplane.wire import codec, relayed, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.relayed import BEATS_MAX, BeatsTaken, RelayBeats
@@ -129,6 +129,14 @@ def test_a_batch_beyond_all_bounds_is_refused_whole() -> None:
     with pytest.raises(WireError, match="below 0"):
         leader.relays.take(leader.links["r"], pb.BeatsRelayed(number=-1))
     assert leader.orders == []
+
+
+def test_nobody_is_given_a_relay_while_many_agents_come() -> None:
+    leader = Leader(*(f"n{number}" for number in range(NEWCOMERS_MAX + 1)))
+    leader.relays.look()
+    assert leader.orders == []
+    leader.relays.look()
+    assert len(leader.orders) == NEWCOMERS_MAX
 
 
 def test_agents_that_do_not_know_relays_are_given_none() -> None:
