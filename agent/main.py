@@ -225,6 +225,8 @@ class _Shell:
         await node.profiles.close()
         await node.ends.close()
         await node.log_sender.close()
+        await node.beat_sender.close()
+        await node.beat_collector.close()
         await node.peers.stop()
         await node.snapshots.close()
         await node.arenas.close()

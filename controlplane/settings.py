@@ -15,6 +15,7 @@ from controlplane.decision_settings import DecisionSettings
 from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.kube_settings import KubeSettings
 from controlplane.port_settings import PortSettings, check_port
+from controlplane.scale_settings import ScaleSettings
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
 from controlplane.storage_settings import StorageSettings, check_storages
 
@@ -89,7 +90,7 @@ class EtcdSettings:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings(
-    EtcdSettings, KubeSettings, TlsSettings, PortSettings, DecisionSettings, DiagnosisSettings
+    EtcdSettings, KubeSettings, TlsSettings, PortSettings, DecisionSettings, DiagnosisSettings, ScaleSettings
 ):
     """The settings of one coordinator process."""
 

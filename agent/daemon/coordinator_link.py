@@ -33,6 +33,8 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from agent.relays.collecting import BeatCollector
+    from agent.relays.sending import BeatSender
     from controlplane.core.records.model import MemberStatus, PeerCopy
 
 _ANSWER_TIMEOUT_S = 5.0
@@ -93,6 +95,8 @@ class Peer:
     drop: Callable[[str, str], None]
     absent: Callable[[str], None]  # called with a coordinator that does not lead
     open: Callable[[], Iterable[codec.AgentEvent]]  # what no leader has answered yet, or must hear anew
+    beat_sender: BeatSender | None = None  # takes short heartbeats to a relay; None: all go directly
+    beat_collector: BeatCollector | None = None  # passes on those of others
 
 
 class CoordinatorLink:
@@ -114,7 +118,7 @@ class CoordinatorLink:
         self._beat_interval_s = beat_interval_s
         self._peer = peer
         self._outbox = Outbox()
-        self._unsent: asyncio.Queue[tuple[codec.AgentEvent, pb.AgentMessage]] = asyncio.Queue()
+        self._unsent: asyncio.Queue[tuple[codec.AgentEvent | None, pb.AgentMessage]] = asyncio.Queue()
         self._known_kinds: frozenset[str] = frozenset()
         self.step_times_every_s = 0.0  # how often the leader wants them; 0: never
         self.snapshots_by_beats = False  # beats alone tell the leader of offered snapshots
@@ -172,8 +176,16 @@ class CoordinatorLink:
         else:
             self._outbox.keep(event)
 
+    def send_message(self, message: pb.AgentMessage) -> None:
+        """Send what is of use now or never."""
+        if self.up:
+            self._unsent.put_nowait((None, message))
+
     def _send(self, event: codec.AgentEvent) -> None:
         message = codec.to_coordinator(self._outbox.record_sent(self._clock(), event))
+        sender = self._peer.beat_sender
+        if sender is not None and message.HasField(STEP_BEAT) and sender.sends(message.step_beat):
+            return
         message.sent_at_s = time.time()
         if codec.is_heard(message, self._known_kinds):
             self._unsent.put_nowait((event, message))
@@ -212,6 +224,10 @@ class CoordinatorLink:
         self.snapshots_by_beats = answer.snapshots_by_beats
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
+        if self._peer.beat_sender is not None:
+            self._peer.beat_sender.welcomed(answer.beat_key)
+        if self._peer.beat_collector is not None:
+            self._peer.beat_collector.welcomed(self.send_message, self._beat_interval_s, answer.hears)
         self._up()
 
     async def _answer(
@@ -237,9 +253,16 @@ class CoordinatorLink:
 
     def _down(self) -> None:
         self.up = False
+        for relaying in (self._peer.beat_sender, self._peer.beat_collector):
+            if relaying is not None:
+                relaying.down()
         with contextlib.suppress(asyncio.QueueEmpty):
             while True:
-                self._outbox.keep(self._unsent.get_nowait()[0])
+                self._keep(self._unsent.get_nowait()[0])
+
+    def _keep(self, event: codec.AgentEvent | None) -> None:
+        if event is not None:
+            self._outbox.keep(event)
 
     async def _write(self, call: Any) -> None:
         while True:
@@ -248,7 +271,7 @@ class CoordinatorLink:
                 async with asyncio.timeout(RESEND_S):
                     await call.write(message)
             except BaseException:
-                self._outbox.keep(event)  # it may or may not have been sent: the leader must bear it twice
+                self._keep(event)  # it may or may not have been sent: the leader must bear it twice
                 raise
 
     async def _beat(self) -> None:

@@ -49,6 +49,8 @@ from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts, inherited
 from agent.ranks.members import MemberMemory
 from agent.ranks.rank_server import RankServer
+from agent.relays.collecting import BeatCollector
+from agent.relays.sending import BeatSender
 from agent.sensors.device_reports import DeviceReports
 from controlplane.access.client_credentials import ClientCredentials
 from controlplane.core.records import events
@@ -104,6 +106,8 @@ class NodeDaemon:
             links=self.links,
             log_sender=self.log_sender,
             checks=self.checks,
+            beat_sender=self.beat_sender,
+            beat_collector=self.beat_collector,
             drained=self.drained.set,
             count=self.count,
         )
@@ -185,6 +189,7 @@ class NodeDaemon:
         """Make the components that keep the ranks' states: in memory, on storage, and on other nodes."""
         settings, paths = self.settings, self.paths
         self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
+        self.beat_collector = BeatCollector()
         context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
         self.snapshots = SnapshotQueue(context, self.send_event, self._loaded)
         self.peers = Peers(
@@ -197,10 +202,12 @@ class NodeDaemon:
             status=self._status,
             room=self.arenas.files.ensure_to_fill,
             loaded=self._loaded,
+            relay=self.beat_collector.serve,
         )
         self.looks = PeerDialler(self.name, self.incarnation, self.send_event)
         access = ClientCredentials.of(settings).to(settings.tls_peer_name)
         self.links = LinkProber(self.name, self.incarnation, self.send_event, access)
+        self.beat_sender = BeatSender(self.name, self.incarnation, access)
 
     def _components(self) -> Components:
         settings = self.settings
@@ -244,6 +251,8 @@ class NodeDaemon:
             drop=self.drop,
             absent=lambda coordinator: self.decide(ev.NotLeading(coordinator)),
             open=lambda: [*self.core.still(), *self.peers.vouched(), *self.devices.told()],
+            beat_sender=self.beat_sender,
+            beat_collector=self.beat_collector,
         )
 
     def joined_event(self) -> events.NodeJoined:

@@ -11,6 +11,7 @@ from agent.orders.snapshot_queue import SNAPSHOT_ORDERS
 from controlplane.core.records import effects
 from controlplane.core.records.diagnosis import ProbeLinks, ProfileRank
 from controlplane.core.records.logs import ReadLog
+from controlplane.wire.relayed import BeatsTaken, RelayBeats
 from holdfast.logs import incident
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from agent.orders.snapshot_queue import SnapshotQueue
     from agent.peers.dialling import PeerDialler
     from agent.peers.service import Peers
+    from agent.relays.collecting import BeatCollector
+    from agent.relays.sending import BeatSender
 
 log = logging.getLogger("holdfast.agent.orders")
 
@@ -47,6 +50,8 @@ class OrderRouter:
         links: LinkProber,
         log_sender: LogSender,
         checks: NodeChecks,
+        beat_sender: BeatSender,
+        beat_collector: BeatCollector,
         drained: Callable[[], None],
         count: Callable[[str], None],
     ) -> None:
@@ -67,6 +72,8 @@ class OrderRouter:
             ProfileRank: profiles.order,
             ProbeLinks: links.order,
             ReadLog: log_sender.order,
+            RelayBeats: beat_sender.order,
+            BeatsTaken: beat_collector.taken,
             **dict.fromkeys(SNAPSHOT_ORDERS, snapshots.order),
         }
 

@@ -29,7 +29,7 @@ from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from concurrent.futures import ThreadPoolExecutor
 
     from agent.peers.blocks import SnapshotInfo
@@ -94,9 +94,10 @@ class _Put:
 class PeerServer:
     """Serves `copies`, and the arenas of its own node's members (`own_arenas`).
 
-    `count` receives bytes received and given, and calls refused. Where certificates are required, only agents
-    of this cluster are let in, and a copy is changed only by the node that left it. Each message is checked
-    against the jobs of its caller, and against those that this node takes (`rights`)."""
+    `count` receives bytes received and given, and calls refused. Where certificates are required, only
+    agents of this cluster are let in, and a copy is changed only by the node that left it. Each message is
+    checked against the jobs of its caller, and against those that this node takes (`rights`). `relay`
+    serves streams of heartbeats; None: this agent passes none on."""
 
     def __init__(
         self,
@@ -109,9 +110,10 @@ class PeerServer:
         asks: Authenticator,
         tls: TlsFiles,
         rights: Rights = Rights(),  # noqa: B008 - it is frozen
+        relay: Callable[[Any, Any], Awaitable[None]] | None = None,
     ) -> None:
         self._asks, self._tls, self._rights = asks, tls, rights
-        self._log_limiter = LogLimiter()
+        self._log_limiter, self._relay = LogLimiter(), relay
         self._copies, self._own_arenas = copies, own_arenas
         self._pool, self._timeout_s, self._count = pool, timeout_s, count
         self._putting: dict[str, _Put] = {}
@@ -165,6 +167,10 @@ class PeerServer:
             "Drop": unary(self._drop, pb.DropRequest, pb.DropReply),
             "Echo": unary(self._echo, pb.EchoRequest, pb.EchoReply),
         }
+        if self._relay is not None:
+            methods["Relay"] = grpc.stream_stream_rpc_method_handler(
+                self._relay, pb.RelayRequest.FromString, pb.RelayAnswer.SerializeToString
+            )
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
     # ------------------------------------------------------------ incoming copies

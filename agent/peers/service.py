@@ -25,7 +25,7 @@ from holdfast.ipc.arena import Arena
 from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from agent.host.paths import Paths
     from controlplane.core.records import effects, events
@@ -39,8 +39,9 @@ log = logging.getLogger("holdfast.agent.peers")
 class Peers:
     """The peer service of one node, and the leader's orders about copies.
 
-    `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called when
-    something was brought into it; `send_event` sends the leader an event."""
+    `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called
+    when something was brought into it; `send_event` sends the leader an event; `relay` serves heartbeats
+    of others."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Peers:
         status: Callable[[str], MemberStatus | None],
         room: Callable[[str, int], Arena],
         loaded: Callable[[str], None],
+        relay: Callable[[Any, Any], Awaitable[None]] | None = None,
     ) -> None:
         self._settings, self._paths, self._host, self._status = settings, paths, host, status
         access = ClientCredentials.of(settings).to(settings.tls_peer_name)
@@ -69,6 +71,7 @@ class Peers:
             asks=authenticator_of(settings.cluster, settings, certificates=access.files.verifies),
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
+            relay=relay,
         )
         self._vouches = Vouches(node, incarnation, send_event)
         self._pushes = Pushes(

@@ -171,6 +171,9 @@ class PeerCalls:
         self.drop = channel.unary_unary(
             f"/{SERVICE}/Drop", pb.DropRequest.SerializeToString, pb.DropReply.FromString
         )
+        self.relay = channel.stream_stream(
+            f"/{SERVICE}/Relay", pb.RelayRequest.SerializeToString, pb.RelayAnswer.FromString
+        )
         self.echo = channel.unary_unary(
             f"/{SERVICE}/Echo", pb.EchoRequest.SerializeToString, pb.EchoReply.FromString
         )

@@ -81,6 +81,8 @@ def steady(pid: int, agents: Generators, seconds: float) -> dict[str, float]:
         "beat_us": round(1e6 * spent_s / max(beats, 1), 1),
         "beats_per_s": round(beats / took_s, 1),
         "agents_cores": round((after.cpu_s - before.cpu_s) / took_s, 3),
+        "relays_cores": round((after.relays_cpu_s - before.relays_cpu_s) / took_s, 3),
+        "relayed_share": round((after.relayed - before.relayed) / max(beats, 1), 3),
     }
 
 
@@ -97,6 +99,11 @@ def bare_server(tls: Certificates | None) -> Iterator[tuple[int, str]]:
         server.wait()
         server.stdin.close()
         server.stdout.close()
+
+
+def flags_of(fleet: Fleet) -> tuple[str, ...]:
+    """The coordinator's flags: heartbeats take the way that the fleet can."""
+    return (*FLAGS, f"--relay-beats-from={1 if fleet.relays else 0}")
 
 
 def limit(fleet: Fleet, generators: int, seconds: float, tls: Certificates | None) -> dict[str, Any]:
@@ -126,7 +133,7 @@ def led(fleet: Fleet, generators: int, seconds: float, tls: Certificates | None)
     def left(endpoint: str) -> None:
         asyncio.run(seed(endpoint, CLUSTER, fleet))
 
-    with running(left, (*FLAGS, *(tls.flags() if tls else ()))) as cluster:
+    with running(left, (*flags_of(fleet), *(tls.flags() if tls else ()))) as cluster:
         addresses = tuple(cluster.addresses.split(","))
         with Generators(fleet, generators, addresses, CLUSTER, None, tls=tls) as agents:
             found = progress({"storm_s": round(storm(fleet, agents), 2)})
@@ -221,12 +228,14 @@ def _lost(cluster: Cluster) -> list[tuple[str, float]]:
     return [(row["body"]["subject"], row["monotonic_s"]) for row in notes]
 
 
-def measure(nodes: int, generators: int, seconds: float, *, mtls: bool = False) -> dict[str, Any]:
-    """Measure everything, by the names in README.md."""
-    fleet, load = Fleet(nodes), LoadMeter()
+def measure(
+    nodes: int, generators: int, seconds: float, *, mtls: bool = False, direct: bool = False
+) -> dict[str, Any]:
+    """Measure everything, by the names in README.md. Relays of this benchmark speak plaintext only."""
+    fleet, load = Fleet(nodes, relays=not (mtls or direct)), LoadMeter()
     with tempfile.TemporaryDirectory() as folder:
         tls = Certificates.made(Path(folder), CLUSTER) if mtls else None
-        bare = progress(limit(fleet, generators, seconds, tls))
+        bare = progress(limit(Fleet(nodes), generators, seconds, tls))
         load.sample()
         found = led(fleet, generators, seconds, tls)
         load.sample()
@@ -235,6 +244,7 @@ def measure(nodes: int, generators: int, seconds: float, *, mtls: bool = False) 
         "storm_ratio": round(found["storm_s"] / bare["storm_s"], 2),
     }
     shape = {"nodes": nodes, "ranks": nodes * RANKS, "jobs": fleet.jobs, "mtls": mtls}
+    shape |= {"relays": len(fleet.relay_numbers)}
     return shape | {"bare": bare} | found | ratios | {"load": load.result()}
 
 
@@ -244,10 +254,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one object on the last line")
     parser.add_argument("--nodes", type=int, default=1000, help=f"of {RANKS} ranks each (default: 1000)")
     parser.add_argument("--mtls", action="store_true", help="encrypt; both sides show certificates")
+    parser.add_argument("--direct", action="store_true", help="no heartbeat goes through another agent")
     parser.add_argument("--generators", type=int, default=2, help="processes of agents (default: 2)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each steady state (default: 30)")
     values = parser.parse_args()
-    found = measure(values.nodes, values.generators, values.seconds, mtls=values.mtls)
+    found = measure(values.nodes, values.generators, values.seconds, mtls=values.mtls, direct=values.direct)
     show(found, as_json=values.json)
 
 

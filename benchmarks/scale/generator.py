@@ -46,6 +46,7 @@ class Generator:
         return {
             "attached": sum(agent.attached for agent in self.agents.values()),
             "beats": self.talk.beats,
+            "relayed": self.talk.relayed,
             "orders": dict(self.talk.orders),
             "ends": dict(self.talk.ends),
             "cpu_s": time.process_time(),
@@ -75,7 +76,8 @@ async def serve(config: dict[str, Any]) -> None:
     asyncio.get_running_loop().set_exception_handler(_end)
     tls = files.client() if (files := Certificates.of(config["tls"])) else None
     talk = Talk(tuple(config["addresses"]), config["cluster"], config["beat_every_s"], tls)
-    generator = Generator(talk, {number: LightAgent(number, talk) for number in config["numbers"]})
+    agents = {number: LightAgent(number, talk, relays=config["relays"]) for number in config["numbers"]}
+    generator = Generator(talk, agents)
     while line := await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(await generator.answer(line.split())), flush=True)
 

@@ -22,13 +22,16 @@ class Sent:
 
     attached: int
     beats: int
+    relayed: int
+    relays_cpu_s: float
     orders: Counter[str]
     ends: Counter[str]
     cpu_s: float
 
 
 class Generators:
-    """So many processes; each has every so-many-th agent. Use as a context: at its end they are gone.
+    """So many processes; each has every so-many-th agent, and one more has the relays. Use as a context: at
+    its end they are gone.
 
     `tls`: what they prove with who they are; None: connections are in plaintext."""
 
@@ -44,10 +47,13 @@ class Generators:
     ) -> None:
         common: dict[str, Any] = {"addresses": addresses, "cluster": cluster, "beat_every_s": beat_s}
         common["tls"] = asdict(tls) if tls else None
-        self._processes = [
-            _started(common | {"numbers": list(range(which, fleet.nodes, processes))})
-            for which in range(processes)
-        ]
+        relays = set(fleet.relay_numbers)
+        others = [number for number in range(fleet.nodes) if number not in relays]
+        shares = [{"numbers": others[which::processes], "relays": False} for which in range(processes)]
+        if relays:
+            shares.append({"numbers": sorted(relays), "relays": True})
+        self._processes = [_started(common | share) for share in shares]
+        self._relays = bool(relays)
 
     def __enter__(self) -> Self:
         return self
@@ -76,9 +82,11 @@ class Generators:
         return Sent(
             attached=sum(row["attached"] for row in rows),
             beats=sum(row["beats"] for row in rows),
+            relayed=sum(row["relayed"] for row in rows),
+            relays_cpu_s=rows[-1]["cpu_s"] if self._relays else 0.0,
             orders=sum((Counter(row["orders"]) for row in rows), Counter()),
             ends=sum((Counter(row["ends"]) for row in rows), Counter()),
-            cpu_s=sum(row["cpu_s"] for row in rows),
+            cpu_s=sum(row["cpu_s"] for row in rows),  # the relays' among it
         )
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, cast
 
 from benchmarks.scale import shape
 from benchmarks.scale.http2 import NoRoom, Stream
+from benchmarks.scale.relaying import Relay, SenderLink
 from controlplane.core.records.model import NO_STEP
 from controlplane.core.records.step_beats import WHOLE_EVERY
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire.relayed import BeatsTaken
 from controlplane.wire.versions import STEP_BEAT
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Talk:
     beat_every_s: float | None
     tls: ssl.SSLContext | None = None
     beats: int = 0
+    relayed: int = 0  # of the beats
     orders: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
 
@@ -49,22 +52,28 @@ class Talk:
 class LightAgent(asyncio.Protocol):
     """One agent with at most one connection. `attached`: the coordinator has welcomed it on this one."""
 
-    def __init__(self, number: int, talk: Talk) -> None:
+    def __init__(self, number: int, talk: Talk, *, relays: bool = False) -> None:
         self.name = shape.name_of(number)
         self._number, self._talk, self._seq = number, talk, 0
         self._stream: Stream | None = None
         self._transport: asyncio.Transport | None = None
         self._due: asyncio.TimerHandle | None = None
         self._again_s = AGAIN_S  # how long it waits before it connects again
+        self._met = False  # it has begun to connect once
         self._where = 0  # which of the addresses is tried next
         self._message = codec.to_coordinator(shape.beat(number, INCARNATION, 0, step_now()))
         self._short = pb.AgentMessage()  # the short form of that one
         self._shortens, self._left = False, 0  # whether beats may be short, and how many until a whole one
         self.attached, self.silent, self.killed = False, False, False
+        self._sender = SenderLink(self.name, INCARNATION)
+        self.relay = Relay() if relays else None
 
     async def connect(self) -> None:
         """Open a connection to the address that is next. A refused one counts as an end."""
         loop, talk = asyncio.get_running_loop(), self._talk
+        if self.relay is not None and not self._met:
+            await self.relay.start()
+        self._met = True
         address = talk.addresses[self._where % len(talk.addresses)]
         host, _, port = address.rpartition(":")
         self._stream = Stream(LINK, address)
@@ -77,9 +86,9 @@ class LightAgent(asyncio.Protocol):
         """Introduce the node."""
         assert self._stream is not None
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        hello = codec.hello(
-            shape.joined(self._number, INCARNATION, step_now()), self._talk.cluster, term_seen=0
-        )
+        peer = self.relay.address if self.relay is not None else ""
+        joined = shape.joined(self._number, INCARNATION, step_now(), peer)
+        hello = codec.hello(joined, self._talk.cluster, term_seen=0)
         self._transport.write(self._stream.opening() + self._stream.message(hello.SerializeToString()))
         if self._talk.beat_every_s is not None:
             self._shortens, self._left = True, 0
@@ -100,7 +109,16 @@ class LightAgent(asyncio.Protocol):
         kind = message.WhichOneof("body") or "none"
         if kind == "welcome" and self._talk.beat_every_s is None:
             self._shortens, self._left = STEP_BEAT in message.welcome.hears, 0
+            self._sender.key = message.welcome.beat_key
+            if self.relay is not None:
+                self.relay.collector.welcomed(
+                    self._pass_on, message.welcome.beat_interval_s, frozenset(message.welcome.hears)
+                )
             self._begin(message.welcome.beat_interval_s)
+        elif kind == "relay_beats":
+            self._sender.name(message.relay_beats)
+        elif kind == "beats_taken" and self.relay is not None:
+            self.relay.collector.taken(BeatsTaken(self.name, message.beats_taken.number))
         elif kind == "refused":
             self._again_s = message.refused.again_after_s or AGAIN_S
             self._talk.ends["later" if message.refused.again_after_s else message.refused.reason] += 1
@@ -114,6 +132,11 @@ class LightAgent(asyncio.Protocol):
 
     def _again(self, why: str) -> None:
         self.attached, self._transport = False, None
+        self._sender.key = b""
+        self._sender.route.name("", "")
+        self._sender.cut()
+        if self.relay is not None:
+            self.relay.collector.down()
         if self._due is not None:
             self._due.cancel()
         if self.silent:
@@ -141,13 +164,27 @@ class LightAgent(asyncio.Protocol):
         if self._transport is None or self._stream is None or self._transport.is_closing():
             return
         self._seq += 1
-        data = self._next(step_now()).SerializeToString()
+        message = self._next(step_now())
+        if message.HasField(STEP_BEAT) and self._sender.sends(message.step_beat):
+            self._talk.beats += 1
+            self._talk.relayed += 1
+            return
+        data = message.SerializeToString()
         try:
             self._transport.write(self._stream.message(data))
         except NoRoom:
             self._talk.ends["no room"] += 1
             return
         self._talk.beats += 1
+
+    def _pass_on(self, message: pb.AgentMessage) -> None:
+        """Send the heartbeats of others."""
+        if self._transport is None or self._stream is None or self._transport.is_closing():
+            return
+        try:
+            self._transport.write(self._stream.message(message.SerializeToString()))
+        except NoRoom:
+            self._talk.ends["no room"] += 1
 
     def _next(self, step: int) -> pb.AgentMessage:
         """The beat that is due; what has not changed since the last one is not made again."""

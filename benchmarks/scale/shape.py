@@ -21,6 +21,7 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.core.records.stores import StoreJob, StoreNode
+from controlplane.daemon.server.relay_table import SENDERS_MAX
 from holdfast.snapshots.letting_go import REPORTS_PER_S
 
 if TYPE_CHECKING:
@@ -81,9 +82,11 @@ def members_of(node: int, step: int) -> tuple[MemberStatus, ...]:
     )  # fmt: skip
 
 
-def joined(node: int, incarnation: int, step: int) -> NodeJoined:
-    """What the node's agent says first."""
-    return NodeJoined(name_of(node), incarnation, "launcher", ADDRESS, RANKS, PORT, members_of(node, step))
+def joined(node: int, incarnation: int, step: int, peer: str = "") -> NodeJoined:
+    """What the node's agent says first. `peer`: where it takes heartbeats of others; "": nowhere."""
+    return NodeJoined(
+        name_of(node), incarnation, "launcher", ADDRESS, RANKS, PORT, members_of(node, step), peer=peer
+    )
 
 
 def beat(node: int, incarnation: int, seq: int, step: int, *, killed: bool = False) -> NodeBeat:
@@ -104,6 +107,12 @@ class Fleet:
     """So many nodes, in jobs of NODES_PER_JOB that train on all of theirs."""
 
     nodes: int
+    relays: bool = False  # some agents pass on the heartbeats of others
+
+    @property
+    def relay_numbers(self) -> range:
+        """The nodes that can be relays: as few as are needed, so that their cost can be told apart."""
+        return range(0, self.nodes if self.relays else 0, SENDERS_MAX)
 
     def __post_init__(self) -> None:
         if self.nodes <= 0 or self.nodes % NODES_PER_JOB:

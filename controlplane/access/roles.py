@@ -99,6 +99,7 @@ RULES: dict[str, Rule] = {
     f"/{PEER}/Have": _rule(CallerRole.AGENT, job=None),
     f"/{PEER}/Drop": _rule(CallerRole.AGENT, job=None),
     f"/{PEER}/Echo": _rule(CallerRole.AGENT, job=None),
+    f"/{PEER}/Relay": _rule(CallerRole.AGENT, job=None),
     f"/{HEALTH}/Check": _rule(public=True),
     f"/{HEALTH}/Watch": _rule(public=True),
 }

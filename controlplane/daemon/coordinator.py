@@ -88,6 +88,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         metrics = Metrics(version("holdfast"))
         metrics_address = _start_metrics(settings, metrics, stack)
         front = ServerContext(settings.cluster, journal, metrics)
+        front.relay_beats_from = settings.relay_beats_from
         host, port = host_port("--listen", settings.listen)
         if settings.advertise:
             check_dialled("--advertise", settings.advertise)

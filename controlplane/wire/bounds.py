@@ -108,6 +108,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "seq": SEQUENCE,
     "like": SEQUENCE,
     "round": SEQUENCE,
+    "BeatsTaken.number": SEQUENCE,
     "sequence": Bound(-1, _SEQUENCE_MAX),
     "ended": Bound(-1, _SEQUENCE_MAX),
     "term": SEQUENCE,

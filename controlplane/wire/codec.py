@@ -32,6 +32,7 @@ from controlplane.wire.greetings import Greeting as Greeting  # noqa: PLC0414 - 
 from controlplane.wire.greetings import Refused as Refused  # noqa: PLC0414 - the same
 from controlplane.wire.greetings import Welcome as Welcome  # noqa: PLC0414 - the same
 from controlplane.wire.mapping import PROFILED, RECORDS, Mapping
+from controlplane.wire.relayed import SHORT_BEAT, BeatsTaken, RelayBeats
 from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - for agents to import from here
 from controlplane.wire.unreadable import leave_out
 from controlplane.wire.versions import PROTOCOL_VERSION as PROTOCOL_VERSION  # noqa: PLC0414 - the same
@@ -73,18 +74,21 @@ Order = (
     | ProfileRank
     | ProbeLinks
     | ReadLog
+    | RelayBeats
+    | BeatsTaken
 )
-"""The orders to agents: effects of the core, and what people or diagnosis ask for without it."""
+"""The orders to agents: effects of the core, and what people, diagnosis or the server itself ask for."""
 
 AgentEvent = events.Event | StepTimes | RankProfiled | LinksProbed | RankEnded | GradientReport | NodeSensed
-"""What agents send after their hello: events of the core, and what only diagnosis and profiles read."""
+"""What agents send after their hello: events of the core, and what only diagnosis and profiles read.
+Heartbeats of other nodes are apart (relayed.py)."""
 
 
 _HELLO = Mapping(events.NodeJoined, pb.Hello, 0, "node incarnation")
 
 _EVENTS: dict[str, Mapping] = {
     "beat": Mapping(events.NodeBeat, pb.Beat, 2),
-    "step_beat": Mapping(events.StepBeat, pb.StepBeat, 2),
+    "step_beat": SHORT_BEAT,
     "report": Mapping(events.MemberReport, pb.Report, 2),
     "started": Mapping(events.MemberStarted, pb.Started, 2, "member job generation"),
     "snapshot_ready": Mapping(events.SnapshotReady, pb.SnapshotReady, 2, "member job"),
@@ -140,6 +144,8 @@ _ORDERS: dict[str, Mapping] = {
     "profile": Mapping(ProfileRank, pb.Profile, 1, "job member request"),
     "probe_links": Mapping(ProbeLinks, pb.ProbeLinks, 1, "job"),
     "read_log": Mapping(ReadLog, pb.ReadLog, 1, "job request"),
+    "relay_beats": Mapping(RelayBeats, pb.RelayBeats, 1),
+    "beats_taken": Mapping(BeatsTaken, pb.BeatsTaken, 1),
 }
 _ROWS: dict[type, Mapping] = {
     JobRow: Mapping(JobRow, pb.JobRow),
@@ -278,6 +284,7 @@ def welcome(
     step_times_every_s: float = 0.0,
     *,
     snapshots_by_beats: bool = False,
+    beat_key: bytes = b"",
 ) -> pb.CoordinatorMessage:
     """Return the answer to a hello that is accepted."""
     return pb.CoordinatorMessage(
@@ -288,6 +295,7 @@ def welcome(
             hears=sorted(versions.NEW_WORDS),
             step_times_every_s=step_times_every_s,
             snapshots_by_beats=snapshots_by_beats,
+            beat_key=beat_key,
         ),
     )
 
@@ -311,6 +319,7 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
             frozenset(welcomed.hears),
             max(0.0, welcomed.step_times_every_s),
             welcomed.snapshots_by_beats,
+            welcomed.beat_key,
         )
     if body == "refused":
         no = message.refused

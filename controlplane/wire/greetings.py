@@ -18,6 +18,7 @@ class Welcome:
     hears: frozenset[str] = frozenset()  # the new message bodies that it understands (versions.NEW_WORDS)
     step_times_every_s: float = 0.0  # how often it wants StepTimes; 0: never
     snapshots_by_beats: bool = False  # beats tell it of offered snapshots; it wants no SnapshotReady of them
+    beat_key: bytes = b""  # marks heartbeats of this stream that go through a relay; b"": none may
 
 
 @dataclass(frozen=True, slots=True)

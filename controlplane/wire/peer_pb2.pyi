@@ -144,3 +144,17 @@ class EchoReply(_message.Message):
     busy: bool
     look: CpuLook
     def __init__(self, busy: bool = ..., look: _Optional[_Union[CpuLook, _Mapping]] = ...) -> None: ...
+
+class RelayRequest(_message.Message):
+    __slots__ = ("beat", "seq")
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    beat: bytes
+    seq: int
+    def __init__(self, beat: _Optional[bytes] = ..., seq: _Optional[int] = ...) -> None: ...
+
+class RelayAnswer(_message.Message):
+    __slots__ = ("taken_seq",)
+    TAKEN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    taken_seq: int
+    def __init__(self, taken_seq: _Optional[int] = ...) -> None: ...

@@ -59,6 +59,11 @@ class PeerStub(object):
                 request_serializer=controlplane_dot_wire_dot_peer__pb2.EchoRequest.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_peer__pb2.EchoReply.FromString,
                 _registered_method=True)
+        self.Relay = channel.stream_stream(
+                '/holdfast.peer.v1.Peer/Relay',
+                request_serializer=controlplane_dot_wire_dot_peer__pb2.RelayRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_peer__pb2.RelayAnswer.FromString,
+                _registered_method=True)
 
 
 class PeerServicer(object):
@@ -94,6 +99,12 @@ class PeerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Relay(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +132,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Echo,
                     request_deserializer=controlplane_dot_wire_dot_peer__pb2.EchoRequest.FromString,
                     response_serializer=controlplane_dot_wire_dot_peer__pb2.EchoReply.SerializeToString,
+            ),
+            'Relay': grpc.stream_stream_rpc_method_handler(
+                    servicer.Relay,
+                    request_deserializer=controlplane_dot_wire_dot_peer__pb2.RelayRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_peer__pb2.RelayAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -258,6 +274,33 @@ class Peer(object):
             '/holdfast.peer.v1.Peer/Echo',
             controlplane_dot_wire_dot_peer__pb2.EchoRequest.SerializeToString,
             controlplane_dot_wire_dot_peer__pb2.EchoReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Relay(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/holdfast.peer.v1.Peer/Relay',
+            controlplane_dot_wire_dot_peer__pb2.RelayRequest.SerializeToString,
+            controlplane_dot_wire_dot_peer__pb2.RelayAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -15,14 +15,17 @@ PROTOCOL_VERSION."""
 STEP_BEAT = "step_beat"
 """The body that an agent sends in the place of a `beat` to a coordinator that understands it."""
 
+BEATS_RELAYED = "beats_relayed"
+"""The body by which an agent passes on heartbeats of others, to a coordinator that understands it."""
+
 NEW_WORDS = frozenset({
     "snapshot_vouched", "step_times", "profiled", "links_probed", "rank_ended", "gradients",
-    "replicas_reported", "node_checked", "node_sensed", STEP_BEAT,
+    "replicas_reported", "node_checked", "node_sensed", STEP_BEAT, BEATS_RELAYED,
 })  # fmt: skip
 """Bodies of AgentMessage that the version before does not understand: an agent sends them only to a
 coordinator whose welcome names them. Emptied when tests/skew/before.txt moves on."""
 
-NEW_ORDERS = frozenset({"profile", "probe_links", "read_log", "check_node"})
+NEW_ORDERS = frozenset({"profile", "probe_links", "read_log", "check_node", "relay_beats", "beats_taken"})
 """Bodies of CoordinatorMessage that the version before does not understand: a leader sends them only to an
 agent whose hello names them. Emptied when tests/skew/before.txt moves on."""
 

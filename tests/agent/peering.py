@@ -18,6 +18,7 @@ from typing import Any
 from agent.host.arena_files import ArenaFiles
 from agent.host.paths import Paths
 from agent.peers.service import Peers
+from agent.relays.collecting import BeatCollector
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
@@ -84,6 +85,7 @@ class Side:
         self.told: list[events.Event] = []
         self.loaded: list[str] = []
         self.members: dict[str, MemberStatus] = {}
+        self.collector = BeatCollector()
         self.peers = self._peers()
 
     def _peers(self) -> Peers:
@@ -97,6 +99,7 @@ class Side:
             status=self.members.get,
             room=ArenaFiles(self.paths, lambda _: False).ensure_to_fill,
             loaded=self.loaded.append,
+            relay=self.collector.serve,
         )
 
     async def __aenter__(self) -> Side:
@@ -104,6 +107,7 @@ class Side:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.collector.close()
         await self.peers.stop()
 
     async def restart(self) -> None:

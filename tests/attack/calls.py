@@ -53,6 +53,7 @@ OTHERS: dict[str, str] = {
     "Peer.Have": "denied",
     "Peer.Drop": "denied",
     "Peer.Echo": "denied",
+    "Peer.Relay": "of no job",
 }
 """How a call by a caller of another job must end, by method. A method without a row fails the attack."""
 
@@ -90,6 +91,8 @@ def judged(name: str, caller: str, answer: Answer) -> list[str]:
         return [f"{name} has no row: say in tests/attack/calls.py what a caller of another job hears"]
     if row == "denied":
         return _is(answer, CODES.PERMISSION_DENIED, JOB)
+    if row == "of no job":
+        return _is(answer, CODES.UNAVAILABLE, "no leader hears this agent now")
     if row == "refused":
         return _is(answer, CODES.OK, f"has ranks of job \\'{JOB}\\'")
     told = f'"{JOB}"' in answer.said

@@ -13,6 +13,7 @@ from typing import Any
 
 MODULES = {
     "codec": ("controlplane.wire.codec",),
+    "relayed": ("controlplane.wire.relayed",),
     "control": ("controlplane.wire.control_pb2",),
     "peer": ("controlplane.wire.peer_pb2",),
     "shape": ("controlplane.wire.shape",),

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.core import rows
 from controlplane.core.records import events, model, words
-from controlplane.wire import codec, control_pb2, peer_pb2
+from controlplane.wire import codec, control_pb2, peer_pb2, relayed
 from tests.golden import samples
 from tests.golden.commit import Sample, spelled
 
@@ -34,6 +34,7 @@ WORDS: dict[str, type[Enum]] = {
     "Strategy": words.Strategy,
     "Tier": words.Tier,
 }
+RELAY_KEY = b"k" * 32
 CONTRACTS: dict[str, Any] = {"control": control_pb2, "peer": peer_pb2}
 
 
@@ -60,6 +61,10 @@ def decoded(sample: Sample) -> Any:
         return _of(known[what], codec.order_from(control_pb2.CoordinatorMessage.FromString(data)))
     if what == "row":
         return codec.row_from(ROWS[kind], ROW_MESSAGES[kind].FromString(data))
+    if what == "relayed":
+        sealed = relayed.opened(data)
+        assert relayed.is_genuine(sealed, RELAY_KEY)
+        return relayed.step_beat(sealed)
     assert what == "spec"
     return codec.spec_from(control_pb2.JobSpec.FromString(data))
 
@@ -76,7 +81,11 @@ def encoded(what: str, record: Any) -> bytes:
         "order": lambda: codec.to_agent(record, 9, "j/3"),
         "hello": lambda: codec.hello(record, "prod", 5, "1.2"),
         "welcome": lambda: codec.welcome(
-            record.cluster, record.beat_interval_s, 3, snapshots_by_beats=record.snapshots_by_beats
+            record.cluster,
+            record.beat_interval_s,
+            3,
+            snapshots_by_beats=record.snapshots_by_beats,
+            beat_key=record.beat_key,
         ),
         "refused": lambda: codec.refused(
             record.reason,
@@ -88,6 +97,8 @@ def encoded(what: str, record: Any) -> bytes:
         "row": lambda: codec.row_message(record),
         "spec": lambda: codec.spec_message(record),
     }
+    if what == "relayed":
+        return relayed.seal("n1", 7, codec.to_coordinator(record).step_beat, RELAY_KEY)
     data: bytes = made[what]().SerializeToString()
     return data
 
@@ -106,7 +117,9 @@ def test_there_is_a_sample_of_every_message() -> None:
     kinds = {(sample["what"], sample["kind"]) for sample in samples.read("wire", samples.NEWEST)}
     assert {kind for what, kind in kinds if what == "order"} == set(ORDERS)
     bodies = control_pb2.AgentMessage.DESCRIPTOR.oneofs_by_name["body"].fields
-    assert len([kind for what, kind in kinds if what in ("event", "hello")]) == len(bodies)
+    read_as_events = [each for each in bodies if each.name != "beats_relayed"]
+    assert len([kind for what, kind in kinds if what in ("event", "hello")]) == len(read_as_events)
+    assert ("relayed", "StepBeat") in kinds, "what is in `beats_relayed`"
     assert {kind for what, kind in kinds if what == "row"} == set(ROWS)
 
 

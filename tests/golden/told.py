@@ -41,11 +41,23 @@ def wire(samples: Samples) -> Iterator[Sample]:
     yield _sent("row", record, codec.row_message(record))
     spec = samples.of(module("model").JobSpec)
     yield _sent("spec", spec, codec.spec_message(spec))
+    if hasattr(codec.Welcome, "beat_key"):  # later commits: heartbeats go through other agents
+        yield _relayed(samples)
+
+
+def _relayed(samples: Samples) -> Sample:
+    """A heartbeat as an agent gives it to another one to pass on."""
+    beat = dataclasses.replace(samples.of(module("events").StepBeat), node="n1", incarnation=7)
+    message = module("codec").to_coordinator(beat).step_beat
+    sealed = module("relayed").seal("n1", 7, message, b"k" * 32)
+    values = {"full": True, "values": taken_apart(beat), "bytes": base64.b64encode(sealed).decode()}
+    return {"what": "relayed", "kind": "StepBeat", **values}
 
 
 def _welcome(codec: Any) -> tuple[Any, Any]:
     """A welcome with all fields that the commit knows, and its message."""
-    more = {"snapshots_by_beats": True} if hasattr(codec.Welcome, "snapshots_by_beats") else {}
+    more: dict[str, Any] = {"snapshots_by_beats": True, "beat_key": b"k" * 32}
+    more = {name: value for name, value in more.items() if hasattr(codec.Welcome, name)}
     return codec.Welcome("prod", 1.5, codec.versions.NEW_WORDS, **more), codec.welcome("prod", 1.5, 3, **more)
 
 

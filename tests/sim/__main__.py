@@ -47,6 +47,8 @@ def replay_command(options: Options) -> str:
         command += f" --plant {options.plant} --schedules 1"
     if options.often:
         command += " --often"
+    if options.relays:
+        command += " --relays"
     if options.moods:
         return command
     if options.elastic:
@@ -74,7 +76,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
     """The options for one seed: the swarm's; with flags, one to three nodes unless given (two to four,
     elastic)."""
     if not any(getattr(args, name) for name in SHAPE):
-        return replace(swarm(seed, args.nodes, args.plant), often=args.often)
+        return replace(swarm(seed, args.nodes, args.plant), often=args.often, relays=args.relays)
     return Options(
         seed=seed,
         nodes=args.nodes or 1 + args.elastic + seed % 3,
@@ -83,6 +85,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
         steps=args.steps or Options.steps,
         tails=args.tails,
         often=args.often,
+        relays=args.relays,
         checks=args.checks,
         plant=args.plant,
         faults=tuple(args.faults.split(",")) if args.faults else tuple(FAULTS),
@@ -114,6 +117,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
     made.add_argument("--tails", action="store_true", help="what steps do behind their optimizer counts")
     made.add_argument("--often", action="store_true", help="a snapshot after every step, as ranks agree")
+    made.add_argument("--relays", action="store_true", help="heartbeats go through other agents")
     made.add_argument("--checks", default="", choices=("", "report", "act"), help="of nodes, before seating")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
     made.add_argument("--json", action="store_true", help="of --schedules or --plant: one JSON object")

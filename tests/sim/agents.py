@@ -172,8 +172,10 @@ class Agent:
             self.outbox.keep(event)
 
     def _send(self, event: Any) -> None:
-        """Put a message on the stream, through the faulty network."""
-        term = self.linked
+        """Put a message on the stream, through the faulty network, or give it to this agent's relay."""
+        term, relays = self.linked, self.world.relays
+        if relays is not None and relays.sends(self, event):
+            return
         if self.world.clock.now < self.cut_until:
             self.torn = True
         elif term == self.world.term or term in self.world.frozen:
@@ -303,6 +305,8 @@ class Agent:
     def die(self) -> None:
         """Kill the agent (kill -9): its ranks train on."""
         self.up, self.waits = False, []
+        if self.world.relays is not None:
+            self.world.relays.down(self)
         for rank in self.ranks.values():
             rank.connected = False
 

@@ -19,6 +19,7 @@ from tests.sim.etcd import Etcd
 from tests.sim.faults import BY_NAME, EVERY, FAULTS, WEIGHTS
 from tests.sim.groups import Group
 from tests.sim.liveness import Liveness
+from tests.sim.relaying import Relays
 from tests.sim.safety import Safety
 from tests.sim.saves import Storage
 
@@ -75,6 +76,7 @@ class Options:
     checks: str = ""  # nodes are checked before they take ranks: report or act
     plant: str = ""  # a bug that is planted, see plants.py
     often: bool = False  # ranks that hold different parts decide themselves what they overwrite
+    relays: bool = False  # short heartbeats go through other agents
 
     @property
     def dense(self) -> bool:
@@ -123,8 +125,7 @@ class World:
             nan_skip_window=rng.choice((0, 0, 2)), snapshot_auto=options.dense, replicas=options.replicas,
         ), options.seed)  # fmt: skip
         self.wrong: set[int] = set()  # steps in which an anomaly was reported
-        self.stops = False  # a person has stopped the job
-        self.parked = 0  # how often the job was found waiting for a node that nobody brought back
+        self.stops, self.parked = False, 0  # a person has stopped the job; how often it waited for a node
         self.state_bytes = rng.choice((100, 100 << 20))
         self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
         self.shards = rng.choice((1, 1, 2, 1000))  # different shards, as far as there are ranks
@@ -137,6 +138,7 @@ class World:
         self.dirty_chance = rng.choice((0.0, 0.1))
         extra = rng.choice((0, 1, 2)) if options.elastic else rng.choice((0, 0, 1))
         slots = rng.choice((2, 3)) if options.elastic else 2
+        self.relays = Relays(self) if options.relays else None
         self.agents = [Agent(self, f"n{i}", slots) for i in range(options.nodes + extra)]
         self.by_name = {agent.name: agent for agent in self.agents}
         self.groups: dict[int, Group] = {}
@@ -216,6 +218,8 @@ class World:
         """Let the leader notice that a stream broke."""
         event = ev.NodeBroken(agent.name, agent.incarnation, "connection reset")
         term, agent.linked = agent.linked, 0
+        if self.relays is not None:
+            self.relays.down(agent)
         self.clock.after(0.01, lambda: self.feed_if(term, event))
 
     def feed_if(self, term: int, event: Any) -> None:
@@ -237,6 +241,8 @@ class World:
         if self.cluster is None:
             return
         self.events += 1
+        if self.relays is not None:
+            self.relays.heard(self.term, event)
         self.safety.event(event)
         effects = self.cluster.step(self.clock.now, event)
         if effects or self.events % CHECK_EVERY == 0:
@@ -277,6 +283,10 @@ class World:
             self.quiet_failures += 1
         elif isinstance(effect, fx.Refuse):
             self.by_name[effect.node].linked = 0
+            if self.relays is not None:
+                self.relays.down(self.by_name[effect.node])
+        elif isinstance(effect, fx.Admit) and self.relays is not None:
+            self.relays.admitted(term, effect.node, effect.incarnation)
 
     def _store(self, effect: fx.Store, term: int) -> None:
         delay = self.rng.uniform(0.002, 0.03)

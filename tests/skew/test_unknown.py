@@ -12,10 +12,12 @@ import grpc
 import pytest
 
 from agent.peers.wire import PeerCalls, channel, parser
+from agent.relays.sending import BeatSender
+from controlplane.access.client_credentials import plain
 from controlplane.core.records import effects, events
 from controlplane.core.records.logs import LogHead
 from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
-from controlplane.wire import answers, codec, health_pb2, peer_pb2
+from controlplane.wire import answers, codec, health_pb2, peer_pb2, relayed, versions
 from controlplane.wire import control_pb2 as pb
 from tests.agent.daemon.test_coordinator_link import Node, running
 from tests.agent.peering import JOB, Side, read, values
@@ -75,6 +77,12 @@ def test_a_field_that_is_unknown_is_passed_over_in_every_message_of_the_link() -
     for name in types_in(head):
         assert answers.head_from(pb.LogPart.FromString(swollen(head, name))) == answers.head_from(head), name
         seen[name] = None
+    sealed = _sealed()
+    newer_beat = relayed.opened(swollen(sealed, "RelayedBeat"))
+    assert relayed.step_beat(newer_beat) == relayed.step_beat(sealed)
+    batch = relayed.batch(1, [sealed.SerializeToString()])
+    relayed.check(codec.parse_agent(swollen(batch, "BeatsRelayed")).beats_relayed)
+    seen |= dict.fromkeys(("RelayedBeat", "BeatsRelayed"))
     seen |= dict.fromkeys(("Welcome", "Refused"))  # below, and of Admin in the test of the command line
     unseen = {name for name in pb.DESCRIPTOR.message_types_by_name if name not in seen}
     assert unseen == OF_TOOLS
@@ -90,6 +98,10 @@ OF_TOOLS = {
     *("AdoptRequest", "AdoptReply", "DiagnoseRequest", "DiagnoseReply", "MuteRequest"),
     *("ProfileRequest", "ProfileReply"),
 }
+
+
+def _sealed() -> pb.RelayedBeat:
+    return relayed.opened(relayed.seal("n1", 1, pb.StepBeat(seq=2, like=1), b"k"))
 
 
 def _event(message: pb.AgentMessage) -> Any:
@@ -283,8 +295,25 @@ async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) 
                 look = peer_pb2.EchoRequest(job=JOB, look=True)
                 assert (await PeerCalls(called).echo(look, timeout=10)).HasField("look")
             await until(lambda: not partner.peers.copies(), "the drop")
+            await _passed_on(partner, wire.address)
     known = set(peer_pb2.DESCRIPTOR.message_types_by_name)
     assert known - set(seen) <= {"Working"}, "said only where making room takes a second"
+
+
+async def _passed_on(relay: Side, address: str) -> None:
+    """A heartbeat goes through a relay, and is answered."""
+    batches: list[pb.AgentMessage] = []
+    relay.collector.welcomed(batches.append, 0.2, versions.NEW_WORDS)
+    sender = BeatSender("n1", 1, plain())
+    sender.welcomed(b"k" * relayed.KEY_BYTES)
+    sender.order(relayed.RelayBeats("n1", "r", address))
+    assert not sender.sends(pb.StepBeat(seq=1))
+    await until(lambda: sender.route.open, "the stream")
+    assert sender.sends(pb.StepBeat(seq=2))
+    await until(lambda: batches, "a batch")
+    relay.collector.taken(relayed.BeatsTaken("r", batches[0].beats_relayed.number))
+    await until(lambda: not sender.route.waiting, "the answer")
+    await sender.close()
 
 
 _PEER: dict[tuple[str, str], Any] = {
@@ -296,6 +325,8 @@ _PEER: dict[tuple[str, str], Any] = {
     ("Get", "down"): peer_pb2.GetMessage,
     ("Have", "up"): peer_pb2.HaveRequest,
     ("Have", "down"): peer_pb2.HaveReply,
+    ("Relay", "up"): peer_pb2.RelayRequest,
+    ("Relay", "down"): peer_pb2.RelayAnswer,
     ("Drop", "up"): peer_pb2.DropRequest,
     ("Drop", "down"): peer_pb2.DropReply,
 }

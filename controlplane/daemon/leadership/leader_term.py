@@ -60,6 +60,7 @@ from controlplane.daemon.loop.stepping import Loop, TermOver
 from controlplane.daemon.server.links import Links
 from controlplane.daemon.server.log_relay import LogRelays
 from controlplane.daemon.server.log_tails import LogTails
+from controlplane.daemon.server.relays import BeatRelays
 from controlplane.daemon.telemetry.job_time import Account
 from controlplane.daemon.telemetry.observer import Observer
 from controlplane.diagnosis_settings import DiagnosisSettings
@@ -130,6 +131,7 @@ class LeaderTerm:
         findings: FindingLedger | None = None,
         diagnosis: DiagnosisSettings | None = None,
         tails_every_s: float = 0.0,
+        relay_beats_from: int = 0,
     ) -> None:
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
         self.term, self._metrics, self._journal = elected.term, metrics, journal
@@ -148,16 +150,16 @@ class LeaderTerm:
         hold, note = self.diagnosis.hold, self.diagnosis.failed.judged_incident
         self.causes = FirstCauses(self.core, post=self.post, hold=hold, note=note)
         self._flight_judging = FlightJudging(self.post, self.diagnosis.report_now)
-        judge_profile = self.diagnosis.take_profile
-        self.profiles = ProfileRequests(self.core, self.links, self.term, write, judge=judge_profile)
-        self.stacks = StackRequests(self.core, self.links, self.term)
-        self.logs = LogRelays(self.core, self.links, self.term)
+        parts = self.core, self.links, self.term
+        self.profiles = ProfileRequests(*parts, write, judge=self.diagnosis.take_profile)
+        self.stacks, self.logs = StackRequests(*parts), LogRelays(*parts)
+        self.beats = self._relays(relay_beats_from)
         before = frozenset(spec.job for spec in elected.specs)
         self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
         self.changes, self._prober = Changes(), Prober(self.post)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
-        self._trouble, self._troubled = trouble, ""
+        self._trouble, self._troubled, self._spans = trouble, "", spans
         self._stack_archive = StackArchive(journal.folder / FOLDER if journal.folder else None)
         self._dispatcher.table |= {Probe: self._prober.probe, StacksKept: self._stack_archive.keep}
         self._dispatcher.table[JudgeRecords] = self._flight_judging.judge
@@ -166,11 +168,15 @@ class LeaderTerm:
         if alerts is not None:
             alerts.begin_term()
             self._dispatcher.table[Alert] = alerts.take
-        self._spans = spans
         self._platform, self._replacer = platform, None if platform is None else platform.replacer(self.post)
         if self._replacer is not None:
             self._dispatcher.table[ReplaceNode] = self._replacer.replace
         self.post(elected)
+
+    def _relays(self, from_nodes: int) -> BeatRelays:
+        send = functools.partial(self.links.send, term=self.term)
+        count, show = self._metrics.heartbeats_relayed_total.add, self._metrics.beat_relays.set
+        return BeatRelays(from_nodes, post=self.post, send=send, count=count, show=show)
 
     def _diagnose(
         self, ledger: FindingLedger, settings: DiagnosisSettings, write: Callable[[str, dict[str, Any]], None]
@@ -228,6 +234,7 @@ class LeaderTerm:
             group.create_task(self.diagnosis.run())
             group.create_task(self.causes.run())
             group.create_task(self.tails.run())
+            group.create_task(self.beats.run())
             for saver in self._savers:
                 group.create_task(saver.run())
             if self._platform is not None:

@@ -135,6 +135,7 @@ class Standby:
             findings=findings.read(self._keys, values),
             diagnosis=self._diagnosis,
             tails_every_s=log_tails.EVERY_S,
+            relay_beats_from=self._front.relay_beats_from,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is stopping"

@@ -74,6 +74,7 @@ class ServerContext:
         self.address = self.page = ""
         self._greeting = 0  # streams that are before their hello
         self.line = GreetingLine()
+        self.relay_beats_from = 0
         self._turned_away, self._dropped = LogLimiter(), LogLimiter(DROPS_TOLD_PER_S)
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None
@@ -97,6 +98,7 @@ class ServerContext:
         try:
             await self._converse(leader_term, link, context)
         finally:
+            leader_term.beats.gone(link)
             if leader_term.links.forget(link):
                 reason = link.details or "the stream ended"
                 leader_term.post(NodeBroken(link.node, link.incarnation, reason))
@@ -133,6 +135,7 @@ class ServerContext:
         leader_term = self._accept(greeting)
         joined = self._own_copies(_limited(greeting.joined), context)
         link = AgentLink(joined.node, joined.incarnation, greeting.takes)
+        link.peer = joined.peer
         leader_term.links.expect(link)
         leader_term.post(joined)
         try:
@@ -245,6 +248,8 @@ class ServerContext:
     async def _listen(self, leader_term: LeaderTerm, link: AgentLink, context: Any) -> None:
         if not link.admitted.result():
             await link.cut.wait()  # the writer sends the refusal first, and then ends the stream
+        else:
+            leader_term.beats.admitted(link)
         while (data := await context.read()) is not grpc.aio.EOF:
             try:
                 message = _parse(data)
@@ -255,8 +260,13 @@ class ServerContext:
                 link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 return
             leader_term.causes.heard(link.node, message.sent_at_s)
+            if message.HasField(versions.BEATS_RELAYED):
+                self._relayed(leader_term, link, message.beats_relayed, context)
+                await leader_term.loop.room()
+                continue
             event = self._event(link, message, context)
             if event is not None:
+                leader_term.beats.note(link, event)
                 event = self._own_copies(event, context)
                 if theirs := permitted.foreign(calling(), event):
                     self._drop(
@@ -275,6 +285,16 @@ class ServerContext:
                 elif not (isinstance(event, StacksCollected) and leader_term.stacks.take(event)):
                     leader_term.post(event)
             await leader_term.loop.room()
+
+    def _relayed(
+        self, leader_term: LeaderTerm, link: AgentLink, message: pb.BeatsRelayed, context: Any
+    ) -> None:
+        try:
+            dropped = leader_term.beats.take(link, message)
+        except WireError as error:
+            dropped = [str(error)]
+        for reason in dropped:
+            self._drop("relayed", f"from {link.node}: {reason}", context)
 
     def _own_copies(self, event: E, context: Any) -> E:
         """Return the event without copies of jobs for which the caller may not speak; those are

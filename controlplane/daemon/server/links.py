@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from controlplane.wire import codec
+from controlplane.wire.relayed import new_key
 
 if TYPE_CHECKING:
     from controlplane.daemon.telemetry.metrics import Metrics
@@ -28,6 +29,9 @@ class AgentLink:
 
     def __init__(self, node: str, incarnation: int, takes: frozenset[str] = frozenset()) -> None:
         self.node, self.incarnation, self.takes = node, incarnation, takes
+        self.peer = ""  # host:port of its agent's peer service; "": it has none
+        self.beat_key = new_key()  # of this stream: marks its heartbeats on their way through a relay
+        self.whole_seq = self.newest_seq = -1  # of its last whole heartbeat, and of what came last
         self.orders: asyncio.Queue[pb.CoordinatorMessage | None] = asyncio.Queue(ORDERS_WAITING_MAX + 2)
         self.admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.cut = asyncio.Event()
@@ -60,6 +64,7 @@ class AgentLink:
 
     def admit(self, welcome: pb.CoordinatorMessage) -> None:
         """Answer the hello with this welcome. From now on the agent's messages are read."""
+        welcome.welcome.beat_key = self.beat_key
         self.send(welcome)
         self._decide(True)
 

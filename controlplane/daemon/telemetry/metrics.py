@@ -93,6 +93,10 @@ class Metrics(StepMetrics):
         )
         self.cluster_health = make.gauge("cluster_health", "1 for the state the cluster is in.", "state")
         self.heartbeats_total = make.tally("heartbeats_total", "Heartbeats of agents.")
+        self.heartbeats_relayed_total = make.tally(
+            "heartbeats_relayed_total", "Heartbeats of agents that came through another agent."
+        )
+        self.beat_relays = make.gauge("beat_relays", "Agents that pass on heartbeats of others.")
         self.heartbeat_lag_seconds = make.gauge(
             "heartbeat_lag_seconds", "Time since the most silent node that counts as up was heard."
         )

@@ -28,7 +28,7 @@ from controlplane.settings import (
     check_coordinator,
     check_name,
 )
-from controlplane.wire import codec, health_pb2, peer_pb2
+from controlplane.wire import codec, health_pb2, peer_pb2, relayed
 from controlplane.wire import control_pb2 as pb
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.format import envelope, manifest, manifest_records
@@ -65,6 +65,21 @@ def orders(rng: Random) -> bool:
     except (DecodeError, *REFUSED):
         return False
     return True
+
+
+def relayed_beats(rng: Random) -> bool:
+    """A batch of heartbeats that an agent passes on, with right and wrong marks, up to the core's events."""
+    key = rng.choice((b"k", b"x")) * relayed.KEY_BYTES
+    beats = [relayed.seal("n1", 1, fill(pb.StepBeat(), rng), key) for _ in range(rng.randrange(4))]
+    beats = [damage(each, rng) if rng.random() < 0.5 else each for each in beats]
+    data = damage(relayed.batch(rng.randrange(-2, 9), beats).SerializeToString(), rng)
+    try:
+        message = codec.parse_agent(data).beats_relayed
+        relayed.check(message)
+        opened = [relayed.opened(each) for each in message.beats]
+        return bool([relayed.step_beat(each) for each in opened if relayed.is_genuine(each, b"k" * 32)])
+    except REFUSED:
+        return False
 
 
 def admin(rng: Random) -> bool:
@@ -250,6 +265,7 @@ class Core:
 TARGETS: dict[str, Callable[[Random], bool]] = {
     "link": link,
     "orders": orders,
+    "relayed": relayed_beats,
     "admin": admin,
     "peer": peer,
     "health": health,

@@ -1,0 +1,1 @@
+"""The agent passes heartbeats on, and sends its own through others."""
