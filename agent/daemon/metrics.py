@@ -76,6 +76,9 @@ class NodeCollector(Collector):
     def _traffic(self, sheet: _Sheet) -> None:
         node = self._node
         sheet.add("agent_beats", node.link.beats)
+        sheet.add("agent_beats_relayed", node.beat_sender.sent)
+        sheet.add("agent_beats_passed_on", node.beat_collector.passed_on)
+        sheet.add("agent_beat_senders", node.beat_collector.senders)
         sheet.add("agent_welcomes", node.link.welcomes)
         sheet.add("agent_gate_connections", node.rank_server.connections)
         for kind, count in list(node.counts.items()):

@@ -78,6 +78,9 @@ FAMILIES = {
         "gauge", "Newest value of each number that the script reports", (JOB, "rank", "name")
     ),
     "agent_beats": Family("counter", "Heartbeats sent to the coordinator"),
+    "agent_beats_relayed": Family("counter", "Of these, those that went through another agent"),
+    "agent_beats_passed_on": Family("counter", "Heartbeats of other nodes that this agent has passed on"),
+    "agent_beat_senders": Family("gauge", "Nodes that send their heartbeats through this agent"),
     "agent_welcomes": Family("counter", "Connections that a coordinator accepted"),
     "agent_gate_connections": Family("gauge", "Ranks connected to this agent"),
     "agent_dropped": Family("counter", "Messages and orders that were dropped", ("kind",)),
