@@ -98,9 +98,12 @@ LASTING_BEFORE_LEAST = 3
 LASTING_SMALL_BLOCK = 1.25
 """The median absolute deviation of six values that scatter normally is, on average, so much less than that
 of many."""
-LASTING_PEERS = 12
-"""Fewer ranks of a stage do not say by how much healthy ones differ: of six, one often lies five spreads of
-the others away. They are compared with before."""
+LASTING_PEERS = 8
+"""Fewer ranks of a stage do not say by how much healthy ones differ. They are compared with before."""
+LASTING_SPREADS, LASTING_FEW = 4.5, 24.0
+"""By so many standard deviations of its peers does a rank have to stand out that was never seen to become
+slow; of n peers, by LASTING_FEW / n more. Of healthy jobs whose ranks differ by up to 2 %, that accuses one
+in 3,000 at most, of 12 peers or of 128."""
 
 # ------------------------------------------------------------------ stages and uneven work
 

@@ -258,7 +258,7 @@ def test_a_slow_node_is_no_slow_replica_although_replicas_span_nodes() -> None:
         return row._replace(stage=rank // 16, dp_rank=rank % 16)
 
     def own(rank: int, window: int) -> float:
-        return 1.5 if 16 <= rank < 20 else 1.06 if rank == 0 else 1.0
+        return 1.5 if 16 <= rank < 20 else 1.04 if rank == 0 else 1.0
 
     found = opened(watched(job(32, own=own, change=two_stages)))
     assert kinds(found) == [("slow_node", "node n4")]

@@ -19,7 +19,7 @@ import numpy as np
 from controlplane.analysis.iterations.levels import pieces
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.detectors.causes import SlowCause, cause
-from controlplane.analysis.live.lasting.standings import enough_peers
+from controlplane.analysis.live.lasting.standings import stands_apart
 from controlplane.analysis.live.places import suspects
 from controlplane.analysis.live.readings import OWN
 from controlplane.analysis.live.standing import mixed
@@ -78,14 +78,16 @@ def _lasting(seats: Seats, work: LastingWork, before: list[Suspect]) -> list[Sus
 
 def _by_level(seats: Seats, work: LastingWork) -> list[Suspect]:
     """Who is slower than many peers."""
-    if not enough_peers(np.flatnonzero(~np.isnan(work.peers.level) & ~work.alone)):
-        return []
     named = np.zeros(len(work.alone), dtype=bool)
     for _, ranks in seats.stages:
-        peers = ranks[~work.alone[ranks]]
-        if enough_peers(peers):
-            named[work.peers.out(peers)] = True
-    return suspects(seats, work.peers, np.flatnonzero(named))
+        named[work.peers.out(ranks[~work.alone[ranks]])] = True
+    kept = []
+    for each in suspects(seats, work.peers, np.flatnonzero(named)):
+        peers = ~work.alone & np.isin(seats.stage, seats.stage[each.ranks])
+        peers[each.ranks] = False
+        if stands_apart(work.peers.level, each.ranks, np.flatnonzero(peers)):
+            kept.append(each)
+    return kept
 
 
 def _by_change(seats: Seats, work: LastingWork) -> list[Suspect]:

@@ -99,9 +99,17 @@ def _typical(rows: np.ndarray) -> np.ndarray:
     return np.array([[low_median(row)] for row in rows], dtype=np.float32)
 
 
-def enough_peers(group: Ints) -> bool:
-    """Whether a group is so large that its own scatter says what is usual in it."""
-    return len(group) >= policy.LASTING_PEERS
+def stands_apart(level: Floats, ranks: Ints, others: Ints) -> bool:
+    """Whether the mean of some ranks lies far outside of where the others are, by their standard deviation.
+
+    Of few others that is itself unsure, so more is asked, as by Student's distribution; of fewer than
+    `policy.LASTING_PEERS` nothing is known. (The median deviation alone, of a dozen, is often half as large
+    as it should be.)"""
+    values = level[others][~np.isnan(level[others])]
+    if len(values) + 1 < policy.LASTING_PEERS:
+        return False
+    far = float(level[ranks].mean() - values.mean())
+    return far >= (policy.LASTING_SPREADS + policy.LASTING_FEW / len(values)) * float(values.std(ddof=1))
 
 
 def lasting_limit(slow_ratio: float) -> float:
