@@ -105,8 +105,7 @@ def _shape(spec: Spec, random: np.random.Generator, seed: int) -> Shape:
     per_node = int(random.choice(spec.ranks_per_node))
     pp = int(random.choice(spec.pp))
     tp = int(random.choice(spec.tp))
-    while (nodes * per_node) % (pp * tp) or per_node % tp:
-        pp, tp = max(1, pp // 2), max(1, tp // 2)
+    nodes, pp, tp = _fitting(spec, nodes, per_node, (pp, tp))
     steps = round(_between(random, spec.steps_per_window))
     return Shape(
         seed=seed,
@@ -126,6 +125,22 @@ def _shape(spec: Spec, random: np.random.Generator, seed: int) -> Shape:
         evaluate=bool(random.random() < 0.5),
         snapshot_every=max(1, round(steps * random.uniform(0.5, 3.0))),
     )
+
+
+def _fitting(spec: Spec, nodes: int, per_node: int, layout: tuple[int, int]) -> tuple[int, int, int]:
+    """Nodes, stages and ranks of a tensor group that fit together. The layout is halved as far as the spec
+    has the half of it, too; else the job gets another number of nodes."""
+    pp, tp = layout
+    while (nodes * per_node) % (pp * tp) or per_node % tp:
+        half = pp // 2 if pp // 2 in spec.pp else pp, tp // 2 if tp // 2 in spec.tp else tp
+        if half == (pp, tp):
+            break
+        pp, tp = half
+    least, most = math.ceil(spec.nodes[0]), int(spec.nodes[1])
+    for count in (*range(nodes, most + 1), *range(nodes - 1, least - 1, -1)):
+        if not (count * per_node) % (pp * tp) and not per_node % tp:
+            return count, pp, tp
+    raise ValueError(f"no job of {least} to {most} nodes with {per_node} ranks each has pp {pp} and tp {tp}")
 
 
 def _between(random: np.random.Generator, ends: tuple[float, float]) -> float:

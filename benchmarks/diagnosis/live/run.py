@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.diagnosis.live import windows
 from benchmarks.diagnosis.live.draw import draw
 from benchmarks.diagnosis.live.score import Outcome, Tally, judge
+from controlplane.cli.doctor.readers import windows_file
 from controlplane.core.records.diagnosis import Thresholds
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def outcomes(
         found = windows.played(shape, truth)
         if export is not None:
             windows.write(export, seed, found, truth)
-            found = windows.read(export / "inputs" / f"{seed}.jsonl.gz")
+            found = windows_file.read(export / "inputs" / f"{seed}.jsonl.gz")
             truth = windows.read_truth(export, seed)
         yield judge(seed, found, truth, shape.per_node, thresholds)
 

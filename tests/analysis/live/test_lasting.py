@@ -1,4 +1,4 @@
-"""What is too little to be seen in one minute is named by four; nobody is for what healthy ranks differ by."""
+"""What is too little to be seen in one minute is named by four, and healthy ranks that differ are not."""
 
 from __future__ import annotations
 
