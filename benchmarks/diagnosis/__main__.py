@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 
 from benchmarks.diagnosis import healthy
-from benchmarks.diagnosis.live.run import report, spec_of
+from benchmarks.diagnosis.live.run import report
+from benchmarks.diagnosis.live.spec_file import spec_of
 from benchmarks.diagnosis.score import table
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -35,7 +36,10 @@ if values.healthy is not None:
     watched = healthy.report(values.healthy or healthy.KINDS, values.minutes)
     print(json.dumps(watched, indent=None if values.json else 2))
 elif values.spec:
-    found = report(spec_of(values.spec), values.first, values.export, variants=not values.plain)
+    try:
+        found = report(spec_of(values.spec), values.first, values.export, variants=not values.plain)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     print(json.dumps(found, indent=None if values.json else 2))
 else:
     print(table(range(values.first, values.first + values.seeds)))

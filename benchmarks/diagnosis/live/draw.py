@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+TRIES = 1000
+"""Jobs that are drawn for one kind of fault, until one is such that it can have it."""
+KINDS = (
+    *("slow_rank", "slow_node", "throttled", "heavy_work", "slow_data", "slow_snapshot"),
+    *("overfull_last_stage", "overfull_stage", "uneven_work", "memory_leak", "job_slowed"),
+)
+NOISES = ("gaussian", "lognormal", "bursts", "noisy_neighbour", "drift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +32,10 @@ class Spec:
     noise_scale: float
     kinds: tuple[str, ...]
     noises: tuple[str, ...]
-
-    @staticmethod
-    def of(found: Mapping[str, Any]) -> Spec:
-        """Read a mapping. Raises ValueError for names that are missing or unknown."""
-        names = {field.name for field in fields(Spec)}
-        if odd := sorted(names ^ found.keys()):
-            raise ValueError(f"the spec has fields missing or unknown: {', '.join(odd)}")
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
-        return Spec(**values)
+    onset: tuple[float, float]
+    late_share: float
+    pp: tuple[int, ...]
+    tp: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +91,21 @@ def draw(spec: Spec, seed: int) -> tuple[Shape, Truth]:
     """The job of this seed. The same seed always gives the same job."""
     random = np.random.default_rng(seed)
     kind = "none" if random.random() < spec.healthy_share else str(random.choice(spec.kinds))
-    shape = _shape(spec, random, seed)
-    while not _fits(shape, kind):
+    for _ in range(TRIES):
         shape = _shape(spec, random, seed)
-    return shape, _truth(spec, shape, kind, random)
+        if _fits(shape, kind):
+            return shape, _truth(spec, shape, kind, random)
+    raise ValueError(
+        f"no job of this spec can have the fault {kind} ({TRIES} were drawn): leave it out of kinds"
+    )
 
 
 def _shape(spec: Spec, random: np.random.Generator, seed: int) -> Shape:
     nodes = round(_between(random, spec.nodes))
     per_node = int(random.choice(spec.ranks_per_node))
-    pp = int(random.choice([1, 1, 2, 4]))
-    tp = int(random.choice([1, 1, 2, 4]))
-    while (nodes * per_node) % (pp * tp) or per_node % tp:
-        pp, tp = max(1, pp // 2), max(1, tp // 2)
+    pp = int(random.choice(spec.pp))
+    tp = int(random.choice(spec.tp))
+    nodes, pp, tp = _fitting(spec, nodes, per_node, (pp, tp))
     steps = round(_between(random, spec.steps_per_window))
     return Shape(
         seed=seed,
@@ -124,6 +125,22 @@ def _shape(spec: Spec, random: np.random.Generator, seed: int) -> Shape:
         evaluate=bool(random.random() < 0.5),
         snapshot_every=max(1, round(steps * random.uniform(0.5, 3.0))),
     )
+
+
+def _fitting(spec: Spec, nodes: int, per_node: int, layout: tuple[int, int]) -> tuple[int, int, int]:
+    """Nodes, stages and ranks of a tensor group that fit together. The layout is halved as far as the spec
+    has the half of it, too; else the job gets another number of nodes."""
+    pp, tp = layout
+    while (nodes * per_node) % (pp * tp) or per_node % tp:
+        half = pp // 2 if pp // 2 in spec.pp else pp, tp // 2 if tp // 2 in spec.tp else tp
+        if half == (pp, tp):
+            break
+        pp, tp = half
+    least, most = math.ceil(spec.nodes[0]), int(spec.nodes[1])
+    for count in (*range(nodes, most + 1), *range(nodes - 1, least - 1, -1)):
+        if not (count * per_node) % (pp * tp) and not per_node % tp:
+            return count, pp, tp
+    raise ValueError(f"no job of {least} to {most} nodes with {per_node} ranks each has pp {pp} and tp {tp}")
 
 
 def _between(random: np.random.Generator, ends: tuple[float, float]) -> float:
@@ -150,8 +167,8 @@ def _fits(shape: Shape, kind: str) -> bool:
 def _truth(spec: Spec, shape: Shape, kind: str, random: np.random.Generator) -> Truth:
     factor = _between(random, spec.factor)
     majority = shape.ranks // shape.pp >= 3 and (kind != "slow_node" or shape.nodes // shape.pp >= 3)
-    late = not majority or kind == "job_slowed" or random.random() < 0.8
-    onset = int(random.uniform(0.2, 0.5) * shape.windows) if late else 0
+    late = not majority or kind == "job_slowed" or random.random() < spec.late_share
+    onset = int(random.uniform(*spec.onset) * shape.windows) if late else 0
     rank, node = int(random.integers(shape.ranks)), int(random.integers(shape.nodes))
     several = shape.per_node > 1 and shape.nodes // shape.pp >= 3
     pick = str(random.choice(_WHERE.get(kind, ("all",))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.diagnosis.score import Score
@@ -44,12 +44,19 @@ class Outcome:
     windows: int
     rows: int
     cpu_s: float
+    ended_s: tuple[float, ...] = ()  # of each window
 
     @property
     def expected(self) -> Named | None:
         """Who must be named; None: nobody."""
         truth = self.truth
         return None if truth.kind == "none" else (truth.kind, truth.rank, truth.node, truth.stage)
+
+    @property
+    def somewhere(self) -> bool:
+        """Whether what is wrong is on one rank or node, and must be found there."""
+        truth = self.truth
+        return truth.kind in LOCALISED and (truth.rank >= 0 or truth.node >= 0)
 
     @property
     def right_place(self) -> int | None:
@@ -75,13 +82,15 @@ def judge(
     opened: dict[Named, int] = {}
     texts: list[str] = []
     failed: Counter[str] = Counter()
-    spent, count, rows = 0.0, 0, 0
+    spent, rows = 0.0, 0
+    ended_s: list[float] = []
     for index, window in enumerate(windows):
         begun = time.process_time()
         found = watch.observe(window)
         changes = ledger.observe(window.ended_s, window.job, found.findings) if found.judged else ()
         spent += time.process_time() - begun
-        count, rows = index + 1, rows + len(window.ranks)
+        ended_s.append(window.ended_s)
+        rows += len(window.ranks)
         failed.update(f"{each.name}: {each.error}" for each in found.failed_detectors)
         for change in changes:
             if change.kind is ChangeKind.OPENED:
@@ -90,7 +99,9 @@ def judge(
                 texts.append(
                     f"window {index}: {finding.severity} {finding.kind} {finding.subject}: {finding.reason}"
                 )
-    return Outcome(seed, truth, per_node, opened, tuple(texts), tuple(failed), count, rows, spent)
+    return Outcome(
+        seed, truth, per_node, opened, tuple(texts), tuple(failed), len(ended_s), rows, spent, tuple(ended_s)
+    )  # fmt: skip
 
 
 def named(finding: Finding) -> Named:
@@ -113,7 +124,12 @@ class Tally:
     kinds: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
     buckets: dict[str, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
     soon: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    soon_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    costs: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0.0]))
     nodes: Score = field(default_factory=Score)
+    nodes_all: Score = field(default_factory=Score)  # those of faults below FAULT_LEAST too
+    unfound: list[dict[str, Any]] = field(default_factory=list)
+    wrong: list[dict[str, Any]] = field(default_factory=list)
     places: list[tuple[float, bool]] = field(default_factory=list)
     healthy: int = 0
     healthy_named: int = 0
@@ -144,6 +160,20 @@ class Tally:
         self.nodes.right += len(accused & {node})
         self.nodes.wrong += len(accused - {node})
         self.nodes.missed += len(guilty - accused)
+        self.nodes_all.add(set(accused), {node} if node is not None else set())
+        self._told(outcome)
+
+    def _told(self, outcome: Outcome) -> None:
+        """Keep what was not found where it is, and what was found that is not, to be looked at."""
+        cost = self.costs[outcome.truth.kind]
+        cost[0] += 1
+        cost[1] += outcome.rows
+        cost[2] += outcome.cpu_s
+        job = {"seed": outcome.seed, "windows": outcome.windows, **asdict(outcome.truth)}
+        if outcome.somewhere and outcome.right_place is None:
+            self.unfound.append(job)
+        if odd := [each for each in outcome.opened if each != outcome.expected]:
+            self.wrong.append({**job, "named": odd})
 
     def _faulty(self, outcome: Outcome, expected: Named) -> None:
         truth = outcome.truth
@@ -152,12 +182,15 @@ class Tally:
         score.right += hit
         score.missed += not hit
         if hit:
-            self.soon[truth.kind].append(max(0, outcome.opened[expected] - truth.onset))
+            at = outcome.opened[expected]
+            self.soon[truth.kind].append(max(0, at - truth.onset))
+            began_s = outcome.ended_s[truth.onset - 1] if truth.onset else 0.0
+            self.soon_s[truth.kind].append(max(0.0, outcome.ended_s[at] - began_s))
         name = next((f"{low:g}-{high:g}" for low, high in BUCKETS if truth.factor < high), "more")
         counts = self.buckets[truth.kind].setdefault(name, [0, 0])
         counts[0] += hit
         counts[1] += 1
-        if truth.kind in LOCALISED and (truth.rank >= 0 or truth.node >= 0):
+        if outcome.somewhere:
             self.places.append((truth.factor, outcome.right_place is not None))
 
     def as_data(self) -> dict[str, Any]:
@@ -168,16 +201,20 @@ class Tally:
             "localisation": _share([hit for factor, hit in self.places if factor >= FAULT_LEAST]),
             "localisation_all": _share([hit for _, hit in self.places]),
             "faulty_node": _score(self.nodes),
+            "faulty_node_all": _score(self.nodes_all),
             "healthy_jobs": self.healthy,
             "healthy_jobs_with_findings": self.healthy_named,
             "kinds": {kind: self._kind(kind) for kind in sorted(self.kinds)},
+            "healthy_cost": self._cost("none"),
             "cpu_s": round(self.cpu_s, 3),
             "cpu_us_per_rank_and_window": round(1e6 * self.cpu_s / max(1, self.rows), 3),
             "failed_detectors": dict(self.failed),
+            "not_found_where_they_are": self.unfound,
+            "wrong_findings": self.wrong,
         }
 
     def _kind(self, kind: str) -> dict[str, Any]:
-        soon = self.soon.get(kind, [])
+        soon, soon_s = self.soon.get(kind, []), self.soon_s.get(kind, [])
         return {
             **_score(self.kinds[kind]),
             "recall_by_factor": {
@@ -186,7 +223,15 @@ class Tally:
             },
             "windows_to_find_median": statistics.median(soon) if soon else None,
             "windows_to_find_max": max(soon, default=None),
+            "seconds_to_find_median": round(statistics.median(soon_s), 1) if soon_s else None,
+            "seconds_to_find_max": round(max(soon_s), 1) if soon_s else None,
+            **self._cost(kind),
         }
+
+    def _cost(self, kind: str) -> dict[str, Any]:
+        """What judging the jobs of this kind has cost."""
+        jobs, rows, cpu_s = self.costs.get(kind, (0, 0, 0.0))
+        return {"jobs": jobs, "cpu_us_per_rank_and_window": round(1e6 * cpu_s / max(1, rows), 3)}
 
 
 FAULT_LEAST = 1.15

@@ -1,4 +1,5 @@
-"""Turn what is played into the windows of the live diagnosis, write them to files, and read them back."""
+"""Turn what is played into the windows of the live diagnosis, and write them as `holdfast doctor --windows`
+reads them."""
 
 from __future__ import annotations
 
@@ -79,16 +80,6 @@ def _head(window: JobWindow) -> dict[str, object]:
         "ended_s": window.ended_s,
         "ranks_expected": window.ranks_expected,
     }
-
-
-def read(path: Path) -> Iterator[JobWindow]:
-    """The windows of one file of `inputs`."""
-    with gzip.open(path, "rt") as file:
-        for line in file:
-            found = json.loads(line)
-            columns = found.pop("columns")
-            rows = zip(*(columns[name] for name in RankWindow._fields), strict=True)
-            yield JobWindow(**found, ranks=tuple(RankWindow(*row) for row in rows))
 
 
 def read_truth(folder: Path, seed: int) -> Truth:

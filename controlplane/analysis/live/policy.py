@@ -86,6 +86,25 @@ tenth takes half an hour to be forgotten."""
 UNCERTAIN = 0.5
 """The confidence is multiplied by this where there was no majority of peers."""
 
+# ------------------------------------------------------------------ who has been slow for minutes
+
+LASTING_BLOCKS = 4
+"""So many blocks of RECENT rows are the evidence by which half of the limit is enough: four minutes, when
+windows last 10 s. Three of the four have to show it (SUSTAINED_RATIO)."""
+LASTING_BEFORE = 48
+"""Blocks kept from before these, from the beginning on, ever further apart."""
+LASTING_BEFORE_LEAST = 3
+"""With fewer it is not known what is usual."""
+LASTING_SMALL_BLOCK = 1.25
+"""The median absolute deviation of six values that scatter normally is, on average, so much less than that
+of many."""
+LASTING_PEERS = 8
+"""Fewer ranks of a stage do not say by how much healthy ones differ. They are compared with before."""
+LASTING_SPREADS, LASTING_FEW = 4.5, 24.0
+"""By so many standard deviations of its peers does a rank have to stand out that was never seen to become
+slow; of n peers, by LASTING_FEW / n more. Of healthy jobs whose ranks differ by up to 2 %, that accuses one
+in 3,000 at most, of 12 peers or of 128."""
+
 # ------------------------------------------------------------------ stages and uneven work
 
 OVERFULL_RATIO = 1.1

@@ -13,6 +13,7 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import low_median, median_of_rows
+from controlplane.analysis.live.lasting.standings import LastingWork, lasting_limit, lasting_work
 from controlplane.analysis.live.numbers import NumberMemory
 from controlplane.analysis.live.resources.memory import SPENT
 from controlplane.analysis.live.standing import Standing, standing
@@ -80,6 +81,21 @@ class LiveSituation:
     def against_itself(self) -> Standing:
         """The logarithm of each rank's own work to its own usual, less what the whole job has changed by."""
         return standing(self.memory.change.newest(policy.RECENT), math.log(policy.CHANGE_RATIO))
+
+    @cached_property
+    def lasting_work(self) -> LastingWork | None:
+        """How the work of ranks has stood for minutes; None: not known yet."""
+        ratio, own = self.memory.lasting["ratio"], self.memory.lasting["own"]
+        if not ratio.full:
+            return None
+        return lasting_work(
+            self.seats,
+            ratio,
+            own,
+            limit=lasting_limit(self.thresholds.slow_ratio),
+            newest=self.against_peers.level,
+            changed=self.against_itself.level,
+        )
 
     @cached_property
     def spent(self) -> dict[str, Floats]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.doctor import faults, flight_recorder, iterations, live, logs, timelines
+from controlplane.cli.doctor import faults, flight_recorder, iterations, live, logs, timelines, windows
 from controlplane.cli.doctor.readers import (
     fault_file,
     flight_files,
     iterations_file,
     log_folder,
     timeline_file,
+    windows_file,
 )
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.parser import CommandSpec, Parser, whole
@@ -58,6 +59,14 @@ EXAMINATIONS = {
         iterations.data,
         iterations.text,
         also=("column",),
+    ),
+    "windows": Examination(
+        "how the ranks of a job spent their steps, window by window, as JSON lines (.gz too): judged as the "
+        "coordinator would while it runs",
+        windows_file.read,
+        windows.diagnose,
+        windows.data,
+        windows.text,
     ),
     "flight-recorder": Examination(
         "dumps of torch's flight recorder (any backend), a folder with one file for each rank: which ranks "
@@ -105,6 +114,7 @@ EPILOG = """examples:
   holdfast doctor --timeline steps.parquet --layout layout.yaml
   holdfast doctor --timeline steps.csv --json
   holdfast doctor --iterations times.csv --column forward_backward_s
+  holdfast doctor --windows windows.jsonl.gz --json
   holdfast doctor --flight-recorder dumps
   holdfast doctor --logs logs --json
   holdfast doctor --faults faults.json --nodes 400 --train-until 87 --horizon-days 7 --json"""
@@ -219,7 +229,7 @@ def _name(option: str) -> str:
 
 
 USAGE = (
-    "holdfast doctor [JOB | --node NAME] | --timeline|--iterations|--faults FILE | "
+    "holdfast doctor [JOB | --node NAME] | --timeline|--iterations|--windows|--faults FILE | "
     "--flight-recorder|--logs DIR [flags]"
 )
 COMMANDS = {"doctor": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG)}

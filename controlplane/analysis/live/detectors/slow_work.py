@@ -3,11 +3,15 @@
 Own work is what a rank neither waits for nor copies: waiting is not slowness. Peers are the ranks of the same
 pipeline stage. Somebody is named only where most peers are alike. Without such a majority (two ranks, two
 nodes, one replica) ranks are compared with their own past, and a change names somebody with less confidence;
-without a change nobody is named."""
+without a change nobody is named.
+
+The newest minute names whoever is slow by the whole limit; the newest four minutes, those who are by half of
+it (`lasting/standings.py`)."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +19,7 @@ import numpy as np
 from controlplane.analysis.iterations.levels import pieces
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.detectors.causes import SlowCause, cause
+from controlplane.analysis.live.lasting.standings import stands_apart
 from controlplane.analysis.live.places import suspects
 from controlplane.analysis.live.readings import OWN
 from controlplane.analysis.live.standing import mixed
@@ -24,9 +29,10 @@ from controlplane.core.state.findings import Finding, Level
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controlplane.analysis.live.lasting.standings import LastingWork
     from controlplane.analysis.live.places import Suspect
     from controlplane.analysis.live.situation import LiveSituation
-    from controlplane.analysis.live.table import Bools
+    from controlplane.analysis.live.table import Bools, Seats
 
 
 def slow_work(s: LiveSituation) -> Iterator[Finding]:
@@ -41,9 +47,57 @@ def slow_work(s: LiveSituation) -> Iterator[Finding]:
     named[changed[alone[changed]]] = True
     found = suspects(s.seats, standing, np.flatnonzero(named))
     findings = [finding for each in found[: 4 * policy.NAMED_MAX] if (finding := _finding(s, each, alone))]
+    if s.lasting_work is not None:
+        slight = _lasting(s.seats, s.lasting_work, found)
+        findings += [
+            finding
+            for each in slight[: 4 * policy.NAMED_MAX]
+            if (finding := _finding(s, each, s.lasting_work.alone))
+        ]
     yield from findings[: policy.NAMED_MAX]
     if not findings:
         yield from _nobody(s, alone)
+
+
+def _lasting(seats: Seats, work: LastingWork, before: list[Suspect]) -> list[Suspect]:
+    """Those that minutes name, and `before` did not: among many peers by their level, else by how it has
+    changed. The level is what they are slower by now, not by how much they have become slower."""
+    taken = np.zeros(len(work.alone), dtype=bool)
+    for each in before:
+        taken[each.ranks] = True
+    kept = []
+    for each in (*_by_level(seats, work), *_by_change(seats, work)):
+        if taken[each.ranks].any() or work.slower[each.ranks].mean() < policy.SUSTAINED_RATIO:
+            continue
+        taken[each.ranks] = True
+        lonely = work.alone[each.ranks].any()
+        level = each.level if lonely else float(work.peers.level[each.ranks].mean())
+        kept.append(replace(each, level=level))
+    return kept
+
+
+def _by_level(seats: Seats, work: LastingWork) -> list[Suspect]:
+    """Who is slower than many peers."""
+    named = np.zeros(len(work.alone), dtype=bool)
+    for _, ranks in seats.stages:
+        named[work.peers.out(ranks[~work.alone[ranks]])] = True
+    kept = []
+    for each in suspects(seats, work.peers, np.flatnonzero(named)):
+        peers = ~work.alone & np.isin(seats.stage, seats.stage[each.ranks])
+        peers[each.ranks] = False
+        if stands_apart(work.peers.level, each.ranks, np.flatnonzero(peers)):
+            kept.append(each)
+    return kept
+
+
+def _by_change(seats: Seats, work: LastingWork) -> list[Suspect]:
+    """Who has become slower than peers, or without a majority of these, than before."""
+    named = np.zeros(len(work.alone), dtype=bool)
+    for _, ranks in seats.stages:
+        named[work.change.out(ranks[~work.alone[ranks]])] = True
+    everybody = work.change.out(np.flatnonzero(~np.isnan(work.change.level)))
+    named[everybody[work.alone[everybody]]] = True
+    return suspects(seats, work.change, np.flatnonzero(named & work.slower))
 
 
 def _without_majority(s: LiveSituation) -> Bools:

@@ -39,9 +39,19 @@ def overfull_stages(s: LiveSituation) -> Iterator[Finding]:
         lasting = above[:, index].mean() >= policy.SUSTAINED_RATIO
         if not lasting or level[index] < math.log(policy.OVERFULL_RATIO) or stage in accused:
             continue
-        if not _everywhere(s, ranks, float(level[index])):
+        if not _everywhere(s, ranks, float(level[index])) or not _always(s, index, float(level[index])):
             continue
         yield from _finding(s, index, float(level[index]), int(above[:, index].sum()))
+
+
+def _always(s: LiveSituation, index: int, level: float) -> bool:
+    """Whether the stage was longer than others in the first rows that are remembered, too."""
+    first = list(s.memory.jobs)[: policy.STAGE_ROWS]
+    if {len(row.stages_s) for row in first} != {len(s.seats.stages)}:
+        return True  # stages of which somebody was not judged then: it is not known
+    log_s = np.log(np.maximum(np.array([row.stages_s for row in first]), 1e-9))
+    ratio = log_s - others_median(log_s, axis=1)
+    return not float(np.nanmedian(ratio[:, index])) <= 0.5 * level
 
 
 def _everywhere(s: LiveSituation, ranks: np.ndarray, level: float) -> bool:

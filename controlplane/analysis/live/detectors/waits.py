@@ -9,6 +9,7 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import median_of_rows
+from controlplane.analysis.live.lasting.standings import lasting
 from controlplane.analysis.live.places import suspects
 from controlplane.analysis.live.standing import Standing, standing
 from controlplane.analysis.robust import often
@@ -56,7 +57,14 @@ def slow_data(s: LiveSituation) -> Iterator[Finding]:
     """Ranks or nodes that wait longer for samples than the others do, and a loader that is slow for all."""
     rows = s.memory.data.newest(policy.RECENT)
     stood = standing(rows, policy.WAIT_RATIO)
-    yield from _some(s, _DATA, stood)
+    found = _some(s, stood)
+    yield from (_finding(s, _DATA, suspect, stood) for suspect in found)
+    history = s.memory.lasting["data"]
+    if history.full:
+        for_minutes = lasting(history, 0.5 * policy.WAIT_RATIO, stood.level)
+        named = np.isin(np.arange(len(stood.level)), [rank for each in found for rank in each.ranks])
+        slight = [each for each in _some(s, for_minutes) if not named[each.ranks].any()]
+        yield from (_finding(s, _DATA, suspect, for_minutes) for suspect in slight)
     share = float(np.median([row.spent["data"] / row.step_s for row in s.newest]))
     if share >= s.thresholds.data:
         yield _all(s, _DATA, share, s.thresholds.data)
@@ -73,29 +81,28 @@ def slow_snapshot(s: LiveSituation) -> Iterator[Finding]:
     times = (values > policy.SNAPSHOT_RATIO).sum(axis=0)
     with np.errstate(invalid="ignore"):
         level = np.where(count >= policy.SNAPSHOT_ROWS, values.sum(axis=0) / count, np.nan)
-    lasting = np.where(times >= policy.SNAPSHOT_TIMES, 1.0, 0.0)
+    above = np.where(times >= policy.SNAPSHOT_TIMES, 1.0, 0.0)
     limit = np.full(len(level), policy.SNAPSHOT_RATIO)
-    if (lasting > 0).any():
+    if (above > 0).any():
         typical, _ = median_of_rows(np.where(rows > policy.SNAPSHOT_RATIO, rows, np.nan))
         unsure = np.where(np.isnan(typical), 0.0, 0.1 * typical)
-        yield from _some(
-            s, _SNAPSHOT, Standing(level, lasting, unsure / policy.NOISE_SPREADS, limit, lasting > 0)
-        )
+        stood = Standing(level, above, unsure / policy.NOISE_SPREADS, limit, above > 0)
+        yield from (_finding(s, _SNAPSHOT, suspect, stood) for suspect in _some(s, stood))
     jobs = list(s.memory.jobs)[-policy.REMEMBERED :]
     share = sum(row.spent["snapshot"] for row in jobs) / sum(row.step_s for row in jobs)
     if share >= s.thresholds.snapshot:
         yield _all(s, _SNAPSHOT, share, s.thresholds.snapshot)
 
 
-def _some(s: LiveSituation, wait: _Wait, stood: Standing) -> Iterator[Finding]:
+def _some(s: LiveSituation, stood: Standing) -> list[Suspect]:
+    """Who waits longer than the others do."""
     known = np.flatnonzero(~np.isnan(stood.level))
     if len(known) < 2:
-        return
+        return []
     out = stood.out(known)
     if 2 * len(out) > len(known):
-        return  # most wait: that is not somebody's own fault
-    for suspect in suspects(s.seats, stood, out)[: policy.NAMED_MAX]:
-        yield _finding(s, wait, suspect, stood)
+        return []  # most wait: that is not somebody's own fault
+    return suspects(s.seats, stood, out)[: policy.NAMED_MAX]
 
 
 def _finding(s: LiveSituation, wait: _Wait, suspect: Suspect, stood: Standing) -> Finding:

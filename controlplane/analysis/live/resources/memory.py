@@ -10,6 +10,7 @@ import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, median_of_rows
+from controlplane.analysis.live.lasting.levels import LevelHistory
 from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
@@ -85,6 +86,7 @@ class Memory:
         self.queued = Rows(policy.RECENT, ranks)  # waits for a CPU in own work, as a share of a step
         self.throttled = Rows(policy.RECENT, ranks)  # of that, because of a quota
         self.spent = Rows(policy.RECENT, len(SPENT), ranks)
+        self.lasting = {name: LevelHistory(ranks) for name in ("ratio", "own", "data")}
         self.usual_own = Usual((ranks,))
         self.usual_step = Usual()
         self.usual_transfer = Usual()  # a logarithm of s
@@ -146,6 +148,9 @@ class Memory:
             )
         )
         self._usual()
+        if self.ratio.count % policy.RECENT == 0:
+            for name, rows in (("ratio", self.ratio), ("own", self.own), ("data", self.data)):
+                self.lasting[name].add(rows.newest(policy.RECENT), ended_s, last)
         memory = values["memory_bytes"]
         self.memory.add(ended_s, last, np.where(memory > 0, memory, np.nan))
 

@@ -1,0 +1,1 @@
+"""Judge ranks by minutes of evidence: what is too little to be seen in one minute shows in four."""
