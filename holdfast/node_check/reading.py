@@ -15,7 +15,8 @@ class NodeReading:
     - `higher`: whether more is better.
     - `broken`: why the part does not work; "": it does, or could not be asked.
     - `reason`: why there is no number.
-    - `crowded`: the share of the CPU time wanted meanwhile that other processes had."""
+    - `crowded`: the share of the CPU time wanted meanwhile that other processes had.
+    - `within`: the true number is at most this far from `value`; 0: not said."""
 
     name: str
     value: float | None
@@ -24,6 +25,7 @@ class NodeReading:
     broken: str = ""
     reason: str = ""
     crowded: float = 0.0
+    within: float = 0.0
 
     def line(self) -> str:
         """The reading as one line of JSON."""
