@@ -14,7 +14,7 @@ class NodeReading:
     - `value`, `unit`: the number; None: it was not measured.
     - `higher`: whether more is better.
     - `broken`: why the part does not work; "": it does, or could not be asked.
-    - `reason`: why there is no number.
+    - `reason`: why there is no number; of a link that is down, which has the number 0, why it is.
     - `crowded`: the share of the CPU time wanted meanwhile that other processes had.
     - `within`: the true number is at most this far from `value`; 0: not said."""
 

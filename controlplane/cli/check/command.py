@@ -9,7 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis import node_checks
+from controlplane.analysis import node_check_policy, node_checks
+from controlplane.analysis.node_numbers import number_text
 from controlplane.cli.check import baselines, measuring
 from controlplane.cli.doctor.shown import WIDTH, as_data, as_text
 from controlplane.cli.errors import FAILED, OK, UsageError
@@ -118,7 +119,7 @@ def _data(
 
 def _text(name: str, load: float, judged: Sequence[JudgedReading], found: Sequence[Finding]) -> str:
     rows = [
-        (each.reading.name, _number(each.reading.value, each.reading.unit), _peers(each), each.judgement)
+        (each.reading.name, number_text(each.reading.value, each.reading.unit), _peers(each), each.judgement)
         for each in judged
     ]
     notes = dict.fromkeys(
@@ -127,7 +128,7 @@ def _text(name: str, load: float, judged: Sequence[JudgedReading], found: Sequen
     notes |= dict.fromkeys(
         f"{each.reading.name}: {each.why}" for each in judged if each.judgement == node_checks.NOT_MEASURED
     )
-    if load > node_checks.LOAD_MAX:
+    if load > node_check_policy.LOAD_MAX:
         notes |= {f"the load was {load:.2g} for each CPU before: other processes make readings worse": None}
     told = [textwrap.fill(f"note: {each}", WIDTH, subsequent_indent="  ") for each in notes]
     verdict = as_text(found) if found else f"no part of {name} was found broken or slow"
@@ -138,19 +139,7 @@ def _peers(judged: JudgedReading) -> str:
     if judged.mean is None or judged.sigma is None:
         return NOTHING
     unit = judged.reading.unit
-    return f"{_number(judged.mean, unit)} +- {_number(judged.sigma, unit)} ({judged.peers})"
-
-
-def _number(value: float | None, unit: str) -> str:
-    """A number with its unit, to three digits."""
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    if unit == "s":
-        return f"{value * 1e3:.3g} ms"
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+    return f"{number_text(judged.mean, unit)} +- {number_text(judged.sigma, unit)} ({judged.peers})"
 
 
 def _no_verb(_: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.analysis import node_checks
+from controlplane.analysis import node_check_policy
 from controlplane.cli.check import measuring
 from controlplane.cli.main import main
 
@@ -45,7 +45,7 @@ def test_a_node_is_measured_and_compared_with_peers(capsys: pytest.CaptureFixtur
     judged = {row["name"]: row for row in answer["readings"]}
     assert judged["cpu.gemm.float32"]["judgement"] == "fine"
     assert judged["memory.copy"]["judgement"] == "not judged"
-    if judged["disk.write"]["crowded"] > node_checks.CROWDED_MAX:  # by the tests beside this one
+    if judged["disk.write"]["crowded"] > node_check_policy.CROWDED_MAX:  # by the tests beside this one
         assert (code, judged["disk.write"]["judgement"]) == (0, "not judged")
         return
     (found,) = answer["findings"]
