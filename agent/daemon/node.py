@@ -38,6 +38,7 @@ from agent.host.disks import DiskWatch, local_folders
 from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
+from agent.links.checking import LinkChecks
 from agent.links.prober import LinkProber
 from agent.logs.keeping import RankLogs
 from agent.logs.sending import LogSender
@@ -157,7 +158,11 @@ class NodeDaemon:
         self.log_sender = LogSender(self.name, paths, self.logs, lambda: self.link.target, access)
         self.ends = RankEnds(members, paths.log, self.send_event, pids_are_ours=settings.own_launcher)
         env = inherited(os.environ) if settings.own_launcher else None
-        self.checks = NodeChecks(members, paths, env, self.launcher.send, self.send_event)
+        job = settings.jobs.partition(",")[0]
+        link_checks = LinkChecks(job, lambda: self.link.target, access, access.to(settings.tls_peer_name))
+        self.checks = NodeChecks(
+            members, paths, env, self.launcher.send, self.send_event, links=link_checks.readings
+        )
         self.stalls = PageReader(members, self.core.progress.look_every_s, self.decide)
         admission = Admission(
             self.name,
@@ -197,6 +202,7 @@ class NodeDaemon:
             status=self._status,
             room=self.arenas.files.ensure_to_fill,
             loaded=self._loaded,
+            disturbs=self.checks.disturbs,
         )
         self.looks = PeerDialler(self.name, self.incarnation, self.send_event)
         access = ClientCredentials.of(settings).to(settings.tls_peer_name)

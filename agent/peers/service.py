@@ -40,7 +40,7 @@ class Peers:
     """The peer service of one node, and the leader's orders about copies.
 
     `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called when
-    something was brought into it; `send_event` sends the leader an event."""
+    something was brought into it; `send_event` sends the leader an event; `disturbs`: as in PeerServer."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Peers:
         status: Callable[[str], MemberStatus | None],
         room: Callable[[str, int], Arena],
         loaded: Callable[[str], None],
+        disturbs: Callable[[], str] = str,
     ) -> None:
         self._settings, self._paths, self._host, self._status = settings, paths, host, status
         access = ClientCredentials.of(settings).to(settings.tls_peer_name)
@@ -69,6 +70,7 @@ class Peers:
             asks=authenticator_of(settings.cluster, settings, certificates=access.files.verifies),
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
+            disturbs=disturbs,
         )
         self._vouches = Vouches(node, incarnation, send_event)
         self._pushes = Pushes(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.failure_logs.policy import CLOCKS_APART_S
 from controlplane.analysis.links.policy import WAITED_MAX
-from holdfast.node_check.clock import OFFSET
+from holdfast.node_check.reading import BANDWIDTH, OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ VALUE_MAX = 1e24
 """More is no number that a node can have."""
 CROWDED_MAX = 0.05
 """A reading during which others had more of the CPU than this accuses nobody, and is no peer of others."""
-BANDWIDTH, BANDWIDTH_CROWDED_MAX = "link.bandwidth", WAITED_MAX
+BANDWIDTH_CROWDED_MAX = WAITED_MAX
 """The same for bytes sent to peers, where it is how long the agent at either end waited for a CPU: what links
 of running jobs are judged by."""
 LOAD_MAX = 0.5

@@ -18,8 +18,6 @@ from holdfast.node_check.reading import NodeReading
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-OFFSET = "clock.offset"
-"""How the names of readings begin that compare two clocks."""
 UNIT = "s"
 STAMP_S = 1e-6
 """No time is known better than this: a Unix time in a float of 64 bits has steps of a quarter of it."""

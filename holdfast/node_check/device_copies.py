@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 BYTES = 128 << 20
 """2 ms on the fastest PCIe of 2025: a start of 10 us is nothing beside that."""
 UNIT = "B/s"
+OTHERS_MAX = 15
+"""To so many other devices, at most, the next ones by number: no common node has more than 16."""
 
 
 def readings(device: torch.device, devices: int, seconds: float) -> Iterator[NodeReading]:
@@ -28,7 +30,7 @@ def readings(device: torch.device, devices: int, seconds: float) -> Iterator[Nod
     data = torch.randint(0, 1 << 62, (BYTES // 8,), generator=made).view(torch.uint8)
     yield _copied(f"{name}.copy.from_host", data, host, device, seconds)
     yield _copied(f"{name}.copy.to_host", data, device, host, seconds)
-    others = [index for index in range(devices) if index != device.index]
+    others = [(device.index + step) % devices for step in range(1, devices)][:OTHERS_MAX]
     for index in others:
         target = torch.device(device.type, index)
         yield _copied(f"{name}.copy.to.{target.type}:{index}", data, device, target, seconds / len(others))

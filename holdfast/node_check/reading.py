@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+OFFSET, BANDWIDTH = "clock.offset", "link.bandwidth"
+"""How the names of readings begin that compare this node's clock with another one, and that send bytes to
+peers."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:

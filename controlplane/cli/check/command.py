@@ -14,6 +14,7 @@ from controlplane.analysis.node_numbers import number_text
 from controlplane.cli.check import baselines, measuring
 from controlplane.cli.doctor.shown import WIDTH, as_data, as_text
 from controlplane.cli.errors import FAILED, OK, UsageError
+from controlplane.cli.flags.credentials import access_of, add_access
 from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser, number
 from controlplane.cli.questions.outputs import add_output, data
 from controlplane.cli.questions.tables import NOTHING, plain
@@ -29,8 +30,10 @@ SECONDS, SECONDS_MAX = 1.0, 60.0
 HEADINGS = ("READING", "VALUE", "PEERS", "JUDGEMENT")
 ABOUT = (
     "Measure what this node can do, in about half a minute and with nothing of Holdfast running: products of "
-    "matrices on the CPU and on each device, checked for wrong entries, memory bandwidth, the disk, and "
-    "connections to other nodes. With the answers of at least three other nodes a reading is judged: it is "
+    "matrices on the CPU and on each device, checked for wrong entries, memory bandwidth, the disk, what the "
+    "kernel says of its clock, what network cards and the links of devices have negotiated, copies between "
+    "devices, and connections to other nodes, with the difference of the clocks and the bandwidth where an "
+    "agent answers there. With the answers of at least three other nodes a reading is judged: it is "
     "slow if it is worse than their mean by more than one standard deviation and takes more than a tenth "
     "longer (disks and connections: twice as long). While other processes have the CPUs, nobody is accused. "
     "Do not run it beside training, which it would slow down. Exit code 1 if a part is broken or slow."
@@ -58,7 +61,8 @@ def _flags(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="an address to connect to, as the one that another node's agent listens at (repeatable)",
+        help="an address to connect to; for clock and bandwidth, the peer service of another node's agent "
+        "(--peer-listen; repeatable)",
     )
     add(
         "--baseline",
@@ -68,6 +72,7 @@ def _flags(parser: Parser) -> None:
         help="what another node answered to `check node --json` (repeatable)",
     )
     add_output(parser, json_flag=True)
+    add_access(parser)
 
 
 def node(values: argparse.Namespace) -> int:
@@ -76,7 +81,7 @@ def node(values: argparse.Namespace) -> int:
     _check(values, folder)
     peers = baselines.read([Path(each) for each in values.baseline], name)
     load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
-    own = measuring.measure(folder, values.seconds, values.peer)
+    own = measuring.measure(folder, values.seconds, values.peer, access_of(values) if values.peer else None)
     judged = node_checks.judge(own, [each.readings for each in peers])
     found = node_checks.findings(name, judged, load)
     print(data(values.output, _data(name, load, judged, found)) or _text(name, load, judged, found))
@@ -104,6 +109,7 @@ def _data(
             "value": each.reading.value,
             "unit": each.reading.unit,
             "broken": each.reading.broken,
+            "within": each.reading.within,
             "crowded": each.reading.crowded,
             "judgement": each.judgement,
             "why": each.why,

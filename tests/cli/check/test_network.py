@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 GBIT = 1e9
 
 
-def interface(sysfs: Path, name: str, *, device: bool = True, **files: str) -> Path:
+def interface(sysfs: Path, name: str, files: dict[str, str] | None = None, *, device: bool = True) -> Path:
     """An interface that is up, unless `files` says something else."""
     folder = sysfs / "class/net" / name
     (folder / "statistics").mkdir(parents=True)
     if device:
         (folder / "device").mkdir()
     usual = {"flags": "0x1003", "carrier": "1", "operstate": "up", "speed": "100000", "duplex": "full"}
-    for file, text in (usual | files).items():
+    for file, text in (usual | (files or {})).items():
         (folder / file).write_text(f"{text}\n")
     for file in ("rx_errors", "tx_errors"):
         (folder / "statistics" / file).write_text("5\n")
@@ -45,7 +45,7 @@ def read(sysfs: Path) -> dict[str, NodeReading]:
 def test_speeds_of_what_is_in_use_are_read(tmp_path: Path) -> None:
     interface(tmp_path, "eth0")
     interface(tmp_path, "lo", device=False)
-    interface(tmp_path, "eth9", flags="0x1002")  # nobody has switched it on
+    interface(tmp_path, "eth9", {"flags": "0x1002"})  # nobody has switched it on
     found = read(tmp_path)
     assert set(found) == {"network.speed:eth0", "network.errors:eth0"}
     assert (found["network.speed:eth0"].value, found["network.errors:eth0"].value) == (100 * GBIT, 0.0)
@@ -70,13 +70,13 @@ def test_speeds_of_what_is_in_use_are_read(tmp_path: Path) -> None:
 def test_what_cannot_be_read_has_no_number_and_what_is_down_has_none_of_its_peers(
     tmp_path: Path, files: dict[str, str], value: float | None, words: str
 ) -> None:
-    interface(tmp_path, "eth0", **files)
+    interface(tmp_path, "eth0", files)
     found = read(tmp_path)["network.speed:eth0"]
     assert found.value == value and words in found.reason and not found.broken
 
 
 def test_half_duplex_is_broken_whatever_peers_have(tmp_path: Path) -> None:
-    interface(tmp_path, "eth0", duplex="half", speed="100")
+    interface(tmp_path, "eth0", {"duplex": "half", "speed": "100"})
     (found,) = findings("n1", judge(list(read(tmp_path).values()), []))
     assert (found.kind, dict(found.place)["part"]) == ("node_part_broken", "network.speed:eth0")
     assert "half duplex" in found.reason
@@ -121,7 +121,7 @@ def test_errors_while_it_is_looked_at_are_broken_and_older_ones_are_not(tmp_path
 
 
 def test_a_card_that_has_negotiated_less_than_its_peers_is_named(tmp_path: Path) -> None:
-    interface(tmp_path, "eth0", speed="10000")
+    interface(tmp_path, "eth0", {"speed": "10000"})
     own = list(read(tmp_path).values())
     peers = []
     for at in range(3):
@@ -135,7 +135,7 @@ def test_a_card_that_has_negotiated_less_than_its_peers_is_named(tmp_path: Path)
 
 def test_a_link_that_is_down_is_named_if_it_is_up_on_the_peers(tmp_path: Path) -> None:
     interface(tmp_path, "eth0")
-    interface(tmp_path, "eth1", carrier="0", operstate="down")
+    interface(tmp_path, "eth1", {"carrier": "0", "operstate": "down"})
     own = list(read(tmp_path).values())
     other = tmp_path / "other"
     interface(other, "eth0")
