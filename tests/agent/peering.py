@@ -84,6 +84,7 @@ class Side:
         self.told: list[events.Event] = []
         self.loaded: list[str] = []
         self.members: dict[str, MemberStatus] = {}
+        self.disturbs = ""  # why nothing may be measured with this node
         self.peers = self._peers()
 
     def _peers(self) -> Peers:
@@ -97,6 +98,7 @@ class Side:
             status=self.members.get,
             room=ArenaFiles(self.paths, lambda _: False).ensure_to_fill,
             loaded=self.loaded.append,
+            disturbs=lambda: self.disturbs,
         )
 
     async def __aenter__(self) -> Side:
