@@ -36,7 +36,7 @@ def readings(device: torch.device) -> Iterator[NodeReading]:
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(_uuid(device))
-    except (nvml.NVMLError, AttributeError) as error:
+    except (nvml.NVMLError, AttributeError, TypeError) as error:  # old packages take bytes alone
         yield NodeReading(f"{name}.pcie", None, "", reason=f"NVML does not tell: {error}"[:200])
         return
     _keep_busy(device)
