@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
+    from controlplane.core.records.effects import CheckNode
     from controlplane.core.records.model import PeerAddress
-    from controlplane.core.records.node_checks import CheckNode
     from holdfast.ipc.messages.launcher import LauncherCommand, LauncherMessage
 
 PREFIX = "_check."

@@ -23,7 +23,7 @@ from controlplane.settings import SettingsError
 from controlplane.wire import control_pb2, peer_pb2
 from controlplane.wire.control_pb2_grpc import ControlStub
 from holdfast.node_check import clock
-from holdfast.node_check.clock import Exchange
+from holdfast.node_check.clock import ClockExchange
 from holdfast.node_check.reading import BANDWIDTH, OFFSET, NodeReading
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def peer_readings(
     return offset, _rate(bandwidth, await probe(peer, order, access, CpuClock()))
 
 
-async def _met(address: str, access: ClientCredentials, job: str) -> tuple[list[Exchange], str]:
+async def _met(address: str, access: ClientCredentials, job: str) -> tuple[list[ClockExchange], str]:
     """The exchanges with a peer, and why it must not be disturbed; "": it may. Raises what wire.BROKEN names,
     and SettingsError."""
     disturbs = ""
@@ -136,11 +136,11 @@ async def _met(address: str, access: ClientCredentials, job: str) -> tuple[list[
         return [await _exchange(times) for _ in range(QUESTIONS)], disturbs
 
 
-async def _exchange(times: Callable[[], Awaitable[tuple[float, float]]]) -> Exchange:
+async def _exchange(times: Callable[[], Awaitable[tuple[float, float]]]) -> ClockExchange:
     """One question. A step of this clock meanwhile does not matter: how long it takes another clock tells."""
     sent_s, began = time.time(), time.perf_counter()
     received_s, answered_s = await times()
-    return Exchange(sent_s, received_s, answered_s, sent_s + time.perf_counter() - began)
+    return ClockExchange(sent_s, received_s, answered_s, sent_s + time.perf_counter() - began)
 
 
 def _rate(name: str, found: LinkProbe) -> NodeReading:

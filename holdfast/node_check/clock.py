@@ -46,7 +46,7 @@ class KernelClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ClockExchange:
     """The four times of one question and its answer (Unix, s): two of this clock, two of the other one."""
 
     sent_s: float
@@ -99,7 +99,7 @@ def _error(name: str, error_us: int) -> NodeReading:
     return NodeReading(name, max(error_us * 1e-6, STAMP_S), UNIT, higher=False)
 
 
-def offset(name: str, exchanges: Sequence[Exchange]) -> NodeReading:
+def offset(name: str, exchanges: Sequence[ClockExchange]) -> NodeReading:
     """By how much this clock is ahead of another one (negative: behind). Impossible exchanges are left
     out."""
     possible = [each for each in exchanges if _possible(each)]
@@ -110,7 +110,7 @@ def offset(name: str, exchanges: Sequence[Exchange]) -> NodeReading:
     return NodeReading(name, best.ahead_s, UNIT, higher=False, within=best.trip_s / 2 + STAMP_S)
 
 
-def _possible(each: Exchange) -> bool:
+def _possible(each: ClockExchange) -> bool:
     times = (each.sent_s, each.received_s, each.answered_s, each.heard_s)
     if not all(math.isfinite(time_s) and time_s > 0.0 for time_s in times):
         return False

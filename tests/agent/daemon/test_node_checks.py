@@ -9,8 +9,9 @@ from agent.links import checking
 from agent.peers.server import AT_WORK
 from controlplane.access.client_credentials import plain
 from controlplane.analysis import node_checks
+from controlplane.core.records.effects import CheckNode
 from controlplane.core.records.model import PeerAddress
-from controlplane.core.records.node_checks import CheckNode, JudgeNode, NodeChecked
+from controlplane.core.records.node_checks import JudgeNode, NodeChecked
 from tests.agent.peering import Side
 from tests.agent.support import AgentProcess, Leader, launch, spec, until
 

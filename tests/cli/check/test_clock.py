@@ -10,14 +10,14 @@ import pytest
 
 from controlplane.analysis.node_checks import findings, judge
 from holdfast.node_check import clock
-from holdfast.node_check.clock import Exchange, KernelClock
+from holdfast.node_check.clock import ClockExchange, KernelClock
 from holdfast.node_check.reading import NodeReading
 
 
-def exchange(ahead_s: float, there_s: float, back_s: float, at_s: float = 1.7e9) -> Exchange:
+def exchange(ahead_s: float, there_s: float, back_s: float, at_s: float = 1.7e9) -> ClockExchange:
     """An exchange of a clock that is `ahead_s` ahead, with so long a way there and back, and 1 ms between."""
     received_s = at_s + there_s - ahead_s
-    return Exchange(at_s, received_s, received_s + 1e-3, at_s + there_s + 1e-3 + back_s)
+    return ClockExchange(at_s, received_s, received_s + 1e-3, at_s + there_s + 1e-3 + back_s)
 
 
 def offset(value: float | None, within: float = 1e-3, name: str = "clock.offset") -> NodeReading:
@@ -71,15 +71,15 @@ def test_the_offset_lies_within_what_is_said(seed: int) -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        Exchange(1.7e9, 1.7e9, 1.7e9, math.nan),
-        Exchange(1.7e9, math.inf, math.inf, 1.7e9),
-        Exchange(1.7e9, 0.0, 0.0, 1.7e9 + 1),  # a peer that says nothing of the time
-        Exchange(1.7e9, -4.0, -4.0, 1.7e9 + 1),
-        Exchange(1.7e9, 1.7e9 + 2, 1.7e9 + 1, 1.7e9 + 3),  # it answered before it was asked
-        Exchange(1.7e9, 1.7e9, 1.7e9 + 9, 1.7e9 + 3),  # it took longer than the whole exchange
+        ClockExchange(1.7e9, 1.7e9, 1.7e9, math.nan),
+        ClockExchange(1.7e9, math.inf, math.inf, 1.7e9),
+        ClockExchange(1.7e9, 0.0, 0.0, 1.7e9 + 1),  # a peer that says nothing of the time
+        ClockExchange(1.7e9, -4.0, -4.0, 1.7e9 + 1),
+        ClockExchange(1.7e9, 1.7e9 + 2, 1.7e9 + 1, 1.7e9 + 3),  # it answered before it was asked
+        ClockExchange(1.7e9, 1.7e9, 1.7e9 + 9, 1.7e9 + 3),  # it took longer than the whole exchange
     ],
 )
-def test_impossible_times_are_left_out(odd: Exchange) -> None:
+def test_impossible_times_are_left_out(odd: ClockExchange) -> None:
     assert clock.offset("clock.offset", [odd]).value is None
     assert clock.offset("clock.offset", []).reason
     sound = exchange(0.25, 0.01, 0.01)

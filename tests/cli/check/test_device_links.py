@@ -61,7 +61,7 @@ def test_what_cannot_be_read_has_a_reason_and_no_number() -> None:
     for nothing in (LACKS, None, 0, -3):
         found = {each.name: each for each in read(CurrPcieLinkWidth=nothing)}
         assert found["cuda:0.pcie.width"].value is None and found["cuda:0.pcie.width"].reason
-    for nothing in (LACKS, None, [], field(0), field(26_562, error=3)):
-        speed = read(FieldValues=nothing)[-1]
+    for answer in (LACKS, None, [], field(0), field(26_562, error=3)):
+        speed = read(FieldValues=answer)[-1]
         assert (speed.name, speed.value) == ("cuda:0.nvlink.speed", None) and speed.reason
     assert [each.name for each in read(NvLinkState=LACKS)] == ["cuda:0.pcie.generation", "cuda:0.pcie.width"]
