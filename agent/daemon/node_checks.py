@@ -164,6 +164,9 @@ class NodeChecks:
         if readings:
             self._answer, self._made_at = answer, time.monotonic()
         log.info("this node was checked: %s", reason or f"{len(readings)} readings")
+        for each in readings:
+            if each.value is None and each.reason:
+                log.info("%s was not measured: %s", each.name, each.reason)
         self._tell(answer)
 
     def _tell(self, answer: NodeChecked) -> None:
