@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from agent.host.cpu_clock import CpuClock
-from agent.links.prober import probe
+from agent.links.prober import OCCUPIED, probe
 from agent.peers import wire
 from agent.peers.blocks import PeerError
 from agent.peers.server import AT_WORK
@@ -43,7 +43,7 @@ QUESTIONS = 9
 ANSWER_S = 2.0
 REST_S, LOOK_AGAIN_S = 10.0, 0.5
 """Nodes that came together measure themselves at the same time, and end at nearly the same time: a peer that
-does so is waited for so long, and asked so often."""
+does so, or receives another one's burst, is waited for so long, and asked so often."""
 OLDER = "its agent is of an earlier version, which cannot say whether a rank lives there"
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
@@ -67,7 +67,7 @@ class LinkChecks:
     async def _to_one(self, peer: PeerAddress, until: float) -> NodeReading:
         while True:
             _, bandwidth = await peer_readings(peer, self._to_peers, self._job)
-            if not bandwidth.reason.startswith(AT_WORK) or time.monotonic() + LOOK_AGAIN_S > until:
+            if bandwidth.reason not in (AT_WORK, OCCUPIED) or time.monotonic() + LOOK_AGAIN_S > until:
                 return bandwidth
             await asyncio.sleep(LOOK_AGAIN_S)
 
