@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from agent.daemon.admission import Admission
 from agent.daemon.coordinator_link import CoordinatorLink, Peer
 from agent.daemon.dispatch import Components, EffectDispatcher
+from agent.daemon.facts import facts_of
 from agent.daemon.launcher_client import LauncherClient
 from agent.daemon.local_view import LocalView
 from agent.daemon.node_checks import NodeChecks
@@ -31,13 +32,12 @@ from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
 from agent.deciding.judging import Reading, Tick
-from agent.deciding.node_state import AgentFacts
-from agent.deciding.progress import HangLimits
 from agent.host import resources
 from agent.host.disks import DiskWatch, local_folders
 from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
+from agent.links.checking import LinkChecks
 from agent.links.prober import LinkProber
 from agent.logs.keeping import RankLogs
 from agent.logs.sending import LogSender
@@ -54,9 +54,7 @@ from agent.relays.sending import BeatSender
 from agent.sensors.device_reports import DeviceReports
 from controlplane.access.client_credentials import ClientCredentials
 from controlplane.core.records import events
-from controlplane.setting import coordinators
 from controlplane.settings import local_ranks
-from controlplane.storage_settings import Allowed
 from holdfast.ipc.messages import launcher as msg
 from holdfast.ipc.messages.agent import Welcome
 from holdfast.ipc.messages.rank import VERSION
@@ -93,7 +91,7 @@ class NodeDaemon:
         self.drained = asyncio.Event()  # set when the coordinator reports this node as drained
         self._timer: asyncio.TimerHandle | None = None
         view = LocalView(paths, wants=self._wants, connected=self._connected)
-        self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), view)
+        self.core = AgentCore(time.monotonic(), facts_of(settings, name, self.incarnation), view)
         self._make_ranks()
         self._make_copies()
         self.orders = OrderRouter(
@@ -161,7 +159,11 @@ class NodeDaemon:
         self.log_sender = LogSender(self.name, paths, self.logs, lambda: self.link.target, access)
         self.ends = RankEnds(members, paths.log, self.send_event, pids_are_ours=settings.own_launcher)
         env = inherited(os.environ) if settings.own_launcher else None
-        self.checks = NodeChecks(members, paths, env, self.launcher.send, self.send_event)
+        job = settings.jobs.partition(",")[0]
+        link_checks = LinkChecks(job, lambda: self.link.target, access, access.to(settings.tls_peer_name))
+        self.checks = NodeChecks(
+            members, paths, env, self.launcher.send, self.send_event, links=link_checks.readings
+        )
         self.stalls = PageReader(members, self.core.progress.look_every_s, self.decide)
         admission = Admission(
             self.name,
@@ -203,6 +205,7 @@ class NodeDaemon:
             room=self.arenas.files.ensure_to_fill,
             loaded=self._loaded,
             relay=self.beat_collector.serve,
+            disturbs=self.checks.disturbs,
         )
         self.looks = PeerDialler(self.name, self.incarnation, self.send_event)
         access = ClientCredentials.of(settings).to(settings.tls_peer_name)
@@ -375,19 +378,6 @@ class NodeDaemon:
         self.devices.take(reading, time.monotonic())
         if reading.judged:
             self.decide(Reading(reading.device, reading.healthy, reading.reason))
-
-
-def _facts(settings: AgentSettings, name: str, incarnation: int) -> AgentFacts:
-    return AgentFacts(
-        node=name,
-        incarnation=incarnation,
-        process_timeout_s=settings.process_timeout_s,
-        device_timeout_s=settings.device_timeout_s,
-        fence_after_s=settings.fence_after_s,
-        limits=HangLimits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
-        coordinators=coordinators(settings.coordinator),
-        storages=Allowed(settings.storage_allowed),
-    )
 
 
 def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:

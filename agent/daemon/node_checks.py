@@ -1,7 +1,8 @@
 """Measure this node when the leader orders it: each part in a process that the launcher starts, as a rank is.
 
 So the parts run where ranks would run: in the trainer's container, with its torch and its devices. Their
-processes have names that no member can have, and the agent's core never hears of them. Nothing is measured
+processes have names that no member can have, and the agent's core never hears of them. What takes another
+machine, clock and links, the agent measures itself, last (`agent.links.checking`). Nothing is measured
 while a rank lives here, and a launch ends what is being measured: ranks come first. A repeated order is
 answered again, and an answer from before serves where the order says so (`fresh_s`)."""
 
@@ -16,6 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.peers.server import AT_WORK
 from controlplane.core.records.model import Role
 from controlplane.core.records.node_checks import NodeChecked
 from holdfast.ipc.messages import launcher as msg
@@ -23,12 +25,13 @@ from holdfast.node_check import answers
 from holdfast.node_check.reading import NodeReading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
-    from controlplane.core.records.node_checks import CheckNode
+    from controlplane.core.records.effects import CheckNode
+    from controlplane.core.records.model import PeerAddress
     from holdfast.ipc.messages.launcher import LauncherCommand, LauncherMessage
 
 PREFIX = "_check."
@@ -54,7 +57,8 @@ class _Ended:
 
 class NodeChecks:
     """The checks of one node, one at a time. `command` sends the launcher a command, `send` the leader an
-    answer. `env`: the agent's environment, as ranks get it; None: the launcher's own is used."""
+    answer. `env`: the agent's environment, as ranks get it; None: the launcher's own is used. `links`
+    measures what takes other machines, until a time (s, monotonic)."""
 
     def __init__(
         self,
@@ -63,9 +67,11 @@ class NodeChecks:
         env: Mapping[str, str] | None,
         command: Callable[[LauncherCommand], None],
         send: Callable[[NodeChecked], None],
+        *,
+        links: Callable[[Sequence[PeerAddress], float], Awaitable[list[NodeReading]]],
     ) -> None:
         self._members, self._paths, self._env = members, paths, env
-        self._command, self._send = command, send
+        self._command, self._send, self._links = command, send, links
         self._task: asyncio.Task[None] | None = None
         self._round = 0  # of the order that is under way, or was answered last
         self._answer: NodeChecked | None = None  # the newest that brought readings
@@ -73,6 +79,7 @@ class NodeChecks:
         self._last: NodeChecked | None = None  # the newest of all, for a repeated order
         self._ends: dict[str, asyncio.Future[msg.MemberExited | msg.MemberFailed]] = {}
         self._why_not = ""  # why the check under way is given up
+        self._at_work = False  # a part is being measured
 
     def order(self, order: CheckNode) -> None:
         """Measure, unless that is under way or was done; answered by NodeChecked."""
@@ -95,6 +102,10 @@ class NodeChecks:
     def launcher_lost(self) -> None:
         """The launcher died, and what it ran with it."""
         self._give_up("the launcher died meanwhile")
+
+    def disturbs(self) -> str:
+        """Why other nodes may measure nothing with this one now; "": they may."""
+        return AT_WORK if self._at_work else "a rank lives there" if self._obstacle() else ""
 
     def _give_up(self, why: str) -> None:
         if self._task is not None and not self._task.done():
@@ -136,7 +147,11 @@ class NodeChecks:
         load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
         found: list[NodeReading] = []
         try:
-            reason = self._obstacle() or await self._measure(order, until, found)
+            reason = self._obstacle()
+            if not reason:
+                await self._measure(order, until, found)
+                found += await self._links(order.peers, until) if time.monotonic() < until else []
+                reason = "" if any(each.value is not None or each.broken for each in found) else _why(found)
         except asyncio.CancelledError:
             if not self._why_not:
                 raise
@@ -149,6 +164,9 @@ class NodeChecks:
         if readings:
             self._answer, self._made_at = answer, time.monotonic()
         log.info("this node was checked: %s", reason or f"{len(readings)} readings")
+        for each in readings:
+            if each.value is None and each.reason:
+                log.info("%s was not measured: %s", each.name, each.reason)
         self._tell(answer)
 
     def _tell(self, answer: NodeChecked) -> None:
@@ -163,8 +181,15 @@ class NodeChecks:
         there = [m.name for m in self._members if m.alive and m.status.role is Role.RANK]
         return f"{there[0]} lives here: nothing is measured beside a rank" if there else ""
 
-    async def _measure(self, order: CheckNode, until: float, found: list[NodeReading]) -> str:
-        """Measure all parts, one after the other. Returns why nothing could be measured; "": it was."""
+    async def _measure(self, order: CheckNode, until: float, found: list[NodeReading]) -> None:
+        """Measure all parts, one after the other."""
+        self._at_work = True
+        try:
+            await self._measure_parts(order, until, found)
+        finally:
+            self._at_work = False
+
+    async def _measure_parts(self, order: CheckNode, until: float, found: list[NodeReading]) -> None:
         seconds = min(order.seconds, SECONDS_MAX)
         ended = await self._run(order.round, answers.DEVICES, 0.0, until)
         count, without = answers.devices(ended.lines, ended.trouble)
@@ -176,7 +201,6 @@ class NodeChecks:
             found += answers.readings(part, ended.lines, "" if ended.cut else ended.trouble)
             if ended.cut:
                 found.append(NodeReading(part, None, "", reason="no time was left for it"))
-        return "" if any(each.value is not None or each.broken for each in found) else _why(found)
 
     async def _run(self, number: int, part: str, seconds: float, until: float) -> _Ended:
         """Run one part in a process of its own, until `until` (s, monotonic) at most."""

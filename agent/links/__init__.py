@@ -1,1 +1,1 @@
-"""Measure the links from this node to its peers, when the leader asks."""
+"""Measure the links from this node to its peers, when the leader asks, and for checks of a node."""

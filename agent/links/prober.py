@@ -50,6 +50,7 @@ PEERS_MAX = 64
 """Peers of one order: twice the distances of 4 billion nodes."""
 ANSWER_S = 2.0
 """A peer that does not answer one call within this time is not measured."""
+OCCUPIED = "another node's probe was being received there"
 log = logging.getLogger("holdfast.agent.links")
 
 
@@ -94,7 +95,7 @@ async def probe(peer: PeerAddress, order: ProbeLinks, access: ClientCredentials,
             trips = await call.round_trips()
             return await _burst(call, peer.node, trips, order)
     except _BusyPeer:
-        return LinkProbe(peer.node, reason="another node's probe was being received there")
+        return LinkProbe(peer.node, reason=OCCUPIED)
     except (*wire.BROKEN, SettingsError) as error:
         return LinkProbe(peer.node, reason=await wire.reason(None, error))
 

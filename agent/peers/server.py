@@ -46,6 +46,8 @@ _WORKING_S = 1.0
 ECHO_S = 0.1
 """For so long after a block of one caller, blocks of others are answered with "busy": two bursts at a time
 would measure each other."""
+AT_WORK = "it is measuring itself"
+"""Why a node that checks itself must not be disturbed. It will have ended soon."""
 _ENDED = "replaced by a newer stream, or this copy is no longer needed"
 T = TypeVar("T")
 log = logging.getLogger("holdfast.agent.peers")
@@ -96,8 +98,9 @@ class PeerServer:
 
     `count` receives bytes received and given, and calls refused. Where certificates are required, only
     agents of this cluster are let in, and a copy is changed only by the node that left it. Each message is
-    checked against the jobs of its caller, and against those that this node takes (`rights`). `relay`
-    serves streams of heartbeats; None: this agent passes none on."""
+    checked against the jobs of its caller, and against those that this node takes (`rights`). `disturbs` says
+    why nothing may be measured with this node now; "": it may. `relay` serves streams of heartbeats; None:
+    this agent passes none on."""
 
     def __init__(
         self,
@@ -111,6 +114,7 @@ class PeerServer:
         tls: TlsFiles,
         rights: Rights = Rights(),  # noqa: B008 - it is frozen
         relay: Callable[[Any, Any], Awaitable[None]] | None = None,
+        disturbs: Callable[[], str] = str,
     ) -> None:
         self._asks, self._tls, self._rights = asks, tls, rights
         self._log_limiter, self._relay = LogLimiter(), relay
@@ -118,7 +122,7 @@ class PeerServer:
         self._pool, self._timeout_s, self._count = pool, timeout_s, count
         self._putting: dict[str, _Put] = {}
         self._giving = 0
-        self._turns, self._cpu = BurstTurns(), CpuClock()
+        self._turns, self._cpu, self._disturbs = BurstTurns(), CpuClock(), disturbs
         self._server: Any = None
         self.port = 0
 
@@ -298,8 +302,12 @@ class PeerServer:
 
     async def _echo(self, request: Any, context: Any) -> Any:
         """Answer at once; a block, unless another caller's burst is under way."""
+        received_s = time.time()
         async with self._answering(context):
             may_probe(calling(), request.job)
+            if request.check:
+                look = pb.CheckLook(received_s=received_s, disturbs=self._disturbs(), sent_s=time.time())
+                return pb.EchoReply(check=look)
             if not request.payload:
                 return pb.EchoReply(look=self._look() if request.look else None)
             self._count("peer_probed_bytes", len(request.payload))

@@ -40,8 +40,8 @@ class Peers:
     """The peer service of one node, and the leader's orders about copies.
 
     `status` looks up a member of this node; `room` opens or creates a member's arena; `loaded` is called
-    when something was brought into it; `send_event` sends the leader an event; `relay` serves heartbeats
-    of others."""
+    when something was brought into it; `send_event` sends the leader an event; `disturbs` and `relay`: as in
+    PeerServer."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Peers:
         room: Callable[[str, int], Arena],
         loaded: Callable[[str], None],
         relay: Callable[[Any, Any], Awaitable[None]] | None = None,
+        disturbs: Callable[[], str] = str,
     ) -> None:
         self._settings, self._paths, self._host, self._status = settings, paths, host, status
         access = ClientCredentials.of(settings).to(settings.tls_peer_name)
@@ -72,6 +73,7 @@ class Peers:
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
             relay=relay,
+            disturbs=disturbs,
         )
         self._vouches = Vouches(node, incarnation, send_event)
         self._pushes = Pushes(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent.sensors import error_counters
 from agent.sensors.readings import DeviceReading
+from holdfast.node_check import error_counters
 
 MEMORY_BYTES_MIN = 32 << 20
 """With less memory available the machine counts as unhealthy."""

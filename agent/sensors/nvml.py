@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.sensors.pci import pci_address
 from agent.sensors.readings import DeviceReading
+from holdfast.node_check.nvml import asked, links
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,14 +88,8 @@ class NvmlSensor:
         return figures
 
     def _asked(self, name: str, *arguments: Any) -> Any | None:
-        """The answer of an NVML function; None where the package, the driver or the device has none.
-
-        An argument in capitals is a constant of the package."""
-        try:
-            values = [getattr(self._nvml, each) if isinstance(each, str) else each for each in arguments]
-            return getattr(self._nvml, name)(*values)
-        except (AttributeError, self._nvml.NVMLError):
-            return None
+        """The answer of an NVML function; None where there is none."""
+        return asked(self._nvml, name, *arguments)
 
     def _clocks(self, handle: Any) -> dict[str, float]:
         """Power, and why clocks are held back: they come and go within seconds."""
@@ -134,13 +129,7 @@ class NvmlSensor:
 
     def _links(self, handle: Any) -> tuple[dict[str, float], tuple[str, ...]]:
         """The errors of all active NVLinks, of a device that has some; and what cannot be read."""
-        active = []
-        for link in range(getattr(self._nvml, "NVML_NVLINK_MAX_LINKS", 0)):
-            state = self._asked("nvmlDeviceGetNvLinkState", handle, link)
-            if state is None:
-                break  # this device has no more links
-            if state:
-                active.append(link)
+        active = [link for link, is_active in links(self._nvml, handle).items() if is_active]
         found, unread = dict[str, float](), False
         for name, kind in _NVLINK.items() if active else ():
             constant = f"NVML_NVLINK_ERROR_DL_{kind}"

@@ -77,6 +77,7 @@ _SEES = (*_READS, CallerRole.VIEWER)
 RULES: dict[str, Rule] = {
     f"/{CONTROL}/Link": _rule(CallerRole.AGENT, job=None),
     f"/{CONTROL}/SendLog": _rule(CallerRole.AGENT, job=None),
+    f"/{CONTROL}/Clock": _rule(CallerRole.AGENT, job=None),
     f"/{ADMIN}/ListLogs": _rule(*_READS, job=_named),
     f"/{ADMIN}/ReadLog": _rule(*_READS, job=_named),
     f"/{ADMIN}/Status": _rule(*_SEES, job=None, trim=_kept),

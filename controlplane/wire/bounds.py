@@ -209,6 +209,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "value": Bound(-1e30, 1e30),  # the analysis leaves out what no node can have
     "DeviceSign.value": Bound(0, 1e12),
     "crowded": SPAN,
+    "within": Bound(0, 1e30),
     "load": SPAN,
     "confidence": Bound(0, 1),
     "seconds": SPAN,

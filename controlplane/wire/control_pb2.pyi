@@ -1118,7 +1118,7 @@ class LinksProbed(_message.Message):
     def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., found: _Optional[_Iterable[_Union[LinkProbe, _Mapping]]] = ...) -> None: ...
 
 class CheckedReading(_message.Message):
-    __slots__ = ("name", "value", "unit", "higher", "broken", "reason", "crowded")
+    __slots__ = ("name", "value", "unit", "higher", "broken", "reason", "crowded", "within")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
@@ -1126,6 +1126,7 @@ class CheckedReading(_message.Message):
     BROKEN_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CROWDED_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     unit: str
@@ -1133,7 +1134,8 @@ class CheckedReading(_message.Message):
     broken: str
     reason: str
     crowded: float
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., unit: _Optional[str] = ..., higher: bool = ..., broken: _Optional[str] = ..., reason: _Optional[str] = ..., crowded: _Optional[float] = ...) -> None: ...
+    within: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., unit: _Optional[str] = ..., higher: bool = ..., broken: _Optional[str] = ..., reason: _Optional[str] = ..., crowded: _Optional[float] = ..., within: _Optional[float] = ...) -> None: ...
 
 class NodeChecked(_message.Message):
     __slots__ = ("round", "readings", "load", "age_s", "reason")
@@ -1606,16 +1608,18 @@ class ReadLog(_message.Message):
     def __init__(self, job: _Optional[str] = ..., request: _Optional[str] = ..., member: _Optional[str] = ..., from_bytes: _Optional[int] = ..., end_bytes: _Optional[int] = ..., tail: _Optional[int] = ..., since_s: _Optional[float] = ..., follow: bool = ...) -> None: ...
 
 class CheckNode(_message.Message):
-    __slots__ = ("round", "seconds", "timeout_s", "fresh_s")
+    __slots__ = ("round", "seconds", "timeout_s", "fresh_s", "peers")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     FRESH_S_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     round: int
     seconds: float
     timeout_s: float
     fresh_s: float
-    def __init__(self, round: _Optional[int] = ..., seconds: _Optional[float] = ..., timeout_s: _Optional[float] = ..., fresh_s: _Optional[float] = ...) -> None: ...
+    peers: _containers.RepeatedCompositeFieldContainer[PeerAddress]
+    def __init__(self, round: _Optional[int] = ..., seconds: _Optional[float] = ..., timeout_s: _Optional[float] = ..., fresh_s: _Optional[float] = ..., peers: _Optional[_Iterable[_Union[PeerAddress, _Mapping]]] = ...) -> None: ...
 
 class RelayBeats(_message.Message):
     __slots__ = ("relay", "address")
@@ -1756,6 +1760,18 @@ class LogPart(_message.Message):
 class LogTaken(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ClockRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClockReply(_message.Message):
+    __slots__ = ("received_s", "sent_s")
+    RECEIVED_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_S_FIELD_NUMBER: _ClassVar[int]
+    received_s: float
+    sent_s: float
+    def __init__(self, received_s: _Optional[float] = ..., sent_s: _Optional[float] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)

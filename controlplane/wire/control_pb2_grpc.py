@@ -44,6 +44,11 @@ class ControlStub(object):
                 request_serializer=controlplane_dot_wire_dot_control__pb2.LogPart.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_control__pb2.LogTaken.FromString,
                 _registered_method=True)
+        self.Clock = channel.unary_unary(
+                '/holdfast.control.v1.Control/Clock',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.ClockRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.ClockReply.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -61,6 +66,12 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Clock(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +84,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.SendLog,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.LogPart.FromString,
                     response_serializer=controlplane_dot_wire_dot_control__pb2.LogTaken.SerializeToString,
+            ),
+            'Clock': grpc.unary_unary_rpc_method_handler(
+                    servicer.Clock,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.ClockRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.ClockReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -129,6 +145,33 @@ class Control(object):
             '/holdfast.control.v1.Control/SendLog',
             controlplane_dot_wire_dot_control__pb2.LogPart.SerializeToString,
             controlplane_dot_wire_dot_control__pb2.LogTaken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Clock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Control/Clock',
+            controlplane_dot_wire_dot_control__pb2.ClockRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.ClockReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -116,14 +116,16 @@ class DropReply(_message.Message):
     def __init__(self) -> None: ...
 
 class EchoRequest(_message.Message):
-    __slots__ = ("job", "payload", "look")
+    __slots__ = ("job", "payload", "look", "check")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     job: str
     payload: bytes
     look: bool
-    def __init__(self, job: _Optional[str] = ..., payload: _Optional[bytes] = ..., look: bool = ...) -> None: ...
+    check: bool
+    def __init__(self, job: _Optional[str] = ..., payload: _Optional[bytes] = ..., look: bool = ..., check: bool = ...) -> None: ...
 
 class CpuLook(_message.Message):
     __slots__ = ("at_s", "ran_s", "waited_s", "pressed_s")
@@ -137,13 +139,25 @@ class CpuLook(_message.Message):
     pressed_s: float
     def __init__(self, at_s: _Optional[float] = ..., ran_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., pressed_s: _Optional[float] = ...) -> None: ...
 
+class CheckLook(_message.Message):
+    __slots__ = ("received_s", "sent_s", "disturbs")
+    RECEIVED_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_S_FIELD_NUMBER: _ClassVar[int]
+    DISTURBS_FIELD_NUMBER: _ClassVar[int]
+    received_s: float
+    sent_s: float
+    disturbs: str
+    def __init__(self, received_s: _Optional[float] = ..., sent_s: _Optional[float] = ..., disturbs: _Optional[str] = ...) -> None: ...
+
 class EchoReply(_message.Message):
-    __slots__ = ("busy", "look")
+    __slots__ = ("busy", "look", "check")
     BUSY_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     busy: bool
     look: CpuLook
-    def __init__(self, busy: bool = ..., look: _Optional[_Union[CpuLook, _Mapping]] = ...) -> None: ...
+    check: CheckLook
+    def __init__(self, busy: bool = ..., look: _Optional[_Union[CpuLook, _Mapping]] = ..., check: _Optional[_Union[CheckLook, _Mapping]] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
     __slots__ = ("beat", "seq")

@@ -1,8 +1,8 @@
 """Measure one part of this node: `python -m holdfast.node_check PART SECONDS FOLDER`.
 
-PART is `devices` (prints their number), `cpu`, `cuda:K` or `disk`. Prints one line of JSON for each reading,
-as soon as it is known: `holdfast check node` runs each part in a process of its own, so that a device that
-hangs or kills its process costs the other readings nothing."""
+PART is `devices` (prints their number), `cpu`, `cuda:K`, `disk`, `clock` or `network`. Prints one line of
+JSON for each reading, as soon as it is known: `holdfast check node` runs each part in a process of its own,
+so that a device that hangs or kills its process costs the other readings nothing."""
 
 from __future__ import annotations
 
@@ -21,20 +21,37 @@ if TYPE_CHECKING:
 
     from holdfast.node_check.reading import NodeReading
 
+SYSFS = Path("/sys")
+
 
 def _readings(part: str, seconds: float, folder: Path) -> Iterator[NodeReading]:
     if part == "disk":
         from holdfast.node_check import disk
 
         yield from disk.readings(folder, seconds)
-        return
+    elif part == "clock":
+        from holdfast.node_check import clock
+
+        yield from clock.readings()
+    elif part == "network":
+        from holdfast.node_check import network
+
+        yield from network.readings(SYSFS, seconds)
+    else:
+        yield from _device_readings(part, seconds)
+
+
+def _device_readings(part: str, seconds: float) -> Iterator[NodeReading]:
     import torch
 
-    from holdfast.node_check import copies, matrices
+    from holdfast.node_check import copies, device_copies, device_links, matrices
 
     device = torch.device(part)
     yield from matrices.readings(device, seconds)
     yield from copies.readings(device, seconds)
+    if device.type == "cuda":
+        yield from device_copies.readings(device, torch.cuda.device_count(), seconds)
+        yield from device_links.readings(device)
 
 
 def _devices() -> int:

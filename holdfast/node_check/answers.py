@@ -14,7 +14,7 @@ DEVICES = "devices"
 """The part that says how many devices there are."""
 GRACE_S = 60.0
 """How much longer than it measures a part may take: torch is imported, memory is touched, disks are slow."""
-STEPS = 6
+STEPS = 8
 """No part measures more often than this for the given time."""
 DEVICES_MAX = 1024
 TEXT_MAX = 300
@@ -28,7 +28,7 @@ def limit_s(seconds: float) -> float:
 
 def parts(devices: int) -> tuple[str, ...]:
     """The parts of a node with so many devices, in the order in which they are measured."""
-    return ("cpu", *(f"cuda:{index}" for index in range(devices)), "disk")
+    return ("cpu", *(f"cuda:{index}" for index in range(devices)), "disk", "clock", "network")
 
 
 def devices(lines: Iterable[str], trouble: str) -> tuple[int, list[NodeReading]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+OFFSET, BANDWIDTH = "clock.offset", "link.bandwidth"
+"""How the names of readings begin that compare this node's clock with another one, and that send bytes to
+peers."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
@@ -14,8 +18,9 @@ class NodeReading:
     - `value`, `unit`: the number; None: it was not measured.
     - `higher`: whether more is better.
     - `broken`: why the part does not work; "": it does, or could not be asked.
-    - `reason`: why there is no number.
-    - `crowded`: the share of the CPU time wanted meanwhile that other processes had."""
+    - `reason`: why there is no number; of a link that is down, which has the number 0, why it is.
+    - `crowded`: the share of the CPU time wanted meanwhile that other processes had.
+    - `within`: the true number is at most this far from `value`; 0: not said."""
 
     name: str
     value: float | None
@@ -24,6 +29,7 @@ class NodeReading:
     broken: str = ""
     reason: str = ""
     crowded: float = 0.0
+    within: float = 0.0
 
     def line(self) -> str:
         """The reading as one line of JSON."""

@@ -86,6 +86,7 @@ class Side:
         self.loaded: list[str] = []
         self.members: dict[str, MemberStatus] = {}
         self.collector = BeatCollector()
+        self.disturbs = ""  # why nothing may be measured with this node
         self.peers = self._peers()
 
     def _peers(self) -> Peers:
@@ -100,6 +101,7 @@ class Side:
             room=ArenaFiles(self.paths, lambda _: False).ensure_to_fill,
             loaded=self.loaded.append,
             relay=self.collector.serve,
+            disturbs=lambda: self.disturbs,
         )
 
     async def __aenter__(self) -> Side:

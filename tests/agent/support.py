@@ -179,6 +179,7 @@ class Leader(ControlServicer):
     def __init__(self, term: int = 1) -> None:
         self.term = term
         self.port = 0
+        self.clock_slow_s = 0.0  # what its clock is behind
         self.deaf = False  # takes streams, but reads nothing on them after the hello
         self.hellos: list[codec.Greeting] = []
         self.events: list[codec.AgentEvent] = []
@@ -223,6 +224,11 @@ class Leader(ControlServicer):
         if leaving in done:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
         serving.result()
+
+    async def Clock(self, _request: Any, _context: Any) -> pb.ClockReply:
+        return pb.ClockReply(
+            received_s=time.time() - self.clock_slow_s, sent_s=time.time() - self.clock_slow_s
+        )
 
     async def _serve(self, context: Any) -> None:
         hello = codec.greeting_from(await context.read())

@@ -7,13 +7,8 @@ from random import Random
 
 import pytest
 
-from controlplane.analysis.node_checks import (
-    DOUBTFUL,
-    SURE,
-    JudgedReading,
-    findings,
-    judge,
-)
+from controlplane.analysis.node_check_policy import DOUBTFUL, SURE
+from controlplane.analysis.node_checks import JudgedReading, findings, judge
 from holdfast.node_check.reading import NodeReading
 
 

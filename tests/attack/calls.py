@@ -48,6 +48,7 @@ OTHERS: dict[str, str] = {
     "Admin.Status": "trimmed",
     "Control.Link": "refused",
     "Control.SendLog": "denied",
+    "Control.Clock": "trimmed",
     "Peer.Put": "denied",
     "Peer.Get": "denied",
     "Peer.Have": "denied",

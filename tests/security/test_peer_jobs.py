@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from agent.links import checking
+from agent.links.prober import OCCUPIED
 from agent.peers import wire
 from agent.peers.blocks import PeerError
 from agent.peers.offer import newest
 from controlplane.access.client_credentials import plain
+from controlplane.core.records.model import PeerAddress
 from controlplane.wire import peer_pb2 as pb
 from tests.agent.peering import JOB, Side, values
 from tests.security.authority import CLUSTER
+from tests.security.serving import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,3 +139,28 @@ async def test_the_owner_of_a_copy_is_known_through_restarts(
         assert partner.steps(MEMBER) == [10]
         await refused(partner.peers.address, one.access(), "drop", requests(JOB)["drop"])
         assert partner.steps(MEMBER) == []
+
+
+async def test_a_coordinator_tells_the_time_to_agents_alone(authority: Authority) -> None:
+    async with serving(authority.issue("server").tls()) as served:
+        found = await checking.coordinator_offset(served.address, authority.of("agent", "n1").access())
+        assert found.value is not None and abs(found.value) <= found.within, found
+        denied = await checking.coordinator_offset(served.address, authority.of("reader", "x").access())
+        assert denied.value is None and "PERMISSION_DENIED" in denied.reason
+    gone = await checking.coordinator_offset(served.address, authority.of("agent", "n1").access())
+    assert gone.value is None and gone.reason
+
+
+async def test_a_check_of_a_node_needs_the_certificate_of_an_agent_and_its_own_job(
+    folder: Path, authority: Authority
+) -> None:
+    async with side(folder, "b", authority.of("agent", "n2")) as far:
+        peer = PeerAddress("b", far.peers.address)
+        of_job = authority.of("agent", "n3", jobs=("other",)).access()
+        for access in (authority.of("operator", "o").access(), authority.of("reader", "r").access(), of_job):
+            found = await checking.peer_readings(peer, access)
+            assert all(each.value is None and "PERMISSION_DENIED" in each.reason for each in found), found
+        for access, job in ((of_job, "other"), (authority.of("agent", "n4").access(), "")):
+            offset, bandwidth = await checking.peer_readings(peer, access, job)
+            taken = bandwidth.value or bandwidth.reason == OCCUPIED  # by the burst just before
+            assert offset.value is not None and taken, (offset, bandwidth)

@@ -75,6 +75,15 @@ async def sent_log(address: str, access: ClientCredentials) -> tuple[grpc.Status
         return await call.code(), await call.details() or ""
 
 
+async def told_time(address: str, access: ClientCredentials) -> tuple[grpc.StatusCode, str]:
+    """Ask what the time is. Returns how that ended."""
+    async with access.channel(address, OPTIONS) as channel:
+        call = ControlStub(channel).Clock(pb.ClockRequest(), metadata=access.metadata())  # type: ignore[no-untyped-call]
+        with contextlib.suppress(grpc.RpcError):
+            await call
+        return await call.code(), await call.details() or ""
+
+
 def test_every_method_stands_in_the_table() -> None:
     health = {f"/{HEALTH}/Check", f"/{HEALTH}/Watch"}
     assert set(RULES) == set(methods()) | health
@@ -95,6 +104,8 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(authority: 
             assert kind == "refused" if role is CallerRole.AGENT else kind is DENIED, said
             code, said = await heard(functools.partial(sent_log, served.address, access))
             assert code is (CODES.NOT_FOUND if role is CallerRole.AGENT else DENIED), said
+            code, said = await heard(functools.partial(told_time, served.address, access))
+            assert code is (CODES.OK if role is CallerRole.AGENT else DENIED), said
         here = [rule for method, rule in RULES.items() if ".control." in method]
         refused = sum(role not in rule.roles for role in CallerRole for rule in here)
         assert served.dropped("denied") >= refused, "one that the client has not heard of is asked for again"

@@ -9,10 +9,12 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis import node_checks
+from controlplane.analysis import node_check_policy, node_checks
+from controlplane.analysis.node_numbers import number_text
 from controlplane.cli.check import baselines, measuring
 from controlplane.cli.doctor.shown import WIDTH, as_data, as_text
 from controlplane.cli.errors import FAILED, OK, UsageError
+from controlplane.cli.flags.credentials import access_of, add_access
 from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser, number
 from controlplane.cli.questions.outputs import add_output, data
 from controlplane.cli.questions.tables import NOTHING, plain
@@ -28,8 +30,10 @@ SECONDS, SECONDS_MAX = 1.0, 60.0
 HEADINGS = ("READING", "VALUE", "PEERS", "JUDGEMENT")
 ABOUT = (
     "Measure what this node can do, in about half a minute and with nothing of Holdfast running: products of "
-    "matrices on the CPU and on each device, checked for wrong entries, memory bandwidth, the disk, and "
-    "connections to other nodes. With the answers of at least three other nodes a reading is judged: it is "
+    "matrices on the CPU and on each device, checked for wrong entries, memory bandwidth, the disk, what the "
+    "kernel says of its clock, what network cards and the links of devices have negotiated, copies between "
+    "devices, and connections to other nodes, with the difference of the clocks and the bandwidth where an "
+    "agent answers there. With the answers of at least three other nodes a reading is judged: it is "
     "slow if it is worse than their mean by more than one standard deviation and takes more than a tenth "
     "longer (disks and connections: twice as long). While other processes have the CPUs, nobody is accused. "
     "Do not run it beside training, which it would slow down. Exit code 1 if a part is broken or slow."
@@ -57,7 +61,8 @@ def _flags(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="an address to connect to, as the one that another node's agent listens at (repeatable)",
+        help="an address to connect to; for clock and bandwidth, the peer service of another node's agent "
+        "(--peer-listen; repeatable)",
     )
     add(
         "--baseline",
@@ -67,6 +72,7 @@ def _flags(parser: Parser) -> None:
         help="what another node answered to `check node --json` (repeatable)",
     )
     add_output(parser, json_flag=True)
+    add_access(parser)
 
 
 def node(values: argparse.Namespace) -> int:
@@ -75,7 +81,7 @@ def node(values: argparse.Namespace) -> int:
     _check(values, folder)
     peers = baselines.read([Path(each) for each in values.baseline], name)
     load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
-    own = measuring.measure(folder, values.seconds, values.peer)
+    own = measuring.measure(folder, values.seconds, values.peer, access_of(values) if values.peer else None)
     judged = node_checks.judge(own, [each.readings for each in peers])
     found = node_checks.findings(name, judged, load)
     print(data(values.output, _data(name, load, judged, found)) or _text(name, load, judged, found))
@@ -103,6 +109,7 @@ def _data(
             "value": each.reading.value,
             "unit": each.reading.unit,
             "broken": each.reading.broken,
+            "within": each.reading.within,
             "crowded": each.reading.crowded,
             "judgement": each.judgement,
             "why": each.why,
@@ -118,7 +125,7 @@ def _data(
 
 def _text(name: str, load: float, judged: Sequence[JudgedReading], found: Sequence[Finding]) -> str:
     rows = [
-        (each.reading.name, _number(each.reading.value, each.reading.unit), _peers(each), each.judgement)
+        (each.reading.name, number_text(each.reading.value, each.reading.unit), _peers(each), each.judgement)
         for each in judged
     ]
     notes = dict.fromkeys(
@@ -127,7 +134,7 @@ def _text(name: str, load: float, judged: Sequence[JudgedReading], found: Sequen
     notes |= dict.fromkeys(
         f"{each.reading.name}: {each.why}" for each in judged if each.judgement == node_checks.NOT_MEASURED
     )
-    if load > node_checks.LOAD_MAX:
+    if load > node_check_policy.LOAD_MAX:
         notes |= {f"the load was {load:.2g} for each CPU before: other processes make readings worse": None}
     told = [textwrap.fill(f"note: {each}", WIDTH, subsequent_indent="  ") for each in notes]
     verdict = as_text(found) if found else f"no part of {name} was found broken or slow"
@@ -138,19 +145,7 @@ def _peers(judged: JudgedReading) -> str:
     if judged.mean is None or judged.sigma is None:
         return NOTHING
     unit = judged.reading.unit
-    return f"{_number(judged.mean, unit)} +- {_number(judged.sigma, unit)} ({judged.peers})"
-
-
-def _number(value: float | None, unit: str) -> str:
-    """A number with its unit, to three digits."""
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    if unit == "s":
-        return f"{value * 1e3:.3g} ms"
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
+    return f"{number_text(judged.mean, unit)} +- {number_text(judged.sigma, unit)} ({judged.peers})"
 
 
 def _no_verb(_: argparse.Namespace) -> int:

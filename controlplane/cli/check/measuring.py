@@ -1,10 +1,12 @@
-"""Measure this node: each part in a process of its own, and the connections to some addresses.
+"""Measure this node: each part in a process of its own, and the links to some addresses.
 
 A device may hang, or kill the process that touches it. Then its readings so far are kept, the part is broken,
-and the other parts are measured all the same."""
+and the other parts are measured all the same. How far the clock is off and how fast bytes go the agent at an
+address tells, if there is one that takes these credentials."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -19,18 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from controlplane.access.client_credentials import ClientCredentials
 
 CONNECTS = 9
 """A median of nine does not move for four that the scheduler held up."""
 CONNECT_S = 2.0
 
 
-def measure(folder: Path, seconds: float, peers: Sequence[str]) -> list[NodeReading]:
-    """All readings of this node. `seconds`: how long each is measured. `peers`: HOST:PORT to connect to."""
+def measure(
+    folder: Path, seconds: float, peers: Sequence[str], access: ClientCredentials | None = None
+) -> list[NodeReading]:
+    """All readings of this node. `seconds`: how long each is measured. `peers`: HOST:PORT to connect to, with
+    these credentials."""
     count, readings = answers.devices(*_run(answers.DEVICES, 0.0, folder))
     for part in answers.parts(count):
         readings += _part(part, seconds, folder)
-    return readings + [_connection(peer) for peer in peers]
+    for peer in peers:
+        readings += [_connection(peer), *_links(peer, access)]
+    return readings
 
 
 def _part(part: str, seconds: float, folder: Path) -> list[NodeReading]:
@@ -74,3 +82,13 @@ def _connection(peer: str) -> NodeReading:
         why = error.strerror or str(error) or type(error).__name__
         return NodeReading(name, None, "s", higher=False, broken=f"no connection: {why}")
     return NodeReading(name, median(times), "s", higher=False)
+
+
+def _links(peer: str, access: ClientCredentials | None) -> tuple[NodeReading, ...]:
+    """How far this node's clock is ahead of that of the agent at HOST:PORT, and how fast bytes go there."""
+    from agent.links.checking import peer_readings
+    from controlplane.core.records.model import PeerAddress
+
+    if access is None:
+        return ()
+    return asyncio.run(peer_readings(PeerAddress(peer, peer), access))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.failures import marks
 from controlplane.core.records import effects as fx
-from controlplane.core.records.model import Role
+from controlplane.core.records.model import PeerAddress, Role
 from controlplane.core.records.node_checks import SLOW, PeerReadings
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import ACT, OFF
@@ -31,10 +31,13 @@ AGENT_SHARE = 0.75
 """The share of the timeout after which an agent answers with what it has: the rest is for the way."""
 FRESH_S = 86_400.0
 """A new leader may be answered with what was measured so long ago, if nothing has happened since."""
+LINK_PEERS, LOOKED_AT = 3, 32
+"""To so many idle nodes a node measures its links, and so many are looked at to find them: no search grows
+with the cluster."""
 PEERS_MAX = 64
 """With more peers a mean and a deviation become no better."""
 READINGS_MAX = 1000
-"""Of one node; 16 devices have about 70."""
+"""Of one node; 16 devices have about 400, most of them copies from one to another."""
 ROUNDS_PER_TERM = 1 << 32
 CONFIDENCE_MIN = 0.9
 """A bad part keeps ranks away from this confidence on: what other processes on the node, or the other end of
@@ -151,8 +154,25 @@ def _order(state: ClusterState, node: Node) -> None:
     timeout_s = AGENT_SHARE * state.settings.check_timeout_s
     if node.up:
         fresh_s = 0.0 if check.anew else FRESH_S
-        state.emit(fx.CheckNode(node.name, check.round, SECONDS, timeout_s, fresh_s))
+        order = fx.CheckNode(node.name, check.round, SECONDS, timeout_s, fresh_s, _idle(state, node))
+        state.emit(order)
     state.deadlines.sooner(("check", node.name), min(check.again_at, check.give_up_at))
+
+
+def _idle(state: ClusterState, node: Node) -> tuple[PeerAddress, ...]:
+    """Some nodes without ranks, to which this one may measure its links. Those that are being checked come
+    first: nothing is put on them yet."""
+    checked = islice(reversed(state.checks.out), LOOKED_AT)
+    found = list[PeerAddress]()
+    for name in dict.fromkeys((*checked, *islice(state.nodes, LOOKED_AT))):
+        other = state.nodes.get(name)
+        if other is None or other is node or not (other.up and other.peer) or other.cordoned or other.drain:
+            continue
+        if not _ranks(state, other):
+            found.append(PeerAddress(name, other.peer))
+        if len(found) == LINK_PEERS:
+            break
+    return tuple(found)
 
 
 def _wait(state: ClusterState, node: Node) -> None:

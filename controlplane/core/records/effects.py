@@ -18,7 +18,7 @@ from controlplane.core.records.copies import (
     Replicate,
 )
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
-from controlplane.core.records.node_checks import CheckNode, JudgeNode
+from controlplane.core.records.node_checks import JudgeNode
 from controlplane.core.records.notes import (
     Alert,
     CheckpointChanged,
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
         CheckpointRecord,
         Generation,
         JobSpec,
+        PeerAddress,
         Standing,
     )
 
 __all__ = [
     "STORES",
     "Alert",
-    "CheckNode",
     "CheckpointChanged",
     "Discard",
     "Drained",
@@ -323,6 +323,21 @@ class Load:
     shard: str = WHOLE_STATE
     share: int = 0
     shares: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckNode:
+    """Measure this node: its parts, each in a process of its own, its clock and its links. Answered by
+    NodeChecked.
+
+    The agent measures nothing while a rank lives there, and stops when one is launched."""
+
+    node: str
+    round: int  # names the answer
+    seconds: float  # how long each number is measured
+    timeout_s: float  # what is not measured by then is answered without a number
+    fresh_s: float = 0.0  # an answer of this agent that is no older may be sent again; 0: measure anew
+    peers: tuple[PeerAddress, ...] = ()  # idle nodes, to which links are measured
 
 
 Effect = (

@@ -1,4 +1,5 @@
-"""Define the checks of nodes (the order, its answer, how it is judged), and what their sensors show.
+"""Define the checks of nodes (the answer to the order `effects.CheckNode`, how it is judged), and what their
+sensors show.
 
 The core keeps the newest readings of each node. It may not compare numbers (that is
 `controlplane.analysis.node_checks`), so it gives them away (JudgeNode) and is told what is wrong."""
@@ -11,19 +12,6 @@ from holdfast.node_check.reading import NodeReading
 
 BROKEN, SLOW = "node_part_broken", "node_part_slow"
 """The kinds of findings about a part of a node."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckNode:
-    """Measure this node's devices, memory and disk, each in a process of its own. Answered by NodeChecked.
-
-    The agent measures nothing while a rank lives there, and stops when one is launched."""
-
-    node: str
-    round: int  # names the answer
-    seconds: float  # how long each number is measured
-    timeout_s: float  # what is not measured by then is answered without a number
-    fresh_s: float = 0.0  # an answer of this agent that is no older may be sent again; 0: measure anew
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.cluster import Cluster
+    from controlplane.core.records.effects import CheckNode
     from controlplane.core.records.events import Event
-    from controlplane.core.records.node_checks import CheckNode, JudgeNode
+    from controlplane.core.records.node_checks import JudgeNode
     from controlplane.daemon.server.links import Links
 
 log = logging.getLogger(__name__)

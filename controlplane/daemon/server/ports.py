@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -57,7 +58,12 @@ class Server:
             request_deserializer=None,
             response_serializer=pb.LogTaken.SerializeToString,
         )
-        methods = {"Link": handler, "SendLog": logs}
+        clock = grpc.unary_unary_rpc_method_handler(
+            _clock,
+            request_deserializer=pb.ClockRequest.FromString,
+            response_serializer=pb.ClockReply.SerializeToString,
+        )
+        methods = {"Link": handler, "SendLog": logs, "Clock": clock}
         control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", methods)
         self.health = Health(lambda: front.leader_term is not None)
         self._server.add_generic_rpc_handlers((control, self.health.handlers()))
@@ -113,3 +119,9 @@ async def stop_within(stop: Callable[[float | None], Awaitable[None]], grace_s: 
     if not ended:
         log.warning("some streams did not end in time: the server stops with the process")
     return bool(ended)
+
+
+async def _clock(_request: pb.ClockRequest, _context: Any) -> pb.ClockReply:
+    """Say what the time is here, to an agent that compares its clock."""
+    received_s = time.time()
+    return pb.ClockReply(received_s=received_s, sent_s=time.time())

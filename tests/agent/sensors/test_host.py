@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.sensors import error_counters
 from agent.sensors.found import found_sensors
 from agent.sensors.host import HostSensor
 from agent.sensors.nvml import nvml_sensor
+from holdfast.node_check import error_counters
 
 if TYPE_CHECKING:
     from pathlib import Path

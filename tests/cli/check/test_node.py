@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from controlplane.analysis import node_checks
+from controlplane.access.client_credentials import plain
+from controlplane.analysis import node_check_policy
 from controlplane.cli.check import measuring
 from controlplane.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.leashed import leashed
 
 READINGS = {
     *(f"cpu.gemm.{kind}" for kind in ("float32", "bfloat16", "float16")),
     *("memory.copy", "disk.write", "disk.read", "disk.sync"),
 }
+STATED = {"clock.max_error", "clock.estimated_error"}
+"""What has a number here, or a reason."""
 
 
 def test_a_node_is_measured_and_compared_with_peers(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -26,7 +31,8 @@ def test_a_node_is_measured_and_compared_with_peers(capsys: pytest.CaptureFixtur
     code = main([*command, "--node", "n0"])
     answer = json.loads(capsys.readouterr().out)
     assert code == 0 and answer["findings"] == []
-    assert {row["name"] for row in answer["readings"]} >= READINGS
+    assert {row["name"] for row in answer["readings"]} >= READINGS | STATED
+    assert all(row["value"] or row["why"] for row in answer["readings"] if row["name"] in STATED), answer
     assert all(row["value"] > 0 for row in answer["readings"] if row["name"] in READINGS), answer
     assert list(folder.iterdir()) == []
 
@@ -45,7 +51,7 @@ def test_a_node_is_measured_and_compared_with_peers(capsys: pytest.CaptureFixtur
     judged = {row["name"]: row for row in answer["readings"]}
     assert judged["cpu.gemm.float32"]["judgement"] == "fine"
     assert judged["memory.copy"]["judgement"] == "not judged"
-    if judged["disk.write"]["crowded"] > node_checks.CROWDED_MAX:  # by the tests beside this one
+    if judged["disk.write"]["crowded"] > node_check_policy.CROWDED_MAX:  # by the tests beside this one
         assert (code, judged["disk.write"]["judgement"]) == (0, "not judged")
         return
     (found,) = answer["findings"]
@@ -119,3 +125,26 @@ def test_a_folder_that_cannot_be_written_to_is_named(folder: Path) -> None:
         folder.chmod(0o500)
     found = measuring._part("disk", 0.01, target)
     assert any(each.broken and str(target) in each.broken for each in found), found
+
+
+def test_an_agent_at_a_peer_tells_the_time_and_takes_a_burst(folder: Path) -> None:
+    command = [sys.executable, "-P", "-m", "tests.agent.peering", str(folder), "far", "{}"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    with subprocess.Popen(
+        leashed(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    ) as process:
+        assert process.stdout is not None
+        peer = json.loads(process.stdout.readline())["address"]
+        offset, bandwidth = measuring._links(peer, plain())
+        process.kill()
+    assert offset.name == f"clock.offset:{peer}" and offset.value is not None
+    assert abs(offset.value) <= offset.within
+    assert bandwidth.name == f"link.bandwidth:{peer}" and bandwidth.value
+
+
+def test_an_address_without_an_agent_has_no_clock_and_no_bandwidth() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        peer = f"127.0.0.1:{deaf.getsockname()[1]}"
+        assert measuring._connection(peer).value
+        found = measuring._links(peer, plain())
+    assert all(each.value is None and each.reason and not each.broken for each in found), found

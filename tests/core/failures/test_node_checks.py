@@ -10,7 +10,7 @@ from controlplane.analysis import node_checks
 from controlplane.core import view
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
-from controlplane.core.records.model import JobPhase
+from controlplane.core.records.model import JobPhase, PeerAddress
 from controlplane.core.records.node_checks import BadPart, NodeJudged
 from controlplane.core.records.timing import CoreSettings
 from holdfast.node_check.reading import NodeReading
@@ -296,3 +296,17 @@ def notes_of(made: Checked, event: Any) -> list[str]:
     made.lines = []
     made.feed(event)
     return notes(made.lines)
+
+
+def test_links_are_measured_to_idle_nodes_only() -> None:
+    """a and b have ranks; n3 has no peer service, n4 is cordoned, n5 is gone."""
+    made = trained("ab", "submit nodes=2 nproc=1", REPORT)
+    made.do("hello n3", *(f"hello {node} peer={node}:1" for node in ("n4", "n5", "n6", "n7")), "cordon n4")
+    made.do("break n5")
+    made.orders.clear()
+    made.do("hello n8 peer=n8:1")
+    (order,) = made.orders
+    assert order.node == "n8"
+    assert order.peers == (PeerAddress("n6", "n6:1"), PeerAddress("n7", "n7:1"))
+    made.do("hello n9 peer=n9:1", "hello n10 peer=n10:1")
+    assert len(made.orders[-1].peers) == 3  # and no more

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.core.records.node_checks import CheckNode, JudgeNode, NodeChecked, NodeJudged, PeerReadings
+from controlplane.core.records.effects import CheckNode
+from controlplane.core.records.node_checks import JudgeNode, NodeChecked, NodeJudged, PeerReadings
 from controlplane.daemon.diagnosis.node_checks import OLDER, NodeChecking
 from controlplane.daemon.server.links import AgentLink, Links
 from controlplane.daemon.telemetry.metrics import Metrics

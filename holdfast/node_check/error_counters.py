@@ -32,12 +32,15 @@ def memory(sysfs: Path) -> dict[str, float]:
     return found
 
 
+def interfaces(sysfs: Path) -> list[Path]:
+    """The folders of all network interfaces that are devices: no loop, bridge or tunnel."""
+    return [each for each in sorted((sysfs / "class/net").glob("*")) if (each / "device").exists()]
+
+
 def network(sysfs: Path) -> dict[str, float]:
-    """Errors in receiving and sending, of each interface that is a device: no loop, bridge or tunnel."""
+    """Errors in receiving and sending, of each interface that is a device."""
     found = dict[str, float]()
-    for folder in sorted((sysfs / "class/net").glob("*")):
-        if not (folder / "device").exists() or len(found) == INTERFACES_MAX:
-            continue
+    for folder in interfaces(sysfs)[:INTERFACES_MAX]:
         counts = [_count(folder / "statistics" / name) for name in ("rx_errors", "tx_errors")]
         known = [each for each in counts if each is not None]
         if len(known) == len(counts):
