@@ -28,6 +28,11 @@ class AfterStep:
         self._callbacks: list[Callable[[int], object]] = []
         self._done = -1  # the newest step whose callbacks have all returned
 
+    @property
+    def callbacks(self) -> tuple[Callable[[int], object], ...]:
+        """They, in their order."""
+        return tuple(self._callbacks)
+
     def add(self, callback: Callable[[int], object]) -> None:
         """Call `callback` after each step from now on. Raises SessionError."""
         if self._state.entry.inside:
