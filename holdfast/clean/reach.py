@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 OBJECTS_MAX = 20_000
 """Objects that are entered at most. What lies behind them is not looked at."""
@@ -32,9 +32,13 @@ _OPEN = (SimpleNamespace, Namespace)
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
 
-def reached(roots: Iterable[Callable[..., Any]], skipped: Collection[int]) -> Iterator[tuple[str, Any]]:
-    """Yield each value that these functions can reach, with its name in the script: containers before what
-    is in them, each object once. `skipped`: the ids of objects that are not entered."""
+def reached(
+    roots: Iterable[Any], skipped: Collection[int], *, foreign: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield each value that these functions or objects can reach, with its name in the script: containers
+    before what is in them, each object once.
+
+    `skipped`: the ids of objects that are not entered. `foreign`: enter what others have written, too."""
     seen = set(skipped)
     pending: deque[tuple[str, Any]] = deque()
     for root in roots:
@@ -46,7 +50,7 @@ def reached(roots: Iterable[Callable[..., Any]], skipped: Collection[int]) -> It
         seen.add(id(value))
         if name:
             yield name, value
-        pending.extend(_within(name, value))
+        pending.extend(_within(name, value, foreign=foreign))
 
 
 def is_scripts(module: str) -> bool:
@@ -64,14 +68,16 @@ def _variables(names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from ((name, value) for name, value in list(names.items()) if not name.startswith("__"))
 
 
-def _within(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]]:
     """What one value holds, with names. Its type is asked for it, not `isinstance`: that may run its code."""
     kind = type(value)
     if kind is FunctionType:
-        if is_scripts(value.__module__ or ""):
+        if foreign or is_scripts(value.__module__ or ""):
             yield from _closed_over(value)
     elif kind is MethodType:
         yield name or "self", value.__self__
+    elif kind is functools.partial:
+        yield from ((name, each) for each in (value.func, value.args, value.keywords))
     elif kind is ModuleType:
         yield from ((f"{name}.{each}", item) for each, item in _variables(vars(value)))
     elif issubclass(kind, dict):
@@ -82,7 +88,7 @@ def _within(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}[{at}]", item) for at, item in enumerate(items))
     elif issubclass(kind, torch.nn.Module):
         yield from _of_module(name, value)
-    elif issubclass(kind, _OPEN) or is_scripts(kind.__module__):
+    elif foreign or issubclass(kind, _OPEN) or is_scripts(kind.__module__):
         yield from _attributes(name, value)
 
 

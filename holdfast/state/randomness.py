@@ -125,6 +125,19 @@ def set_state(generator: Any, state: Any) -> None:
         generator.set_state(_of_numpy(state))
 
 
+def seed(generator: Any, value: int) -> None:
+    """Seed a random generator of the script with a 63-bit number."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(value)
+    elif isinstance(generator, random.Random):
+        generator.seed(value)
+    elif hasattr(generator, "bit_generator"):
+        bits = generator.bit_generator
+        bits.state = type(bits)(value).state
+    else:
+        generator.seed(value & 0xFFFFFFFF)
+
+
 def seeded() -> tuple[Any, ...]:
     """The generators that each step is seeded with, as far as they are objects of their own."""
     kinds = _kinds_of_numpy()

@@ -1,4 +1,4 @@
-"""What a script changes in its steps and does not track is named before a rank dies, and when ranks differ."""
+"""What a script changes and does not track is named before a rank dies, and when ranks differ by it."""
 
 from __future__ import annotations
 
