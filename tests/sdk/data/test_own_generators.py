@@ -1,4 +1,4 @@
-"""Random generators that a data set keeps for itself draw the same for a sample, whatever was fetched before."""
+"""A data set's own random generators draw the same for a sample, whatever was fetched before."""
 
 from __future__ import annotations
 
