@@ -95,7 +95,7 @@ def apply(found: dict[str, Any]) -> None:
 def is_generator(thing: Any) -> bool:
     """Whether this is a random generator whose state can be read: torch's, numpy's, or Python's."""
     kind = type(thing)
-    kinds = (torch.Generator, random.Random, *_kinds_of_numpy())
+    kinds: tuple[type[Any], ...] = (torch.Generator, random.Random, *_kinds_of_numpy())
     own = issubclass(kind, kinds) and not issubclass(kind, random.SystemRandom)
     return own and not hasattr(kind, "state_dict")
 

@@ -60,7 +60,7 @@ class Stepping(torch.optim.SGD):
 
     taken = 0
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         self.taken += 1
         return super().step(closure)
 
@@ -147,7 +147,7 @@ def test_what_is_tracked_or_does_not_change_is_not_named(caplog: pytest.LogCaptu
         frozen.inner(data[:3])
         torch.rand(3), random.random(), np.random.rand()
 
-    tracked = {"model": model, "optimizer": optimizer, "kept": kept}
+    tracked: dict[str, Any] = {"model": model, "optimizer": optimizer, "kept": kept}
     assert not told(caplog, step, rng=rng, pythons=pythons, numpys=numpys, **tracked)
 
 
@@ -194,7 +194,7 @@ def test_variables_of_the_function_are_found_in_its_text(caplog: pytest.LogCaptu
     session: Any = None
 
     def train() -> None:
-        best, hidden, rate, loss = 9.0, 0, 0.1, 0
+        best, hidden, rate, loss = 9.0, 0, 0.1, 0.0
         for step, batch in zip(session.steps(5), [1], strict=False):
             out, hidden = batch + hidden, hidden + 1
             loss = out * rate

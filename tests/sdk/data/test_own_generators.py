@@ -37,14 +37,15 @@ class Noisy:
 
     def __init__(self) -> None:
         inner = random.Random(2)
-        self.transforms = [Crop(), partial(shifted, random.Random(1)), lambda value: value + inner.random()]
+        self.transforms: list[Any] = [Crop(), partial(shifted, random.Random(1))]
+        self.transforms.append(lambda value: value + inner.random())
         self.generator = torch.Generator().manual_seed(3)
 
     def __len__(self) -> int:
         return 8
 
-    def __getitem__(self, index: int) -> float:
-        value = index + float(torch.rand(1, generator=self.generator)) + everywhere.normal()
+    def __getitem__(self, index: int) -> Any:
+        value: Any = index + float(torch.rand(1, generator=self.generator)) + everywhere.normal()
         for transform in self.transforms:
             value = transform(value)
         return value
@@ -67,7 +68,7 @@ class Late:
 class Whole(Noisy):
     """A data set that fetches many at once."""
 
-    def __getitems__(self, indices: list[int]) -> list[float]:
+    def __getitems__(self, indices: list[int]) -> list[Any]:
         return [self[index] for index in indices]
 
 
