@@ -154,10 +154,10 @@ class Session(StepMethods, SampleMethods):
     ) -> None:
         """Keep the state of these objects through failures, each under the name it is given here.
 
-        An object needs `state_dict` and `load_state_dict`, or is a torch.Generator. By default all ranks must
-        hold the same state, or parts of DTensors, or one stage each with --pipeline-parallel; Holdfast
-        compares the ranks at the start and while training. Three arguments say otherwise for all objects of
-        this call:
+        An object needs `state_dict` and `load_state_dict`, or is a random generator of torch, numpy or
+        Python. By default all ranks must hold the same state, or parts of DTensors, or one stage each with
+        --pipeline-parallel; Holdfast compares the ranks at the start and while training. Three arguments say
+        otherwise for all objects of this call:
 
         - `per_rank`: each rank has its own state, which comes back from its own snapshot.
         - `shard`: ranks that give the same name hold the same state.

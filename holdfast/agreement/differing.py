@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NAMED_MAX = 5
+RESUMED = (
+    "They held the same when this generation began with a state of before. So the cause may be what the "
+    "script keeps and does not track (a number in an attribute, a random generator): a rank that was "
+    "replaced has it anew. Rank 0's log names what the steps change and is not tracked: track it. Else: "
+)
 Details = dict[str, dict[str, list[str]]]
 """For each object's key: the form (dtype and shape) and the digest of each thing in it."""
 
@@ -35,8 +40,9 @@ def keys(rows: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
     return states, buffers
 
 
-def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
-    """The text of the error, equal on all ranks."""
+def text(every: list[Details], when: str, *, resumed: bool = False) -> str:
+    """The text of the error, equal on all ranks. `resumed`: they were equal in this generation, which went on
+    with a state of before."""
     names: list[str] = []
     ranks: dict[tuple[int, ...], None] = {}
     for key in dict.fromkeys(key for held in every for key in held):
@@ -51,7 +57,8 @@ def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
     shown = ", ".join(names[:_NAMED_MAX]) or "the state"
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     who = "; ".join(f"rank {first} and {_list(odd)} differ" for first, *odd in list(ranks)[:_NAMED_MAX])
-    return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {CURES}"
+    cures = RESUMED + CURES if resumed else CURES
+    return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {cures}"
 
 
 def _forms(by_rank: dict[int, list[str]]) -> str:

@@ -194,7 +194,12 @@ class Equality:
         # A gather without content: no rank leaves before all have received the details.
         with contextlib.suppress(RuntimeError):
             self._gather([0])
-        raise SessionError(differing.text(every, when, dict(shard_ids.staged(self._state.tracked.at))))
+        raise SessionError(differing.text(every, when, resumed=self._resumed))
+
+    @property
+    def _resumed(self) -> bool:
+        """Whether this generation goes on with a state that was equal on all ranks."""
+        return not self._first and self._state.clean.step > self._state.functions.base
 
     def _scatter(self) -> None:
         """Buffers differ: from now on each rank keeps its own, if snapshots are taken."""

@@ -61,9 +61,9 @@ class Loader(Taking):
         super().__init__(streams)
         self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
         collate = options.pop("collate_fn", None) or default_collate
-        self._feed = _Feed(batch.seed)
+        self._feed, self._seeded = _Feed(batch.seed), Seeded(dataset, collate)
         self._torch: DataLoader[Any] = DataLoader(
-            Seeded(dataset),
+            self._seeded,
             batch_sampler=self._feed,  # type: ignore[arg-type]  # what it gives is for Seeded alone
             collate_fn=Collated(collate),  # type: ignore[arg-type]
             worker_init_fn=WorkerInit(options.pop("worker_init_fn", None)),
@@ -101,7 +101,8 @@ class Loader(Taking):
         if self._batches is None or course != self._course or state.step != step:
             raise SessionError(f"these micro-batches belong to step {step}: take them in that step")
         # Without workers, the data set draws random numbers here.
-        with state.times.within(DATA), PreservedGenerators():
+        own = [] if self._torch.num_workers else self._seeded.own.known()
+        with state.times.within(DATA), PreservedGenerators(own):
             fetched = next(self._batches)
         state.check_interrupted()
         if fetched.tag != (tag := Tag(course.generation, step, state.data_step, part)):

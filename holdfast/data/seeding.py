@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from holdfast.data.own_generators import OwnGenerators
+from holdfast.state import randomness
 from holdfast.state.randomness import mix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
 _MASK = (1 << 64) - 1
@@ -50,10 +52,11 @@ class FetchedBatch(NamedTuple):
 
 
 class Seeded(torch.utils.data.Dataset[Any]):
-    """A map data set that is asked for micro-batches."""
+    """A map data set that is asked for micro-batches. `collate`: what its samples are collated with."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, collate: Any = None) -> None:
         self._dataset = dataset
+        self.own = OwnGenerators(dataset, collate)
         self._whole = getattr(dataset, "__getitems__", None) is not None
 
     def __getitem__(self, wanted: Wanted) -> Any:
@@ -65,13 +68,21 @@ class Seeded(torch.utils.data.Dataset[Any]):
         If the data set fetches many samples at once, all use those of the first one."""
         tag, seed, indices, share = wanted
         if self._whole:
-            seed_all(seed, tag.batch, indices[0])
-            return FetchedBatch(tag, share, self._dataset.__getitems__(indices))
-        found = []
-        for index in indices:
-            seed_all(seed, tag.batch, index)
-            found.append(self._dataset[index])
-        return FetchedBatch(tag, share, found)
+            first = (seed, tag.batch, indices[0])
+            return FetchedBatch(tag, share, self._seeded(self._dataset.__getitems__, indices, first))
+        get = self._dataset.__getitem__
+        return FetchedBatch(
+            tag, share, [self._seeded(get, index, (seed, tag.batch, index)) for index in indices]
+        )
+
+    def _seeded(self, get: Callable[[Any], Any], wanted: Any, place: tuple[int, int, int]) -> Any:
+        """What the data set gives after it was seeded. Once more, if it has made generators meanwhile."""
+        self.own.seed(seed_all(*place))
+        found = get(wanted)
+        if self.own.grown():
+            self.own.seed(seed_all(*place))
+            found = get(wanted)
+        return found
 
 
 class Collated:
@@ -108,26 +119,33 @@ def _end_with_rank() -> None:
         os._exit(1)
 
 
-def seed_all(seed: int, batch: int, sample: int) -> None:
-    """Seed torch on the CPU, random, and numpy if it is loaded."""
+def seed_all(seed: int, batch: int, sample: int) -> int:
+    """Seed torch on the CPU, random, and numpy if it is loaded. Returns what they are seeded with."""
     value = mix(mix(mix(seed & _MASK) ^ batch) ^ sample) >> 1
     torch.default_generator.manual_seed(value)
     random.seed(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         numpy.random.seed(value & 0xFFFFFFFF)
+    return value
 
 
 class PreservedGenerators:
-    """A context that leaves the CPU's random generators as they were."""
+    """A context that leaves the CPU's random generators as they were, and those of a data set (`own`)."""
+
+    def __init__(self, own: Iterable[Any] = ()) -> None:
+        self._own = own
 
     def __enter__(self) -> None:
+        self._states = [(each, randomness.state_of(each)) for each in self._own]
         numpy: Any = sys.modules.get("numpy")
         self._torch = torch.default_generator.get_state()
         self._random = random.getstate()
         self._numpy = numpy.random.get_state() if numpy is not None else None
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for generator, state in self._states:
+            randomness.set_state(generator, state)
         torch.default_generator.set_state(self._torch)
         random.setstate(self._random)
         if self._numpy is not None:

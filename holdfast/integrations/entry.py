@@ -6,8 +6,8 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from holdfast.clean import loop_locals
 from holdfast.errors import SessionError
-from holdfast.integrations import loop_locals
 from holdfast.integrations.own_loop import LoopMemory, OwnLoop
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 After a step: a callback runs when the body of a step has ended and the step is complete on this rank. A rank
 that breaks before its callback has returned, or one that replaces a dead rank, would miss it. So when a
 generation begins, all ranks run the callbacks of the step before once more if one rank has not. All of them
-do, because callbacks may use collectives.
+do, because callbacks may use collectives. In a seeded session they are seeded like a step, so they draw the
+same random numbers each time; else they draw from the script's own, which go on as if they had been called
+once.
 
 A generation that has begun to form for a function is also left: so each call of the `on_form` callbacks is
 followed by one of the `on_leave` callbacks, also if a callback or the function raises."""
@@ -13,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SessionError
+from holdfast.state.randomness import GeneratorsAtStart, mix, seed_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,14 @@ class AfterStep:
         self._state = state
         self._callbacks: list[Callable[[int], object]] = []
         self._done = -1  # the newest step whose callbacks have all returned
+        self._begun = -1  # the newest one for which they were called
+        # The script's own generators as they were then, where it seeds for itself.
+        self._random: GeneratorsAtStart | None = None
+
+    @property
+    def callbacks(self) -> tuple[Callable[[int], object], ...]:
+        """They, in their order."""
+        return tuple(self._callbacks)
 
     def add(self, callback: Callable[[int], object]) -> None:
         """Call `callback` after each step from now on. Raises SessionError."""
@@ -44,6 +55,32 @@ class AfterStep:
         Raises SessionError if a callback changes tracked state."""
         if not self._callbacks:
             return
+        state = self._state
+        self._begun, self._random = step, None
+        if state.seed is None or state.entry.seed is None:
+            self._random = GeneratorsAtStart()
+        if state.seed is not None:
+            seed_step(mix(state.seed), state.functions.local(step), state.seed_group)
+        self._call(step)
+        if state.seed is not None and self._random is not None:
+            self._random.restore()
+
+    def _run_again(self, step: int) -> None:
+        """Call them once more. The script's own random numbers go on as if they had been called once."""
+        if not self._callbacks:
+            return
+        if self._state.seed is not None:
+            self.run(step)
+            return
+        known = self._random if self._begun == step else None
+        kept = None if known is not None and self._done < step else GeneratorsAtStart()
+        if known is not None:
+            known.restore()
+        self._call(step)
+        if kept is not None:  # they had returned here, or what this rank has been given is of later
+            kept.restore()
+
+    def _call(self, step: int) -> None:
         before = self._state.guard.look()
         for callback in self._callbacks:
             callback(self._state.functions.local(step))
@@ -62,7 +99,7 @@ class AfterStep:
         if step > self._state.functions.base and any(
             late for (late,) in gather([int(self._done != step - 1)])
         ):
-            self.run(step - 1)
+            self._run_again(step - 1)
         self._done = step - 1
 
 

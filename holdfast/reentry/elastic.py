@@ -63,6 +63,7 @@ def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
             raise SessionError(f"{function.__name__}: this Session is closed: {state.closed}")
         agent, name = state.agent, function.__qualname__
         run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
+        runtime.forgotten.entered(function, runtime.after_step.callbacks)
         socket = state.environment.agent_socket
         with compiled.by_call_alone(socket), compiling.declared(state.progress, state.times):
             return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()

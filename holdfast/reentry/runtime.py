@@ -17,6 +17,7 @@ from holdfast.anatomy.facts import FactsWriter
 from holdfast.anatomy.memory import used
 from holdfast.anatomy.phases import COMMUNICATION
 from holdfast.anatomy.recorder import StepRecorder
+from holdfast.clean.forgotten import ForgottenState
 from holdfast.clean.guard import Guard
 from holdfast.data import drawn
 from holdfast.data.streams import SampleStreams
@@ -105,6 +106,7 @@ class Runtime:
         self.collectives = CollectiveProof(state)
         self.mistakes = MisuseChecks(state, self.collectives)
         self.after_step = AfterStep(state)
+        self.forgotten = ForgottenState(state.tracked)
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)

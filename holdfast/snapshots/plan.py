@@ -151,7 +151,7 @@ def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> ObjectPlan
             part.text, _ = _dump(tree, name, indices)
         part.entries = built.entries(thing.modules(), buffers=True)
         part.forms = _forms(part.entries)
-    elif type(thing).state_dict is torch.optim.Optimizer.state_dict:
+    elif getattr(type(thing), "state_dict", None) is torch.optim.Optimizer.state_dict:
         _keep_optimizer(part, tree["state"], indices)
     return part
 

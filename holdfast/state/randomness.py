@@ -92,6 +92,83 @@ def apply(found: dict[str, Any]) -> None:
         numpy.random.set_state((name, numpy.frombuffer(keys, numpy.uint32), *rest))
 
 
+def is_generator(thing: Any) -> bool:
+    """Whether this is a random generator whose state can be read: torch's, numpy's, or Python's."""
+    kind = type(thing)
+    kinds: tuple[type[Any], ...] = (torch.Generator, random.Random, *_kinds_of_numpy())
+    own = issubclass(kind, kinds) and not issubclass(kind, random.SystemRandom)
+    return own and not hasattr(kind, "state_dict")
+
+
+def state_of(generator: Any) -> Any:
+    """The state of a random generator of the script, as plain data (of torch's: a tensor)."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        version, internal, gauss = generator.getstate()
+        return version, array.array("I", internal).tobytes(), gauss
+    if hasattr(generator, "bit_generator"):
+        return _plain(generator.bit_generator.state)
+    return _plain(generator.get_state(legacy=False))
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Give a random generator a state that `state_of` has returned."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        version, internal, gauss = state
+        generator.setstate((version, tuple(array.array("I", internal)), gauss))
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = _of_numpy(state)
+    else:
+        generator.set_state(_of_numpy(state))
+
+
+def seed(generator: Any, value: int) -> None:
+    """Seed a random generator of the script with a 63-bit number."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(value)
+    elif isinstance(generator, random.Random):
+        generator.seed(value)
+    elif hasattr(generator, "bit_generator"):
+        bits = generator.bit_generator
+        bits.state = type(bits)(value).state
+    else:
+        generator.seed(value & 0xFFFFFFFF)
+
+
+def seeded() -> tuple[Any, ...]:
+    """The generators that each step is seeded with, as far as they are objects of their own."""
+    kinds = _kinds_of_numpy()
+    return (torch.default_generator, *([sys.modules["numpy"].random.mtrand._rand] if kinds else ()))
+
+
+def _kinds_of_numpy() -> tuple[type[Any], ...]:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return ()
+    return numpy.random.Generator, numpy.random.RandomState
+
+
+def _plain(value: Any) -> Any:
+    """What numpy gives as a generator's state, as plain data."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if hasattr(value, "tobytes"):
+        return (value.dtype.str, value.tobytes()) if value.ndim else value.item()
+    return value
+
+
+def _of_numpy(value: Any) -> Any:
+    """What `_plain` was given."""
+    if isinstance(value, dict):
+        return {key: _of_numpy(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return sys.modules["numpy"].frombuffer(value[1], value[0]).copy()
+    return value
+
+
 def _bytes(state: torch.Tensor) -> bytes:
     return bytes(state.tolist())
 

@@ -13,7 +13,7 @@ import torch
 from holdfast.checkpoint.format import typed
 from holdfast.coordinates import Coordinates
 from holdfast.errors import RestoreError, SessionError
-from holdfast.state import copying, modes, shards, wrapped
+from holdfast.state import copying, modes, randomness, shards, wrapped
 from holdfast.state.claims import REPLICATED, Claim
 from holdfast.state.optimizers import parameters_of
 
@@ -55,7 +55,7 @@ class TrackedState:
         """Track an object. Raises SessionError if its state cannot be read or kept."""
         if "." in name or not name:
             raise SessionError(f"track: {name!r} is not a valid name: use letters, digits and _")
-        if not isinstance(thing, torch.Generator) and not (
+        if not randomness.is_generator(thing) and not (
             callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
         ):
             raise SessionError(
@@ -248,8 +248,8 @@ def capture(thing: Any, known: Mapping[int, str] | None = None) -> Tree:
     """The state of one object as a tree. Tensors are live if the object gives them live.
 
     `known`: names of parameters by id."""
-    if isinstance(thing, torch.Generator):
-        return {"generator": thing.get_state()}
+    if randomness.is_generator(thing):
+        return {"generator": randomness.state_of(thing)}
     if isinstance(thing, torch.nn.Module):
         state = dict(thing.state_dict())
         rest = {name: buffer for name, buffer in thing.named_buffers() if name not in state}
@@ -262,8 +262,8 @@ def capture(thing: Any, known: Mapping[int, str] | None = None) -> Tree:
 
 def apply(thing: Any, tree: Tree, name: str = "") -> None:
     """Give an object its state (not an optimizer). A module's live tensors have been filled before."""
-    if isinstance(thing, torch.Generator):
-        thing.set_state(tree["generator"])
+    if randomness.is_generator(thing):
+        randomness.set_state(thing, tree["generator"])
     elif isinstance(thing, torch.nn.Module):
         if not modes.is_live(thing, thing.state_dict()):
             _load(thing, OrderedDict(tree["state"]), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.integrations.loop_locals import unkept
+from holdfast.clean.loop_locals import unkept
 
 make: Any = None
 

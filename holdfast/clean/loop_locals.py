@@ -2,10 +2,10 @@
 
 Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by
 its own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `best[epoch] = loss`), or by the
-weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` and is
-made before it; or in the loop over the training's loader and is made before that, in the
+weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
+`steps(...)` and is made before it; or in the loop over the training's loader and is made before that, in the
 epoch. The number of `enumerate(loader)` counts too, if it is used. What a script hides from such a reading
-(other functions, attributes) is not found."""
+(other functions, attributes) is not found: see `forgotten`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UnkeptLocal(NamedTuple):
 
 
 def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
-    """What the loop over `epochs(...)` in this function adds up and nothing keeps; [] if there is no text."""
+    """What this function's loop over epochs or steps adds up and nothing keeps; [] if there is no text."""
     try:
         lines, first = inspect.getsourcelines(inspect.unwrap(function))
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -44,7 +44,17 @@ def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
         for name, line in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
+    for loop in _loops(tree, lambda each: _counts_steps(each.iter)):
+        for name, line in _added_over(tree, loop):
+            if name not in kept:
+                found.setdefault(name, UnkeptLocal(name, first + line - 1))
     return list(found.values())
+
+
+def _counts_steps(iterated: ast.expr) -> bool:
+    """Whether this is `anything.steps(...)`, alone or within `zip` or another call."""
+    calls = (each.func for each in ast.walk(iterated) if isinstance(each, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr == "steps" for called in calls)
 
 
 def _loader(iterated: ast.expr) -> str:
@@ -140,8 +150,8 @@ def _added(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
             for target in each.targets:
                 if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
                     yield target.value.id, each.lineno
-                if isinstance(target, ast.Name) and target.id in _names(each.value, ast.Load):
-                    yield target.id, each.lineno
+                again = _names(target, ast.Store) & _names(each.value, ast.Load)
+                yield from ((name, each.lineno) for name in sorted(again))
         elif (
             isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _ADDING
         ):

@@ -1,0 +1,158 @@
+"""Find what the steps of a script change and nothing keeps, and name it.
+
+A process that replaces a dead rank would begin with it anew, and a survivor that runs a step again would
+change it twice: the training would go on and come out differently.
+
+Theory of operation. After some steps a few bytes of each value that the script can reach are noted (`reach`):
+numbers and strings, how long containers are, some values of tensors and arrays, the state of random
+generators. What differs at the next look was changed by the steps between. Looks come after the first three
+steps, and then after twice as many each time, so that they cost next to nothing. A value that belongs to a
+tracked object is kept and not looked at. What a look cannot see is a variable of the function itself: those
+are found in its text (`loop_locals`)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.clean import loop_locals
+from holdfast.clean.reach import PLAIN, reached
+from holdfast.clean.samples import ChosenValues
+from holdfast.state import modes, randomness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Hashable, Iterable
+
+    from holdfast.state.tracked import TrackedState
+
+NAMED_MAX = 12
+_VALUES = 32
+"""Of each array, the values that are compared."""
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_FIRST = 3
+"""A look comes after each of the first steps, and then after twice as many steps each time."""
+_CHANGED = (
+    "the steps change what is not tracked: %s%s. If later steps depend on it, the training comes out "
+    "differently when a rank dies: a replacement begins with it anew, and a step that runs again changes it "
+    "twice. Track a random generator, or an object with state_dict and load_state_dict"
+)
+_LOCAL = (
+    "%s, line %d: %r changes from step to step and is not tracked. If later steps depend on it, the training "
+    "comes out differently when a rank dies: the function begins with it anew. Put it in an object with "
+    "state_dict and load_state_dict, and track that"
+)
+log = logging.getLogger("holdfast.sdk")
+
+
+class ForgottenState:
+    """What a script changes in its steps and does not track. Only rank 0 tells of it."""
+
+    def __init__(self, tracked: TrackedState) -> None:
+        self._tracked = tracked
+        self.functions: list[Callable[..., Any]] = []
+        """The elastic function that was called last, and what the script has called after its steps."""
+        self._steps = 0
+        self._seen: dict[str, Hashable] | None = None
+        self._told: set[str] = set()
+
+    def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
+        """An elastic function is called."""
+        self.functions, self._seen = [inspect.unwrap(function), *callbacks], None
+
+    def begin(self) -> None:
+        """Its loop over steps begins: tell of its variables."""
+        for each in loop_locals.unkept(self.functions[0]) if self.functions else ():
+            if each.name not in self._told:
+                self._told.add(each.name)
+                log.warning(_LOCAL, self.functions[0].__name__, each.line, each.name)
+
+    def step_ended(self) -> None:
+        """A step has ended: look, if it is time."""
+        self._steps += 1
+        if self._steps > _FIRST and self._steps & (self._steps - 1):
+            return
+        before, self._seen = self._seen, self._look()
+        if before is not None:
+            self._tell(_changed(before, self._seen))
+
+    def _look(self) -> dict[str, Hashable]:
+        skipped = {id(each) for each in (*randomness.seeded(), *_held(list(self._tracked.small.values())))}
+        kept = _memory(self._tracked)
+        found: dict[str, Hashable] = {}
+        for name, value in reached(self.functions, skipped):
+            bits = _bits(value, kept)
+            if bits is not None:
+                found.setdefault(name, bits)
+        return found
+
+    def _tell(self, names: list[str]) -> None:
+        new = [name for name in names if _root(name) not in self._told]
+        self._told.update(map(_root, new))
+        if new:
+            more = f" and {len(new) - NAMED_MAX} more" if len(new) > NAMED_MAX else ""
+            log.warning(_CHANGED, ", ".join(new[:NAMED_MAX]), more)
+
+
+def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str]:
+    """What has other bits now, the first name of all that begin with the same variable.
+
+    What came or went is seen by its container."""
+    names = (name for name, bits in after.items() if name in before and before[name] != bits)
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(_root(name), name)
+    return list(found.values())
+
+
+def _root(name: str) -> str:
+    """The variable that a name begins with."""
+    return re.split(r"[.\[]", name, maxsplit=1)[0]
+
+
+def _held(things: list[Any]) -> list[Any]:
+    """Tracked objects and what they hold themselves: what of it is kept is a matter of their `state_dict`."""
+    inner = [each for thing in things for each in getattr(thing, "__dict__", {}).values()]
+    return [*things, *(each for each in inner if type(each) not in PLAIN)]
+
+
+def _memory(tracked: TrackedState) -> set[int]:
+    """The addresses of the memory that tracked objects hold."""
+    return {storage for module in tracked.modules for storage in modes.storages(module)}
+
+
+def _bits(value: Any, kept: Container[int]) -> Hashable:
+    """A few bytes that tell a value from what it becomes; None: it is not looked at. `kept`: addresses of
+    memory that is tracked."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, hash(value) if kind in (str, bytes) else repr(value)
+    if issubclass(kind, torch.Tensor):
+        return _of_tensor(value, kept)
+    if issubclass(kind, list | tuple | dict | set | deque | bytearray):
+        return len(value)
+    if randomness.is_generator(value):
+        state = randomness.state_of(value)
+        return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
+    return _of_array(value)
+
+
+def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:
+    if type(tensor) not in _TENSORS or tensor.layout is not torch.strided or modes.storage(tensor) in kept:
+        return None
+    counted = -1 if tensor.is_inference() else tensor._version
+    readable = tensor.device.type == "cpu" and tensor.is_contiguous()
+    return counted, tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()
+
+
+def _of_array(value: Any) -> Hashable:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or value.dtype.hasobject:
+        return None
+    flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
+    return value.shape, flat[:: max(value.size // _VALUES, 1)].tobytes()

@@ -1,0 +1,133 @@
+"""List what the code of a script can reach and change: its variables, and the attributes of its own objects.
+
+Only what the script itself has written is entered: its functions, its modules, objects of its classes, and
+plain containers. What torch, other packages and the standard library keep within their objects is theirs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import sysconfig
+from argparse import Namespace
+from collections import deque
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+OBJECTS_MAX = 20_000
+"""Objects that are entered at most. What lies behind them is not looked at."""
+ITEMS_MAX = 64
+"""Items of one container that are entered at most, from its beginning."""
+_FOREIGN = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Types of values that are told by themselves: not objects that could be changed."""
+_OPEN = (SimpleNamespace, Namespace)
+"""Classes of the standard library that hold what a script puts there."""
+_BASES = (torch.nn.Module, torch.optim.Optimizer)
+
+
+def reached(
+    roots: Iterable[Any], skipped: Collection[int], *, foreign: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield each value that these functions or objects can reach, with its name in the script: containers
+    before what is in them, each object once.
+
+    `skipped`: the ids of objects that are not entered. `foreign`: enter what others have written, too."""
+    seen = set(skipped)
+    pending: deque[tuple[str, Any]] = deque()
+    for root in roots:
+        pending += (("", root), *_variables(getattr(root, "__globals__", {})))
+    while pending and len(seen) < OBJECTS_MAX:
+        name, value = pending.popleft()
+        if id(value) in seen and type(value) not in PLAIN:
+            continue
+        seen.add(id(value))
+        if name:
+            yield name, value
+        pending.extend(_within(name, value, foreign=foreign))
+
+
+def is_scripts(module: str) -> bool:
+    """Whether the module of this name is a part of the script: neither installed nor Python's own."""
+    return _is_scripts(getattr(sys.modules.get(module), "__file__", None) or "")
+
+
+@functools.cache
+def _is_scripts(file: str) -> bool:
+    return bool(file) and not any(part in file for part in _FOREIGN)
+
+
+def _variables(names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    if is_scripts(names.get("__name__", "")):
+        yield from ((name, value) for name, value in list(names.items()) if not name.startswith("__"))
+
+
+def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]]:
+    """What one value holds, with names. Its type is asked for it, not `isinstance`: that may run its code."""
+    kind = type(value)
+    if kind is FunctionType:
+        if foreign or is_scripts(value.__module__ or ""):
+            yield from _closed_over(value)
+    elif kind is MethodType:
+        yield name or "self", value.__self__
+    elif kind is functools.partial:
+        yield from ((name, each) for each in (value.func, value.args, value.keywords))
+    elif kind is ModuleType:
+        yield from ((f"{name}.{each}", item) for each, item in _variables(vars(value)))
+    elif issubclass(kind, dict):
+        items = itertools.islice(dict.copy(value).items(), ITEMS_MAX)
+        yield from ((f"{name}[{_key(key, at)}]", item) for at, (key, item) in enumerate(items))
+    elif issubclass(kind, list | tuple | deque):
+        items = itertools.islice(tuple(value), ITEMS_MAX)
+        yield from ((f"{name}[{at}]", item) for at, item in enumerate(items))
+    elif issubclass(kind, torch.nn.Module):
+        yield from _of_module(name, value)
+    elif foreign or issubclass(kind, _OPEN) or is_scripts(kind.__module__):
+        yield from _attributes(name, value)
+
+
+def _key(key: Any, at: int) -> str:
+    return f"{key!r:.40}" if type(key) in PLAIN else str(at)
+
+
+def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    inner = getattr(function, "__wrapped__", None)
+    if isinstance(inner, FunctionType):
+        yield "", inner
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # it is empty: nothing was assigned yet
+            continue
+
+
+def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    for container in (module._parameters, module._buffers, module._modules):
+        yield from ((f"{name}.{key}", value) for key, value in container.items())
+    if is_scripts(type(module).__module__):
+        yield from _attributes(name, module)
+
+
+def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+    own = getattr(thing, "__dict__", None)
+    base = next((each for each in _BASES if isinstance(thing, each)), None)
+    if base is not None and any(getattr(type(thing), each) is not found for each, found in _telling(base)):
+        return  # what it holds besides is a matter of its state
+    for key, value in list(own.items()) if isinstance(own, dict) else ():
+        if base is None or not (key.startswith("_") or key in _OF_BASE):
+            yield f"{name}.{key}", value
+
+
+def _telling(base: type) -> list[tuple[str, Any]]:
+    """The methods of a class of torch that say what is kept."""
+    return [(name, vars(base)[name]) for name in ("state_dict", "get_extra_state") if name in vars(base)]
+
+
+_OF_BASE = frozenset({"training", "defaults", "state", "param_groups", "step"})
+"""Attributes that torch's Module and Optimizer keep, besides those with an underscore."""

@@ -1,0 +1,212 @@
+"""What the steps of a script change and nothing keeps is named, and nothing else is."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import random
+from types import FunctionType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from holdfast.clean.forgotten import ForgottenState
+from holdfast.state.tracked import TrackedState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+class Env:
+    """An environment with a position and a generator of its own."""
+
+    def __init__(self) -> None:
+        self.position, self.rng = 0.0, np.random.default_rng(1)
+
+    def step(self) -> None:
+        self.position += float(self.rng.normal())
+
+
+class Counting(torch.nn.Module):
+    """A module that counts its calls in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.calls = torch.nn.Linear(2, 2), 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen: torch.Tensor = self.seen + 1
+        out: torch.Tensor = self.inner(x)
+        return out
+
+
+class Telling(Counting):
+    """The same, and its state says so."""
+
+    def get_extra_state(self) -> int:
+        return self.calls
+
+    def set_extra_state(self, state: int) -> None:
+        self.calls = state
+
+
+class Stepping(torch.optim.SGD):
+    """An optimizer that keeps its number of steps in an attribute."""
+
+    taken = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.taken += 1
+        return super().step(closure)
+
+
+class Kept:
+    """An object with a state."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": self.values}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.values = state["values"]
+
+
+def told(
+    caplog: pytest.LogCaptureFixture,
+    function: Callable[[], object],
+    steps: int = 3,
+    **tracked: Any,
+) -> str:
+    """What is logged in this many steps of a script whose step this is."""
+    state = TrackedState()
+    for name, thing in tracked.items():
+        state.add(name, thing)
+    forgotten = ForgottenState(state)
+    # As a script of its own: its variables are those that the function closes over.
+    alone = FunctionType(function.__code__, {}, "step", None, function.__closure__)
+    alone.__module__ = __name__
+    forgotten.entered(alone, ())
+    forgotten.begin()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        for _ in range(steps):
+            function()
+            forgotten.step_ended()
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+def test_what_a_script_keeps_for_itself_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    envs, recent, ema, best = [Env()], collections.deque(range(3), maxlen=3), {"w": torch.zeros(40)}, 9.0
+    counts, place = collections.Counter[str](), SimpleNamespace(level=1)
+    table, torchs, pythons = np.zeros((4, 3)).T, torch.Generator(), random.Random(1)
+
+    def step() -> None:
+        nonlocal best
+        envs[0].step()
+        recent.append(recent[-1] + 1)
+        ema["w"][7] += 1
+        counts["a"] += 1
+        place.level += 1
+        table[2, 1] += 1
+        best *= 0.5
+        pythons.random()
+        torch.rand(1, generator=torchs)
+
+    said = told(caplog, step)
+    for name in (
+        "envs",
+        "recent[0]",
+        "ema['w']",
+        "counts['a']",
+        "place.level",
+        "table",
+        "best",
+        "pythons",
+        "torchs",
+    ):
+        assert name in said
+    assert len(caplog.records) == 1
+
+
+def test_what_is_tracked_or_does_not_change_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    model, kept, rng, pythons = Telling(), Kept(), np.random.default_rng(1), random.Random(1)
+    optimizer, data, frozen = torch.optim.Adam(model.parameters()), torch.randn(40, 2), Counting()
+    numpys = np.random.RandomState(3)
+
+    def step() -> None:
+        model(data[:3]).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        kept.values.append(rng.normal() + pythons.random() + numpys.rand())
+        frozen.inner(data[:3])
+        torch.rand(3), random.random(), np.random.rand()
+
+    tracked: dict[str, Any] = {"model": model, "optimizer": optimizer, "kept": kept}
+    assert not told(caplog, step, rng=rng, pythons=pythons, numpys=numpys, **tracked)
+
+
+def test_attributes_of_tracked_objects_that_no_state_has_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    model = Counting()
+    optimizer = Stepping(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+
+    said = told(caplog, step, model=model, optimizer=optimizer)
+    assert "model.calls" in said
+    assert "optimizer.taken" in said
+    assert "model.inner" not in said
+    assert "model.seen" not in said
+
+
+def test_an_average_that_is_no_tracked_module_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    model, average = Counting(), Counting()
+
+    def step() -> None:
+        with torch.no_grad():
+            for ours, theirs in zip(average.parameters(), model.parameters(), strict=True):
+                ours.lerp_(theirs, 0.1)
+
+    assert "average.inner" in told(caplog, step, model=model)
+
+
+def test_what_changes_late_is_named_at_a_later_look(caplog: pytest.LogCaptureFixture) -> None:
+    masks: dict[str, torch.Tensor] = {}
+    at = iter(range(20))
+
+    def step() -> None:
+        if next(at) == 6:
+            masks["w"] = torch.ones(3)
+
+    assert not told(caplog, step, steps=5)
+    at = iter(range(20))
+    assert "masks" in told(caplog, step, steps=8)
+
+
+def test_variables_of_the_function_are_found_in_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    session: Any = None
+
+    def train() -> None:
+        best, hidden, rate, loss = 9.0, 0, 0.1, 0.0
+        for step, batch in zip(session.steps(5), [1], strict=False):
+            out, hidden = batch + hidden, hidden + 1
+            loss = out * rate
+            best = min(best, loss)
+            print(step)
+        print(best, loss)
+
+    forgotten = ForgottenState(TrackedState())
+    forgotten.entered(train, ())
+    forgotten.begin()
+    forgotten.begin()
+    assert [record.args[2] for record in caplog.records if isinstance(record.args, tuple)] == [
+        "hidden",
+        "best",
+    ]
