@@ -108,14 +108,15 @@ def _end_with_rank() -> None:
         os._exit(1)
 
 
-def seed_all(seed: int, batch: int, sample: int) -> None:
-    """Seed torch on the CPU, random, and numpy if it is loaded."""
+def seed_all(seed: int, batch: int, sample: int) -> int:
+    """Seed torch on the CPU, random, and numpy if it is loaded. Returns the number for other generators."""
     value = mix(mix(mix(seed & _MASK) ^ batch) ^ sample) >> 1
     torch.default_generator.manual_seed(value)
     random.seed(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         numpy.random.seed(value & 0xFFFFFFFF)
+    return value
 
 
 class PreservedGenerators:

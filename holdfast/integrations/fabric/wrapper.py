@@ -88,6 +88,7 @@ class Fabric(lightning.fabric.Fabric):
                 self._others.append(logger)
             else:
                 self._kept.append((logger, run))
+        loop.watched = list(self._callbacks)
         if self._kept:
             loop.keep_runs([run for _, run in self._kept])
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
-from holdfast.integrations.hf.callbacks import CallbackStates
+from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
+from holdfast.integrations.own_attributes import OwnAttributes
 
 if TYPE_CHECKING:
     from holdfast.integrations.hf.ledger import EventLedger, Key
@@ -16,6 +17,12 @@ ONCE = frozenset(
         *("on_train_begin", "on_epoch_begin", "on_step_end", "on_log", "on_evaluate", "on_save"),
         *("on_epoch_end", "on_train_end"),
     }
+)
+
+_LOOKS = frozenset({"on_log", "on_evaluate", "on_epoch_end"})
+_KEEP = (
+    "If the training depends on it, give a callback state_dict and load_state_dict, and change it in "
+    "on_optimizer_step; or read it off state.global_step and state.log_history"
 )
 
 
@@ -28,14 +35,16 @@ class OnceHandler(CallbackHandler):
         self.states = CallbackStates(self, trainer)
         self.epoch = 0
         self._begun = False
+        self._own = OwnAttributes("Trainer under Holdfast", _KEEP)
         self._counts: dict[str, int] = {}
 
     def stateful(self) -> list[Any]:
         """The callbacks that have a state of their own."""
         return [callback for callback in self.callbacks if isinstance(callback, ExportableState)]
 
-    def new_tail(self) -> None:
-        """A step begins, or the tail of the newest one is gone through (again): count its events anew."""
+    def count_anew(self) -> None:
+        """The tail of the newest step begins, or begins again: count the events after that step anew. Those
+        of the next step's body (a loss that logs) go on counting, until it ends."""
         self._counts.clear()
 
     def replay_step_end(self, args: Any, state: Any, control: Any) -> Any:
@@ -45,6 +54,7 @@ class OnceHandler(CallbackHandler):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """The body of a step has ended."""
         self._trainer.step_ended()
+        self.count_anew()
         return super().on_step_end(args, state, control, **kwargs)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
@@ -60,7 +70,16 @@ class OnceHandler(CallbackHandler):
         control = self._once(event, args, state, control, **kwargs)
         self.states.refuse_changes(event, before)
         self.states.look(event)
+        if event in _LOOKS and not self._trainer.session.rank:
+            self._own.look(self._owners())
+        elif event == "on_step_end" and not self._trainer.session.rank:
+            self._own.step_ended(self._owners())
         return control
+
+    def _owners(self) -> list[Any]:
+        """The script's objects whose attributes are not kept."""
+        lost = [each for each in self.callbacks if not (is_kept(each) or isinstance(each, ExportableState))]
+        return [self._trainer, *self._trainer.model.modules(), *lost]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":
@@ -69,14 +88,18 @@ class OnceHandler(CallbackHandler):
             self._begun = True
             return super().call_event(event, args, state, control, **kwargs)
         key = self._key(event, state)
-        left = self.ledger.found(key)
+        left, logged = self.ledger.found(key), len(state.log_history)
         if left is None:
             control = super().call_event(event, args, state, control, **kwargs)
-            self.ledger.note(key, {"control": control.state()["args"], "callbacks": self.attributes()})
+            left = {"control": control.state()["args"], "callbacks": self.attributes()}
+            more = {"logged": state.log_history[logged:], "counts": self._counts}
+            self.ledger.note(key, {**left, **more})
             return control
         for name, value in left["control"].items():
             setattr(control, name, value)
         self.set_attributes(left["callbacks"])
+        state.log_history.extend(left["logged"])
+        self._counts = dict(left["counts"])
         return control
 
     def _key(self, event: str, state: Any) -> Key:

@@ -82,4 +82,4 @@ class EventLedger:
 
 
 def _line(key: Key, left: dict[str, Any]) -> bytes:
-    return (json.dumps({"key": key, "left": left}) + "\n").encode()
+    return (json.dumps({"key": key, "left": left}, default=float) + "\n").encode()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from accelerate.data_loader import SeedableRandomSampler, get_sampler
+from torch.utils.data import DistributedSampler, IterableDataset, SequentialSampler
 
+from holdfast.data.generators import refuse_late
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
 
@@ -60,6 +62,19 @@ def check(trainer: Any) -> None:
     for name, (given, why) in reasons.items():
         if given:
             refuse(name, why)
+
+
+def check_loader(loader: Any) -> None:
+    """Raise SessionError for a loader of the training, made by a method of the script's own, whose order of
+    samples does not follow from the seed and the epoch."""
+    refuse_late(loader.collate_fn)
+    sampler = get_sampler(loader) or loader.batch_sampler
+    if not isinstance(sampler, SeedableRandomSampler | SequentialSampler | DistributedSampler):
+        refuse(
+            f"a training loader with a {type(sampler).__name__}",
+            "its order must follow from seed and epoch: leave out _get_train_sampler and "
+            "get_train_dataloader, or give shuffle=True and the loader to self.accelerator.prepare",
+        )
 
 
 def refuse(name: str, why: str) -> None:

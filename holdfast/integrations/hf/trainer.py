@@ -19,8 +19,8 @@ from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state
 from holdfast.integrations.hf import refusals
-from holdfast.integrations.hf.arguments import CONFIGURED, prepare
-from holdfast.integrations.hf.data import SeededSamples, set_epoch
+from holdfast.integrations.hf.arguments import prepare_like, samples_seed
+from holdfast.integrations.hf.data import SeededSamples, seed_samples, set_epoch
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
 from holdfast.integrations.hf.loggers import HistoryLog
@@ -71,18 +71,14 @@ class Trainer(transformers.Trainer):
     def _inner_training_loop(self, *given: Any, **named: Any) -> Any:
         if self.session is None:
             return super()._inner_training_loop(*given, **named)
-        if named.get("resume_from_checkpoint") is not None:
-            refusals.refuse(
-                "resume_from_checkpoint",
-                "a job goes on from its own checkpoints (--storage); start another from the weights in "
-                "that folder with from_pretrained(...)",
-            )
         if named.get("trial") is not None:
             refusals.refuse("hyperparameter_search", "start one job for each trial")
         self._begin()
 
+        resumes = named.pop("resume_from_checkpoint", None) is not None
+
         def train() -> Any:
-            return self._generation(*given, **named)
+            return self._generation(*given, resumes=resumes, **named)
 
         output = self._elastically(train)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
@@ -161,9 +157,18 @@ class Trainer(transformers.Trainer):
     def _inner_optimizer(self) -> Any:
         return self.optimizer.optimizer
 
-    def _generation(self, *given: Any, **named: Any) -> Any:
-        """Go through Trainer's loop once: from the newest boundary to the end, or to the next failure."""
+    def _generation(self, *given: Any, resumes: bool, **named: Any) -> Any:
+        """Go through Trainer's loop once: from the newest boundary to the end, or to the next failure.
+
+        `resumes`: the script has found a checkpoint of Trainer's own. That of a job which is under way is
+        older than what the job knows."""
         self.session.restore()
+        if resumes and not self._progress.kept:
+            refusals.refuse(
+                "resume_from_checkpoint",
+                "a job goes on from its own checkpoints (--storage); start another from the weights in "
+                "that folder with from_pretrained(...)",
+            )
         transformers.set_seed(self.args.seed)  # the order of samples follows from it
         rank = self.session.rank
         known = any(row[0] for row in self._rows([float(self._entered)]))
@@ -217,6 +222,8 @@ class Trainer(transformers.Trainer):
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume: Any) -> Any:
         if not self.inside:
             return super()._prepare_for_training(max_steps, train_dataloader, resume)
+        refusals.check_loader(train_dataloader)
+        seed_samples(train_dataloader, samples_seed(self.args))
         self._created_lr_scheduler = False  # the scheduler of this process stays
         prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
         kept = self._progress.kept
@@ -232,6 +239,7 @@ class Trainer(transformers.Trainer):
         if not self.inside:
             return
         kept = self._progress.kept
+        self.callback_handler.count_anew()
         self.callback_handler.set_attributes(kept.get("callbacks", self._first_attributes))
         self._initial_global_step = self._initial_num_input_tokens_seen = 0
         if kept:
@@ -260,7 +268,7 @@ class Trainer(transformers.Trainer):
         kept = self._progress.kept
         for name, value in kept["control"].items():
             setattr(self.control, name, value)
-        self.callback_handler.new_tail()
+        self.callback_handler.count_anew()
         self.control = self.callback_handler.replay_step_end(self.args, self.state, self.control)
         self._maybe_log_save_evaluate(
             self._tr_loss,
@@ -281,7 +289,6 @@ class Trainer(transformers.Trainer):
             return super().get_batch_samples(epoch_iterator, num_batches, device)
         if self.session.begin_step(self.state.max_steps, seed=self.args.seed) is None:
             raise SessionError(f"Trainer wants a step after its last one, {self.state.max_steps}")
-        self.callback_handler.new_tail()
         with PreservedGenerators():
             return super().get_batch_samples(epoch_iterator, num_batches, device)
 
@@ -297,7 +304,10 @@ class Trainer(transformers.Trainer):
         """The body of a step has ended: keep the progress as it is now, and complete the step."""
         if not self.inside:
             return
-        rows = self._rows([float(self._tr_loss), float(self.current_flos)])
+        entries = len(self.state.log_history)
+        rows = self._rows([float(self._tr_loss), float(self.current_flos), float(entries)])
+        if any(row[2] > self._history.agreed for row in rows):  # something has logged outside of a tail
+            self._agree_on_history()
         self.state.total_flos += sum(row[1] for row in rows)
         self.current_flos = 0
         norm = self._grad_norm
@@ -331,9 +341,12 @@ class Trainer(transformers.Trainer):
             seed_step(mix(self.args.seed ^ _TAIL), self.state.global_step, self.session.rank)
         super()._maybe_log_save_evaluate(tr_loss, grad_norm, *given, learning_rate=learning_rate, **named)
         if self.inside and grows:
-            history = self.state.log_history
-            history[self._history.agreed :] = self._from_rank_0(history[self._history.agreed :])
-            self._history.agreed = len(history)
+            self._agree_on_history()
+
+    def _agree_on_history(self) -> None:
+        history = self.state.log_history
+        history[self._history.agreed :] = self._from_rank_0(history[self._history.agreed :])
+        self._history.agreed = len(history)
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> Any:
         if not self.inside:
@@ -368,8 +381,7 @@ class Trainer(transformers.Trainer):
         if is_training and self.inside:
             if hasattr(dataset, "column_names"):  # of the package datasets: transformers looks at its type
                 dataset = self._remove_unused_columns(dataset, description="Training")
-            seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-            dataset = SeededSamples(dataset, seed)
+            dataset = SeededSamples(dataset, samples_seed(self.args), self.data_collator)
         return super()._get_dataloader(dataset, *given, is_training=is_training, **named)
 
     # ------------------------------------------------------------------ between ranks
@@ -386,15 +398,3 @@ class Trainer(transformers.Trainer):
         box = [thing]
         dist.broadcast_object_list(box, src=0, device=self.args.device)
         return box[0]
-
-
-def prepare_like(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The session for a Trainer with these arguments. Raises SessionError if its TrainingArguments were made
-    without it."""
-    args = named.get("args", given[1] if len(given) > 1 else None)
-    session = prepare(cpu=bool(args is not None and args.use_cpu))
-    if session is not None and dist.is_initialized():
-        raise SessionError(
-            f"TrainingArguments has formed a process group: give it accelerator_config={CONFIGURED}"
-        )
-    return session

@@ -40,7 +40,8 @@ class ElasticEpochLoop(_TrainingEpochLoop):
         if self.done:
             return
         steps.begin()
-        self._batches.start(fetcher, self.trainer.current_epoch, self.batch_progress.current.ready)
+        position = self.batch_progress.current.ready
+        self._batches.start(fetcher, self.trainer.current_epoch, position, session.rank)
         fetcher._start_profiler, fetcher._stop_profiler = self._on_before_fetch, self._on_after_fetch
         while not self.done:
             steps.begin()

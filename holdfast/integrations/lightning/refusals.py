@@ -5,6 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    LearningRateFinder,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -31,6 +37,18 @@ _OPTIONS = {
 _LIGHTNINGS = frozenset({"accelerator", "checkpoint_io", "precision_plugin"})
 """The options of DDPStrategy that are Lightning's own, and are kept."""
 
+_AVERAGES = (
+    "its average of the weights is in no state of a callback, and would begin anew when a rank dies. Make "
+    "the average a submodule of your module (AveragedModel), and update it in its on_train_batch_end"
+)
+_TUNERS = "it trains before the ranks are known. Find the value in a run of its own, without HoldfastStrategy"
+_CALLBACKS: dict[type, str] = {
+    StochasticWeightAveraging: _AVERAGES,
+    WeightAveraging: _AVERAGES,
+    LearningRateFinder: _TUNERS,
+    BatchSizeFinder: _TUNERS,
+}
+
 
 def check_options(options: Iterable[str]) -> None:
     """Raise SessionError for an option that Holdfast cannot keep, or of another strategy than DDPStrategy."""
@@ -56,6 +74,7 @@ def check_trainer(trainer: Any) -> None:
         )
     if module._compiler_ctx is not None or any(map(is_compiled, module.modules())):
         raise SessionError(f"Lightning: torch.compile is not supported: {COMPILED}")
+    _check_callbacks(trainer.callbacks)
     sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
     if sharded is not None:
         raise SessionError(
@@ -73,6 +92,15 @@ def check_trainer(trainer: Any) -> None:
         )
     if trainer.reload_dataloaders_every_n_epochs:
         raise SessionError("Lightning: reload_dataloaders_every_n_epochs is not supported: leave it out")
+
+
+def _check_callbacks(callbacks: Iterable[Any]) -> None:
+    for callback in callbacks:
+        for kind, why in _CALLBACKS.items():
+            if isinstance(callback, kind):
+                raise SessionError(
+                    f"Lightning: the callback {type(callback).__name__} is not supported: {why}"
+                )
 
 
 def check_optimizers(optimizers: Iterable[Any]) -> None:
