@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _DEPTH, _LENGTH, _THINGS = 6, 64, 2000
 """How deep, into how long collections, and at how many things it is looked."""
+_MASK = (1 << 64) - 1
 _LEAVES = (torch.Tensor, str, bytes, int, float, type, types.ModuleType)
 
 
@@ -57,6 +58,11 @@ class OwnGenerators:
         """Seed each of them from this number."""
         for place, each in enumerate(self._found, 1):
             _seed(each, mix(value ^ place) >> 1)
+
+
+def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:
+    """Seed the generators that a loader of an evaluation holds: it is opened in this step, by this rank."""
+    OwnGenerators(loader.dataset, loader.collate_fn).seed(mix(mix(mix(seed & _MASK) ^ step) ^ rank))
 
 
 def refuse_late(collate: Any) -> None:

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import torch
 
+from holdfast.data.generators import seed_evaluation
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
@@ -121,6 +122,10 @@ class OwnLoop:
                 self.progress.batch = taken
                 self._end()
                 self._begin()
+
+    def seed_evaluation(self, loader: Any) -> None:
+        """A loader that is not the training's is opened."""
+        seed_evaluation(loader, self.progress.seed, self.session.step, self.session.rank)
 
     def logs(self) -> bool:
         """A call to a logger: whether it is to be made. It is not, if it was made before: in a step that runs

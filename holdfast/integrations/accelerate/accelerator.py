@@ -150,7 +150,7 @@ class Accelerator(accelerate.Accelerator):
         if self._loop is None or type(prepared) is not DataLoaderShard:
             return prepared
         self._dataloaders.pop()
-        led = LedShard.instead_of(prepared)
+        led = LedShard.instead_of(prepared, self._loop)
         self._dataloaders.append(led)
         return led
 

@@ -147,7 +147,7 @@ class Fabric(lightning.fabric.Fabric):
 
     def _setup_dataloader(self, dataloader: Any, *given: Any, **named: Any) -> Any:
         found = super()._setup_dataloader(dataloader, *given, **named)
-        return found if self._loop is None else LedFabricLoader.instead_of(found)
+        return found if self._loop is None else LedFabricLoader.instead_of(found, self._loop)
 
     # ------------------------------------------------------------------ loggers and files
 

@@ -59,6 +59,11 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         return found
 
 
+def has_positions(dataset: Any) -> bool:
+    """Whether it is a map data set."""
+    return hasattr(dataset, "__len__") and not isinstance(dataset, torch.utils.data.IterableDataset)
+
+
 def seed_samples(loader: Any, seed: int) -> None:
     """Have a loader of the training that the script has made itself draw its samples as SeededSamples."""
     base = getattr(loader, "base_dataloader", loader)  # accelerate's holds torch's

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from accelerate.data_loader import SeedableRandomSampler, get_sampler
-from torch.utils.data import DistributedSampler, IterableDataset, SequentialSampler
+from torch.utils.data import DistributedSampler, SequentialSampler
 
 from holdfast.data.generators import refuse_late
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.hf.data import has_positions
 
 _DEEPSPEED = "DeepSpeed owns the state and its process groups"
 _FSDP = "the state is sharded and tied to its groups"
@@ -49,8 +49,7 @@ def check(trainer: Any) -> None:
             "its order cannot be drawn again from an epoch's number",
         ),
         "a train_dataset without positions": (
-            isinstance(trainer.train_dataset, IterableDataset)
-            or not hasattr(trainer.train_dataset, "__len__"),
+            not has_positions(trainer.train_dataset),
             "give a map data set (with __getitem__ and __len__)",
         ),
         "use_seedable_sampler=False": (
@@ -67,6 +66,8 @@ def check(trainer: Any) -> None:
 def check_loader(loader: Any) -> None:
     """Raise SessionError for a loader of the training, made by a method of the script's own, whose order of
     samples does not follow from the seed and the epoch."""
+    from accelerate.data_loader import SeedableRandomSampler, get_sampler
+
     refuse_late(loader.collate_fn)
     sampler = get_sampler(loader) or loader.batch_sampler
     if not isinstance(sampler, SeedableRandomSampler | SequentialSampler | DistributedSampler):

@@ -20,7 +20,7 @@ from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state
 from holdfast.integrations.hf import refusals
 from holdfast.integrations.hf.arguments import prepare_like, samples_seed
-from holdfast.integrations.hf.data import SeededSamples, seed_samples, set_epoch
+from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_samples, set_epoch
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
 from holdfast.integrations.hf.loggers import HistoryLog
@@ -253,8 +253,8 @@ class Trainer(transformers.Trainer):
         if not self.inside:
             return super()._run_epoch(**given)
         given["start_time"] = self._started
-        if self._progress.kept and not self._replayed:
-            self._replayed = True
+        first, self._replayed = not self._replayed, True  # in this generation
+        if self._progress.kept and first:
             given["resume_from_checkpoint"] = _RESUMED
             self._go_through_tail(given)
             if self.control.should_epoch_stop or self.control.should_training_stop:
@@ -378,9 +378,9 @@ class Trainer(transformers.Trainer):
     # ------------------------------------------------------------------ data
 
     def _get_dataloader(self, dataset: Any, *given: Any, is_training: bool = False, **named: Any) -> Any:
-        if is_training and self.inside:
+        if has_positions(dataset) and self.session is not None and (self.inside or not is_training):
             if hasattr(dataset, "column_names"):  # of the package datasets: transformers looks at its type
-                dataset = self._remove_unused_columns(dataset, description="Training")
+                dataset = self._remove_unused_columns(dataset)
             dataset = SeededSamples(dataset, samples_seed(self.args), self.data_collator)
         return super()._get_dataloader(dataset, *given, is_training=is_training, **named)
 

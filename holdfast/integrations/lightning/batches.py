@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
-from holdfast.data.generators import OwnGenerators, refuse_late
+from holdfast.data.generators import OwnGenerators, refuse_late, seed_evaluation
 from holdfast.data.seeding import PreservedGenerators, seed_all
 from holdfast.integrations.placed import (
     PlacedSampler,
@@ -40,6 +40,12 @@ class TrainBatches:
                 next(fetcher)
         fetcher.fetched = position
         fetcher.done = fetcher.length is not None and position >= fetcher.length
+
+    def seed_validation(self, combined: Any, step: int, rank: int) -> None:
+        """Seed the random generators that data sets of a validation hold."""
+        for loader in combined.flattened if combined is not None else ():
+            if isinstance(loader, DataLoader):
+                seed_evaluation(loader, self._seed, step, rank)
 
     def _iterate(self, fetcher: Any, loader: Any, epoch: int, position: int, rank: int) -> int:
         """Start the iterator. Returns how many batches it leaves out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,6 +50,36 @@ def test_accelerate_refuses_training_loaders_without_an_order(loader: Any, words
     prepared = accelerate.Accelerator(cpu=True, dataloader_config=config).prepare(loader)
     with pytest.raises(SessionError, match=words):
         refusals.check_training(prepared)
+
+
+def test_accelerate_names_an_iterable_data_set_whose_batches_rank_0_would_give_out() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate import refusals
+
+    with pytest.raises(SessionError, match="an iterable data set for training is not supported"):
+        refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(Endless())))
+    refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(ONES)))
+
+
+def test_accelerate_refuses_steps_whose_gradients_no_rank_has_averaged() -> None:
+    pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate import refusals
+
+    with pytest.raises(SessionError, match=r"within no_sync \(LocalSGD\) is not supported"):
+        refusals.check_synchronised([SimpleNamespace(require_backward_grad_sync=False)])
+    refusals.check_synchronised([torch.nn.Linear(1, 1), SimpleNamespace(require_backward_grad_sync=True)])
+
+
+@pytest.mark.parametrize(("loader", "words"), LOADERS[1:])
+def test_trainer_refuses_training_loaders_without_an_order(loader: Any, words: str) -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.hf import refusals
+
+    config = accelerate.DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+    with pytest.raises(SessionError, match=words):
+        refusals.check_loader(accelerator.prepare(loader))
+    refusals.check_loader(accelerator.prepare(DataLoader(ONES, shuffle=True)))
 
 
 def test_accelerate_takes_training_loaders_with_an_order() -> None:
