@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -66,7 +66,7 @@ def check_options(options: Iterable[str]) -> None:
 
 def check_trainer(trainer: Any) -> None:
     """Raise SessionError if the trainer or its module asks for what is not kept."""
-    module, loop = trainer.lightning_module, trainer.fit_loop
+    module = trainer.lightning_module
     if not module.automatic_optimization:
         raise SessionError(
             "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
@@ -80,11 +80,6 @@ def check_trainer(trainer: Any) -> None:
         raise SessionError(
             f"Lightning: the parameter {sharded} is a DTensor (fully_shard, tensor parallel): sharded state "
             "is not supported under HoldfastStrategy; use a loop of your own with Session"
-        )
-    if trainer._checkpoint_connector._loaded_checkpoint or loop.restarting:
-        raise SessionError(
-            "Lightning: fit(ckpt_path=...) is not supported: a job goes on by itself from --storage. To "
-            "begin with other weights, load them into the module before fit()"
         )
     if getattr(trainer, "_val_check_time_interval", None) is not None:
         raise SessionError(
@@ -101,6 +96,19 @@ def _check_callbacks(callbacks: Iterable[Any]) -> None:
                 raise SessionError(
                     f"Lightning: the callback {type(callback).__name__} is not supported: {why}"
                 )
+
+
+def resumes(trainer: Any) -> bool:
+    """Whether Lightning has read a checkpoint of its own to go on from."""
+    return bool(trainer._checkpoint_connector._loaded_checkpoint or trainer.fit_loop.restarting)
+
+
+def refuse_checkpoint() -> NoReturn:
+    """Raise SessionError."""
+    raise SessionError(
+        "Lightning: fit(ckpt_path=...) is not supported: a job goes on by itself from --storage. To "
+        "begin with other weights, load them into the module before fit()"
+    )
 
 
 def check_optimizers(optimizers: Iterable[Any]) -> None:

@@ -133,7 +133,7 @@ def test_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
     ],
 )
 def test_callbacks_that_cannot_be_kept(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    callback = getattr(lightning.pytorch.callbacks, name)(**options)
+    callback = getattr(lightning.callbacks, name)(**options)
     with pytest.raises(SessionError, match=f"the callback {name} is not supported"):
         _trainer(tmp_path, callbacks=[callback]).fit(Model(), DataLoader(ONES))
 
