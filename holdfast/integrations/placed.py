@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import BatchSampler
 
 from holdfast.data.generators import OwnGenerators, refuse_late
 from holdfast.data.seeding import PreservedGenerators, seed_all
@@ -15,6 +16,7 @@ from holdfast.data.seeding import PreservedGenerators, seed_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_LIBRARIES = ("torch", "accelerate")
 _APART = 40
 """Bits that a rank's number is shifted by, so that its seeds meet those of no other rank."""
 
@@ -108,6 +110,16 @@ class SeededStream(torch.utils.data.IterableDataset[Any]):
 def sampler_name(loader: Any) -> str:
     """The attribute of a DataLoader that gives it the indices of each batch, or of each sample."""
     return "sampler" if loader.batch_sampler is None else "batch_sampler"
+
+
+def order_of(loader: Any) -> Any:
+    """The sampler that a DataLoader's order comes from: behind the batch samplers of torch and accelerate. A
+    batch sampler of another kind may order what it is given."""
+    found = getattr(loader, sampler_name(loader))
+    while isinstance(found, BatchSampler) and type(found).__module__.partition(".")[0] in _LIBRARIES:
+        inner = vars(found)  # accelerate's shard has a sampler only if it was given one
+        found = inner["sampler"] if "sampler" in inner else inner["batch_sampler"]
+    return found
 
 
 def set_attributes(loader: Any, values: dict[str, Any]) -> None:

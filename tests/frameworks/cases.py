@@ -124,7 +124,7 @@ _WEIGHTED = (
 )
 _LOCAL = (
     "    from accelerate.local_sgd import LocalSGD\n\n"
-    "    LocalSGD(accelerator, model, 4).__enter__()\n    progress = Progress()"
+    "    local = LocalSGD(accelerator, model, 4).__enter__()\n    progress = Progress()"
 )
 
 

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, SequentialSampler
 
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.placed import order_of
 
 _ARGUMENTS = {
     "deepspeed_plugin": "DeepSpeed owns the state and its process groups",
@@ -86,7 +87,7 @@ def check_training(loader: Any) -> None:
     """Raise SessionError for a training's loader whose batches have no positions."""
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
         refuse("a training loader without positions", "give a map data set (with __getitem__ and __len__)")
-    sampler = loader.get_sampler()
+    sampler = order_of(loader)
     if not isinstance(sampler, SeedableRandomSampler | SequentialSampler):
         refuse(
             f"a training loader with a {type(sampler).__name__}",

@@ -11,6 +11,7 @@ from holdfast.data.generators import refuse_late
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
 from holdfast.integrations.hf.data import has_positions
+from holdfast.integrations.placed import order_of
 
 _DEEPSPEED = "DeepSpeed owns the state and its process groups"
 _FSDP = "the state is sharded and tied to its groups"
@@ -66,10 +67,10 @@ def check(trainer: Any) -> None:
 def check_loader(loader: Any) -> None:
     """Raise SessionError for a loader of the training, made by a method of the script's own, whose order of
     samples does not follow from the seed and the epoch."""
-    from accelerate.data_loader import SeedableRandomSampler, get_sampler
+    from accelerate.data_loader import SeedableRandomSampler
 
     refuse_late(loader.collate_fn)
-    sampler = get_sampler(loader) or loader.batch_sampler
+    sampler = order_of(loader)
     if not isinstance(sampler, SeedableRandomSampler | SequentialSampler | DistributedSampler):
         refuse(
             f"a training loader with a {type(sampler).__name__}",

@@ -6,7 +6,6 @@ import inspect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightning.pytorch.callbacks import (
-    BatchSizeFinder,
     LearningRateFinder,
     StochasticWeightAveraging,
     WeightAveraging,
@@ -41,12 +40,10 @@ _AVERAGES = (
     "its average of the weights is in no state of a callback, and would begin anew when a rank dies. Make "
     "the average a submodule of your module (AveragedModel), and update it in its on_train_batch_end"
 )
-_TUNERS = "it trains before the ranks are known. Find the value in a run of its own, without HoldfastStrategy"
 _CALLBACKS: dict[type, str] = {
     StochasticWeightAveraging: _AVERAGES,
     WeightAveraging: _AVERAGES,
-    LearningRateFinder: _TUNERS,
-    BatchSizeFinder: _TUNERS,
+    LearningRateFinder: "it trains before ranks are known: find the rate in a run without HoldfastStrategy",
 }
 
 

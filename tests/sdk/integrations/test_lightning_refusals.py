@@ -129,7 +129,6 @@ def test_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
         ("StochasticWeightAveraging", {"swa_lrs": 0.1}),
         ("EMAWeightAveraging", {}),
         ("LearningRateFinder", {}),
-        ("BatchSizeFinder", {}),
     ],
 )
 def test_callbacks_that_cannot_be_kept(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
