@@ -58,7 +58,7 @@ class OwnAttributes:
         """Warn of each attribute that has changed since the last look, but for those that something keeps:
         `is_kept(owner, name, value)`."""
         for owner in owners:
-            for name, value in _own(owner):
+            for name, value in attributes_of(owner):
                 key, mark = (id(owner), name), _mark(value, _DEPTH)
                 changed = self._marks.get(key, mark) != mark
                 self._marks[key] = mark
@@ -72,7 +72,7 @@ def is_framework(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in _FRAMEWORKS
 
 
-def _own(owner: Any) -> Iterator[tuple[str, Any]]:
+def attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:
     """The attributes that the script's own classes have put into an object."""
     if not is_framework(type(owner)):
         kind: Any = type(owner)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 import transformers
 
 from holdfast.data.seeding import PreservedGenerators
@@ -20,6 +19,7 @@ from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state
 from holdfast.integrations.hf import refusals
 from holdfast.integrations.hf.arguments import prepare_like, samples_seed
+from holdfast.integrations.hf.between import from_rank_0, rows_of
 from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_samples, set_epoch
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
@@ -95,6 +95,8 @@ class Trainer(transformers.Trainer):
 
     def _measured(self, name: str, *given: Any, **named: Any) -> Any:
         measure = getattr(super(), name)
+        if self.inside:
+            self.callback_handler.evaluations += 1
         if self.session is None or self.inside:
             return measure(*given, **named)
         self._track_model(anew=not self._tracks)
@@ -132,6 +134,7 @@ class Trainer(transformers.Trainer):
         """Make what is tracked, before there is a generation."""
         self._progress, self._history = TrainerProgress(), LogHistory()
         self._entered = self._over = False
+        self.callback_handler.begin()
         if self._made_schedule:
             self.lr_scheduler = None
         self._made_schedule = self.lr_scheduler is None
@@ -170,15 +173,15 @@ class Trainer(transformers.Trainer):
                 "that folder with from_pretrained(...)",
             )
         transformers.set_seed(self.args.seed)  # the order of samples follows from it
-        rank = self.session.rank
-        known = any(row[0] for row in self._rows([float(self._entered)]))
-        self.callback_handler.ledger.take_place(rank, anew=not known)
+        known = any(row[0] for row in rows_of(self, [float(self._entered)]))
+        self.callback_handler.ledger.take_place(self.session.rank, anew=not known)
+        self.callback_handler.agree(self.session, self._progress.kept.get("state", {}).get("global_step", 0))
         self._entered, self._replayed, self.inside = True, False, True
         self._loggers.begin(len(self._history.load(self._progress.kept.get("history", "[]"))))
         try:
             output = super()._inner_training_loop(*given, **named)
             self._over = True
-            return transformers.trainer_utils.TrainOutput(*self._from_rank_0(tuple(output)))
+            return transformers.trainer_utils.TrainOutput(*from_rank_0(self, tuple(output)))
         finally:
             self.inside = False
             self.model_wrapped = self.model
@@ -240,6 +243,7 @@ class Trainer(transformers.Trainer):
             return
         kept = self._progress.kept
         self.callback_handler.count_anew()
+        self.callback_handler.own.rows = kept.get("own", [])
         self.callback_handler.set_attributes(kept.get("callbacks", self._first_attributes))
         self._initial_global_step = self._initial_num_input_tokens_seen = 0
         if kept:
@@ -304,8 +308,8 @@ class Trainer(transformers.Trainer):
         """The body of a step has ended: keep the progress as it is now, and complete the step."""
         if not self.inside:
             return
-        entries = len(self.state.log_history)
-        rows = self._rows([float(self._tr_loss), float(self.current_flos), float(entries)])
+        own, entries = self.callback_handler.own, len(self.state.log_history)
+        rows = rows_of(self, [float(self._tr_loss), self.current_flos, entries, len(own.owners())])
         if any(row[2] > self._history.agreed for row in rows):  # something has logged outside of a tail
             self._agree_on_history()
         self.state.total_flos += sum(row[1] for row in rows)
@@ -322,6 +326,7 @@ class Trainer(transformers.Trainer):
             "rates": rates(self._inner_optimizer),
             "control": self.control.state()["args"],
             "callbacks": plain(self.callback_handler.attributes(), "callbacks"),
+            "own": own.of_ranks(self.session) if any(row[3] for row in rows) else [],
             "history": self._history.text(self.state.log_history),
         }
         self._loggers.settle(self._history.agreed)
@@ -345,7 +350,7 @@ class Trainer(transformers.Trainer):
 
     def _agree_on_history(self) -> None:
         history = self.state.log_history
-        history[self._history.agreed :] = self._from_rank_0(history[self._history.agreed :])
+        history[self._history.agreed :] = from_rank_0(self, history[self._history.agreed :])
         self._history.agreed = len(history)
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> Any:
@@ -383,18 +388,3 @@ class Trainer(transformers.Trainer):
                 dataset = self._remove_unused_columns(dataset)
             dataset = SeededSamples(dataset, samples_seed(self.args), self.data_collator)
         return super()._get_dataloader(dataset, *given, is_training=is_training, **named)
-
-    # ------------------------------------------------------------------ between ranks
-
-    def _rows(self, numbers: list[float]) -> list[list[float]]:
-        """These numbers of every rank: one row per rank."""
-        own = torch.tensor([numbers], dtype=torch.float64, device=self.args.device)
-        rows = [torch.empty_like(own) for _ in range(self.session.world_size)]
-        dist.all_gather(rows, own)
-        return [[float(value) for value in row[0].tolist()] for row in rows]
-
-    def _from_rank_0(self, thing: Any) -> Any:
-        """Rank 0's."""
-        box = [thing]
-        dist.broadcast_object_list(box, src=0, device=self.args.device)
-        return box[0]
