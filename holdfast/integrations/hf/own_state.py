@@ -1,7 +1,7 @@
 """Keep plain attributes of the script's own callbacks and of its own Trainer: counters, lists of losses.
 
 Ranks may differ in them. So all exchange theirs at the end of a step's body: a process that takes a dead
-rank's place gets those of that rank. What an event of the tail has changed is left in the ledger with the event."""
+rank's place gets those of that rank. What an event of the tail has changed is left in the ledger with it."""
 
 from __future__ import annotations
 
