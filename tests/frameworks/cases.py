@@ -129,8 +129,9 @@ _LOCAL = (
 
 
 def _hf_logs(name: str, kill: Kill) -> Case:
-    script = SCRIPTS / "hf_logs.py"
-    return Case(f"hf_logs_{name}", "hf", script, kill, (), AVERAGE_PORT, MAY_BEGIN_AGAIN)
+    """A callback evaluates in `on_step_end`, so that may be called again at all ranks."""
+    again = MAY_BEGIN_AGAIN | {"on_step_end"}
+    return Case(f"hf_logs_{name}", "hf", SCRIPTS / "hf_logs.py", kill, (), AVERAGE_PORT, again)
 
 
 def _plateau(name: str, kill: Kill) -> Case:

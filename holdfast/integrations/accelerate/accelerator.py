@@ -66,6 +66,7 @@ class Accelerator(accelerate.Accelerator):
         refusals.check_accelerator(self, bool(named.get("cpu")))
         self.dataloader_config = _seeded(self.dataloader_config)
         self._kept: list[Any] = []
+        self._wrapped: list[Any] = []
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
         loop.session.track(loop=loop.progress, accumulation=_Accumulation(self), from_rank_0=True)
         if self.scaler is not None:
@@ -111,7 +112,9 @@ class Accelerator(accelerate.Accelerator):
         if evaluation_mode:
             return model
         self._track("model", inner, from_rank_0=True)
-        return accelerate_state.wrapped(self._loop.session, self, model)
+        wrapped = accelerate_state.wrapped(self._loop.session, self, model)
+        self._wrapped.append(wrapped)
+        return wrapped
 
     def prepare_optimizer(self, optimizer: Any, device_placement: Any = None) -> Any:
         """accelerate's; the optimizer is tracked."""
@@ -128,7 +131,7 @@ class Accelerator(accelerate.Accelerator):
         @functools.wraps(step)
         def stepped(*args: Any, **kwargs: Any) -> Any:
             if self.sync_gradients and self._loop is not None:
-                refusals.check_synchronised(self._models)
+                refusals.check_synchronised(self._wrapped)
                 self._loop.moved()
             return step(*args, **kwargs)
 

@@ -121,10 +121,13 @@ class OnceHandler(CallbackHandler):
         left, logged, evaluations = self.ledger.found(key), len(state.log_history), self.evaluations
         if left is None:
             control = super().call_event(event, args, state, control, **kwargs)
-            left = {"control": control.state()["args"], "callbacks": self.attributes()}
-            more = {"logged": state.log_history[logged:], "counts": self._counts, "own": self.own.capture()}
-            more["together"] = self.evaluations > evaluations
-            self.ledger.note(key, {**left, **more})
+            left = {
+                "control": control.state()["args"],
+                "callbacks": self.attributes(),
+                "own": self.own.capture(),
+            }
+            left |= {"logged": state.log_history[logged:], "counts": dict(self._counts)}
+            self.ledger.note(key, {**left, "together": self.evaluations > evaluations})
             return control
         for name, value in left["control"].items():
             setattr(control, name, value)
