@@ -68,7 +68,7 @@ class Accelerator(accelerate.Accelerator):
         self._kept: list[Any] = []
         self._wrapped: list[Any] = []
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
-        loop.session.track(loop=loop.progress, accumulation=_Accumulation(self), from_rank_0=True)
+        loop.session.track(loop=loop.progress, from_rank_0=True)
         if self.scaler is not None:
             loop.session.track(scaler=self.scaler)
 
@@ -236,22 +236,6 @@ class Accelerator(accelerate.Accelerator):
         if self._loop is not None:
             refusals.refuse("join_uneven_inputs", "ranks would train in different numbers of steps")
         return super().join_uneven_inputs(*args, **kwargs)
-
-
-class _Accumulation:
-    """The tracked object: how many micro-batches accelerate has counted. Without `sync_with_dataloader`
-    a step of the optimizer may reach over the end of an epoch."""
-
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-
-    def state_dict(self) -> dict[str, int]:
-        """The count at the newest boundary."""
-        return {"batches": self._accelerator.step}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on counting from there."""
-        self._accelerator.step = state["batches"]
 
 
 def _seeded(config: Any) -> Any:
