@@ -38,7 +38,8 @@ _LIGHTNINGS = frozenset({"accelerator", "checkpoint_io", "precision_plugin"})
 
 _AVERAGES = (
     "its average of the weights is in no state of a callback, and would begin anew when a rank dies. Make "
-    "the average a submodule of your module (AveragedModel), and update it in its on_train_batch_end"
+    "the average a submodule of your module (AveragedModel(...).requires_grad_(False)), and update it in "
+    "on_train_batch_end"
 )
 _CALLBACKS: dict[type, str] = {
     StochasticWeightAveraging: _AVERAGES,
