@@ -8,12 +8,15 @@ functions close over, and in variables of modules that its methods use."""
 
 from __future__ import annotations
 
+import os
 import zlib
 from types import FunctionType
 from typing import Any
 
 from holdfast.clean.reach import reached
 from holdfast.state import randomness
+
+_MASK = (1 << 64) - 1
 
 
 class OwnGenerators:
@@ -22,21 +25,23 @@ class OwnGenerators:
     def __init__(self, *holders: Any) -> None:
         self._holders = holders
         self._found: dict[str, Any] = {}
-        self._seeded = 0
+        self._seeded, self._process = 0, os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker that is not forked looks for its own."""
-        return {"_holders": self._holders, "_found": {}, "_seeded": 0}
+        return {"_holders": self._holders, "_found": {}, "_seeded": 0, "_process": 0}
 
     def known(self) -> list[Any]:
         """All that are known. The first call looks for them."""
         if not self._found and not self._seeded:
-            self._look()
+            self.look()
         return list(self._found.values())
 
     def seed(self, value: int) -> None:
         """Seed all that are known."""
         self.known()
+        if self._process != os.getpid():  # a worker was forked: what follows is its first sample
+            self._seeded, self._process = 0, os.getpid()
         self._seeded += 1
         for name, generator in self._found.items():
             randomness.seed(generator, randomness.mix(value ^ zlib.crc32(name.encode())) >> 1)
@@ -48,10 +53,11 @@ class OwnGenerators:
         if self._seeded & (self._seeded - 1):
             return False
         before = list(map(id, self._found.values()))
-        self._look()
+        self.look()
         return before != list(map(id, self._found.values()))
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look for them again."""
         self._found = {}
         global_ones = set(map(id, randomness.seeded()))
         kinds: set[type[Any]] = set()
@@ -79,3 +85,9 @@ class OwnGenerators:
     def _add_of_function(self, function: FunctionType) -> None:
         for name in function.__code__.co_names:
             self._add(name, function.__globals__.get(name))
+
+
+def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:
+    """Seed the generators of a loader for an evaluation: it is opened in this step, by this rank."""
+    mixed = randomness.mix(randomness.mix(seed & _MASK) ^ step)
+    OwnGenerators(loader.dataset, loader.collate_fn).seed(randomness.mix(mixed ^ rank))

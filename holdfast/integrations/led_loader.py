@@ -21,13 +21,15 @@ class LedLoader(ABC):
     The loader itself says what it cannot be for (`_check`), and opens itself at a position (`_open_at`)."""
 
     _loop: OwnLoop | None = None
+    _around: OwnLoop
     _placed: PlacedLoader | None = None
 
     @classmethod
-    def instead_of(cls, loader: Any) -> Self:
-        """A loader that takes the place of the framework's."""
+    def instead_of(cls, loader: Any, around: OwnLoop) -> Self:
+        """A loader that takes the place of the framework's, in the function around this loop."""
         own = cls.__new__(cls)
         own.__dict__.update(loader.__dict__)
+        own._around = around
         return own
 
     def lead(self, loop: OwnLoop) -> None:
@@ -37,6 +39,7 @@ class LedLoader(ABC):
 
     def __iter__(self) -> Iterator[Any]:
         if self._loop is None:
+            self._around.seed_evaluation(self)
             return iter(super().__iter__())  # type: ignore[misc]
         return self._loop.batches(self._open_at)
 

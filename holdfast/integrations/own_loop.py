@@ -18,11 +18,13 @@ from weakref import WeakSet
 
 import torch
 
+from holdfast.data.own_generators import seed_evaluation
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.integrations import unkept
 from holdfast.integrations.gathered import gather
+from holdfast.integrations.own_attributes import OwnAttributes
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 
@@ -61,13 +63,15 @@ class LoopMemory:
 
     How many calls to loggers it has made, and how many belong to steps that have ended (`sealed`); whether
     schedulers have been looked for (`looked`), and local variables warned of (`told`); the averages of
-    weights that are or were tracked (`averages`); the loggers with one run per job (`log`)."""
+    weights that are or were tracked (`averages`); the loggers with one run per job (`log`); what has been
+    seen of `attributes`."""
 
     def __init__(self) -> None:
         self.made = self.sealed = 0
         self.looked = self.told = False
         self.averages: WeakSet[AveragedModel] = WeakSet()
         self.log: TrainerLog | None = None
+        self.attributes: OwnAttributes | None = None
 
 
 class OwnLoop:
@@ -80,6 +84,10 @@ class OwnLoop:
         self.progress = LoopProgress()
         self._led = self._open = self._read = self._moved = False
         self._logged = 0
+        self.watched: list[
+            Any
+        ] = []  # the script's objects, besides tracked modules, that may lose attributes
+        self._memory.attributes = self._memory.attributes or OwnAttributes(what, f"If it matters, {keep}")
         self._batches = (math.inf, math.inf)  # of an epoch, and of all
 
     # ------------------------------------------------------------------ for the integration
@@ -114,6 +122,10 @@ class OwnLoop:
                 self.progress.batch = taken
                 self._end()
                 self._begin()
+
+    def seed_evaluation(self, loader: Any) -> None:
+        """A loader that is not the training's is opened."""
+        seed_evaluation(loader, self.progress.seed, self.session.step, self.session.rank)
 
     def logs(self) -> bool:
         """A call to a logger: whether it is to be made. It is not, if it was made before: in a step that runs
@@ -237,6 +249,7 @@ class OwnLoop:
                 f"{self._what}: the ranks are at different places ({places}): all must read as many batches, "
                 "and step their optimizers at the same ones"
             )
+        self._look_at_attributes()
         self._sealed(rows[0][0])
         progress.logged = self._logged
         self._open = False
@@ -246,6 +259,15 @@ class OwnLoop:
         self._memory.log.settle(gather(calls, *self._ranks)[0] if rows[0][3] else b"")
         self.session.end_step()
         self._memory.log.completed()
+
+    def _look_at_attributes(self) -> None:
+        if self.session.rank or self._memory.attributes is None:
+            return
+        tracked = list(self.session.runtime.state.tracked.objects.values())
+        modules = [each for each in tracked if isinstance(each, torch.nn.Module)]
+        others = [each for each in self.watched if not any(each is kept for kept in tracked)]
+        inner = [part for each in modules for part in each.modules()]
+        self._memory.attributes.step_ended([*inner, *others])
 
     @property
     def _ranks(self) -> tuple[int, torch.device]:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import BatchSampler
 
+from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, seed_all
+from holdfast.errors import SessionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+_LIBRARIES = ("torch", "accelerate")
 _APART = 40
 """Bits that a rank's number is shifted by, so that its seeds meet those of no other rank."""
 
@@ -25,7 +29,8 @@ class PlacedSampler:
 
     def __init__(self, sampler: Any, seed: int, *, tagged: bool, apart: int = 0) -> None:
         self.sampler = getattr(sampler, "sampler", sampler)  # Lightning looks for the inner one
-        self._inner, self._seed, self._tagged, self._apart = sampler, seed, tagged, apart
+        self._inner, self._seed, self._tagged = sampler, seed, tagged
+        self.apart = apart
         self.epoch = self.position = 0
 
     def __len__(self) -> int:
@@ -33,10 +38,10 @@ class PlacedSampler:
 
     def __iter__(self) -> Iterator[Any]:
         epoch, position, batch = self.epoch, self.position, 0
-        found = iter(self._inner)
+        found, own = iter(self._inner), OwnGenerators(self._inner)
         while True:
             with PreservedGenerators():
-                seed_all(self._seed, epoch, batch)
+                own.seed(seed_all(self._seed, epoch, batch))
                 try:
                     indices = next(found)
                 except StopIteration:
@@ -47,16 +52,16 @@ class PlacedSampler:
 
     def _tag(self, indices: Any, epoch: int, batch: int) -> Any:
         many = indices if isinstance(indices, list | tuple) else [indices]
-        seed = (self._seed ^ (self._apart << _APART)) + epoch
+        seed = (self._seed ^ (self.apart << _APART)) + epoch
         tags = [(index, (seed, batch, place)) for place, index in enumerate(many)]
         return tags if isinstance(indices, list | tuple) else tags[0]
 
 
 class TaggedSamples(torch.utils.data.Dataset[Any]):
-    """A map data set that is asked for samples that bring their seeds."""
+    """A map data set that is asked for samples that bring their seeds, also those for `collate`."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Any, collate: Any) -> None:
+        self._dataset, self._own = dataset, OwnGenerators(dataset, collate)
         if getattr(dataset, "__getitems__", None) is not None:
             self.__getitems__ = self._many
 
@@ -65,17 +70,66 @@ class TaggedSamples(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, tagged: Any) -> Any:
         index, seed = tagged
-        seed_all(*seed)
-        return self._dataset[index]
+        return self._drawn(seed, lambda: self._dataset[index])
 
     def _many(self, tagged: list[Any]) -> Any:
-        seed_all(*tagged[0][1])
-        return self._dataset.__getitems__([index for index, _ in tagged])
+        return self._drawn(tagged[0][1], lambda: self._dataset.__getitems__([index for index, _ in tagged]))
+
+    def _drawn(self, seed: tuple[int, int, int], fetch: Callable[[], Any]) -> Any:
+        self._own.seed(seed_all(*seed))
+        found = fetch()
+        if self._own.grown():
+            self._own.seed(seed_all(*seed))
+            found = fetch()
+        return found
+
+
+class SeededStream(torch.utils.data.IterableDataset[Any]):
+    """An iterable data set whose samples are drawn with numbers from (seed, epoch, place), equal on all
+    ranks: however often it is read from the beginning, it gives the same."""
+
+    def __init__(self, dataset: Any, collate: Any, seed: int, epoch: int) -> None:
+        self._dataset, self._own = dataset, OwnGenerators(dataset, collate)
+        self._seed, self._epoch = seed, epoch
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __iter__(self) -> Iterator[Any]:
+        found, place = iter(self._dataset), 0
+        while True:
+            with PreservedGenerators():
+                self._own.seed(seed_all(self._seed, self._epoch, place))
+                try:
+                    sample = next(found)
+                except StopIteration:
+                    return
+            yield sample
+            place += 1
 
 
 def sampler_name(loader: Any) -> str:
     """The attribute of a DataLoader that gives it the indices of each batch, or of each sample."""
     return "sampler" if loader.batch_sampler is None else "batch_sampler"
+
+
+def order_of(loader: Any) -> Any:
+    """The sampler that a DataLoader's order comes from: behind the batch samplers of torch and accelerate. A
+    batch sampler of another kind may order what it is given."""
+    found = getattr(loader, sampler_name(loader))
+    while isinstance(found, BatchSampler) and type(found).__module__.partition(".")[0] in _LIBRARIES:
+        inner = vars(found)  # accelerate's shard has a sampler only if it was given one
+        found = inner["sampler"] if "sampler" in inner else inner["batch_sampler"]
+    return found
+
+
+def refuse_late(collate: Any) -> None:
+    """Raise SessionError for a collate function of transformers whose generator is made at its first call."""
+    if getattr(collate, "seed", None) is not None and hasattr(collate, "create_rng"):
+        raise SessionError(
+            f"{type(collate).__name__}(seed=...) is not supported under Holdfast: its generator begins anew "
+            "in a process that takes a dead rank's place. Leave seed out: Holdfast seeds each batch"
+        )
 
 
 def set_attributes(loader: Any, values: dict[str, Any]) -> None:
@@ -92,10 +146,11 @@ class PlacedLoader:
 
     def __init__(self, loader: Any, seed: int, apart: int) -> None:
         name = sampler_name(loader)
+        refuse_late(loader.collate_fn)
         self._loader, self._seed = loader, seed
         self._own = {name: getattr(loader, name), "dataset": loader.dataset}
         self._placed = PlacedSampler(self._own[name], seed, tagged=True, apart=apart)
-        self._instead = {name: self._placed, "dataset": TaggedSamples(loader.dataset)}
+        self._instead = {name: self._placed, "dataset": TaggedSamples(loader.dataset, loader.collate_fn)}
 
     def place(self, epoch: int, position: int) -> None:
         """Go on after `position` batches of this epoch, when it is opened next."""

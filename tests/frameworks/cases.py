@@ -116,6 +116,22 @@ def _hf(name: str, kill: Kill) -> Case:
 
 _AVERAGES = "    def on_optimizer_step(self, training_args, state, control, model=None, **_) -> None:"
 _KEEPS = "    def state_dict(self) -> dict[str, torch.Tensor]:"
+_WEIGHTED = (
+    "    class Weighted(Trainer):\n"
+    "        def _get_train_sampler(self, dataset=None):\n"
+    "            return torch.utils.data.WeightedRandomSampler([1.0] * 150, 150)\n\n"
+    "    trainer = Weighted("
+)
+_LOCAL = (
+    "    from accelerate.local_sgd import LocalSGD\n\n"
+    "    local = LocalSGD(accelerator, model, 4).__enter__()\n    progress = Progress()"
+)
+
+
+def _hf_logs(name: str, kill: Kill) -> Case:
+    """A callback evaluates in `on_step_end`, so that may be called again at all ranks."""
+    again = MAY_BEGIN_AGAIN | {"on_step_end"}
+    return Case(f"hf_logs_{name}", "hf", SCRIPTS / "hf_logs.py", kill, (), AVERAGE_PORT, again)
 
 
 def _plateau(name: str, kill: Kill) -> Case:
@@ -162,6 +178,11 @@ def _accelerate(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None =
     script = SCRIPTS / "accelerate_loop.py"
     port = ACCELERATE_PORT
     return Case(f"accelerate_{name}", "accelerate", script, kill, arguments, port, OWN_AGAIN, on_gpu=on_gpu)
+
+
+def _over_epochs() -> Case:
+    name, kill = "accelerate_over_epochs", Kill("forward", 2, nth=14)
+    return Case(name, "accelerate", SCRIPTS / f"{name}.py", kill, (), ACCELERATE_PORT, OWN_AGAIN)
 
 
 def _fabric(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None = None) -> Case:
@@ -286,6 +307,35 @@ CASES: tuple[Case, ...] = (
         *("hf", "average", "hf_average.py"),
         "the callback Average, which changes a copy of the weights, is not supported: ",
         *(*AVERAGE_PORT, (_KEEPS, _KEEPS.replace("state_dict", "state"))),
+    ),
+    _hf_logs("body", Kill("forward", 3)),
+    _hf_logs("rank_0", Kill("on_prediction_step", 6, rank=0)),
+    _lightning("stream", Kill("forward", 9, nth=3), script="lightning_stream.py"),
+    _over_epochs(),
+    replace(
+        _refused(
+            *("hf", "sampler", "hf_trainer.py"),
+            "Trainer under Holdfast: a training loader with a WeightedRandomSampler is not supported: ",
+            *HF_PORT,
+        ),
+        setting=(("    trainer = Trainer(", _WEIGHTED),),
+    ),
+    _refused(
+        *("lightning", "average", "lightning_trainer.py"),
+        "Lightning: the callback EMAWeightAveraging is not supported: ",
+        *LIGHTNING_PORT,
+        (
+            '        callbacks=[ModelCheckpoint(monitor="val_loss", save_top_k=2, save_last=True)],',
+            '        callbacks=[__import__("lightning").pytorch.callbacks.EMAWeightAveraging()],',
+        ),
+    ),
+    replace(
+        _refused(
+            *("accelerate", "local_steps", "accelerate_loop.py"),
+            "Accelerator under Holdfast: an optimizer's step within no_sync (LocalSGD) is not supported: ",
+            *ACCELERATE_PORT,
+        ),
+        setting=(("    progress = Progress()", _LOCAL),),
     ),
     _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
     _hf_refused("torch_compile", "torch_compile=True"),

@@ -66,6 +66,7 @@ class Accelerator(accelerate.Accelerator):
         refusals.check_accelerator(self, bool(named.get("cpu")))
         self.dataloader_config = _seeded(self.dataloader_config)
         self._kept: list[Any] = []
+        self._wrapped: list[Any] = []
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
         loop.session.track(loop=loop.progress, from_rank_0=True)
         if self.scaler is not None:
@@ -82,6 +83,8 @@ class Accelerator(accelerate.Accelerator):
 
         In a new generation it begins in the epoch, and the loader at the batch, of the newest boundary.
         Without an agent: `range(total)`. Raises SessionError for a loader that cannot be read so."""
+        if self._loop is not None:
+            refusals.check_prepared(loader)
         refusal = f"{_WHAT}: epochs(..., loader): give the loader that prepare() has returned"
         return led_loader.epochs(self._loop, total, loader, LedShard, refusal)
 
@@ -109,7 +112,9 @@ class Accelerator(accelerate.Accelerator):
         if evaluation_mode:
             return model
         self._track("model", inner, from_rank_0=True)
-        return accelerate_state.wrapped(self._loop.session, self, model)
+        wrapped = accelerate_state.wrapped(self._loop.session, self, model)
+        self._wrapped.append(wrapped)
+        return wrapped
 
     def prepare_optimizer(self, optimizer: Any, device_placement: Any = None) -> Any:
         """accelerate's; the optimizer is tracked."""
@@ -126,6 +131,7 @@ class Accelerator(accelerate.Accelerator):
         @functools.wraps(step)
         def stepped(*args: Any, **kwargs: Any) -> Any:
             if self.sync_gradients and self._loop is not None:
+                refusals.check_synchronised(self._wrapped)
                 self._loop.moved()
             return step(*args, **kwargs)
 
@@ -147,7 +153,7 @@ class Accelerator(accelerate.Accelerator):
         if self._loop is None or type(prepared) is not DataLoaderShard:
             return prepared
         self._dataloaders.pop()
-        led = LedShard.instead_of(prepared)
+        led = LedShard.instead_of(prepared, self._loop)
         self._dataloaders.append(led)
         return led
 

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, SequentialSampler
 
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.placed import order_of
 
 _ARGUMENTS = {
     "deepspeed_plugin": "DeepSpeed owns the state and its process groups",
@@ -66,11 +67,27 @@ def check_model(model: Any) -> None:
         refuse("torch.compile", COMPILED)
 
 
+def check_synchronised(models: list[Any]) -> None:
+    """Raise SessionError for an optimizer's step whose gradients no rank has averaged."""
+    if any(getattr(each, "require_backward_grad_sync", True) is False for each in models):
+        refuse(
+            "an optimizer's step within no_sync (LocalSGD)",
+            "ranks have different weights then, and nobody else has those of a dead rank. A loop of your own "
+            "with Session keeps them: track(model=model, per_rank=True)",
+        )
+
+
+def check_prepared(loader: Any) -> None:
+    """Raise SessionError for an iterable data set: accelerate gives its loader another class."""
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        refuse("an iterable data set for training", "give a map data set (with __getitem__ and __len__)")
+
+
 def check_training(loader: Any) -> None:
     """Raise SessionError for a training's loader whose batches have no positions."""
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
         refuse("a training loader without positions", "give a map data set (with __getitem__ and __len__)")
-    sampler = loader.get_sampler()
+    sampler = order_of(loader)
     if not isinstance(sampler, SeedableRandomSampler | SequentialSampler):
         refuse(
             f"a training loader with a {type(sampler).__name__}",

@@ -8,6 +8,7 @@ from torch.utils.data import DistributedSampler, IterableDataset, SequentialSamp
 
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.placed import order_of
 
 _OPTIONS = {"static_graph": "its first iteration differs, so a run that starts again would too"}
 _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
@@ -46,8 +47,7 @@ def check_training(loader: Any) -> None:
     """Raise SessionError for a training's loader whose batches have no positions."""
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
         refuse("a training loader without positions", "give a map data set (with __getitem__ and __len__)")
-    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    sampler = getattr(sampler, "sampler", sampler)
+    sampler = order_of(loader)
     if not isinstance(sampler, DistributedSampler | SequentialSampler):
         refuse(
             f"a training loader with a {type(sampler).__name__}",

@@ -88,6 +88,7 @@ class Fabric(lightning.fabric.Fabric):
                 self._others.append(logger)
             else:
                 self._kept.append((logger, run))
+        loop.watched = list(self._callbacks)
         if self._kept:
             loop.keep_runs([run for _, run in self._kept])
 
@@ -146,7 +147,7 @@ class Fabric(lightning.fabric.Fabric):
 
     def _setup_dataloader(self, dataloader: Any, *given: Any, **named: Any) -> Any:
         found = super()._setup_dataloader(dataloader, *given, **named)
-        return found if self._loop is None else LedFabricLoader.instead_of(found)
+        return found if self._loop is None else LedFabricLoader.instead_of(found, self._loop)
 
     # ------------------------------------------------------------------ loggers and files
 

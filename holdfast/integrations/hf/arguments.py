@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
 import transformers
 
+from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state, versions
 from holdfast.integrations.hf import refusals
 
@@ -27,6 +29,23 @@ def prepare(*, cpu: bool = False) -> Session | None:
         versions.check("transformers", "accelerate")
         accelerate_state.refill(session, cpu=cpu)
     return session
+
+
+def prepare_like(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The session for a Trainer with these arguments. Raises SessionError if its TrainingArguments were made
+    without it."""
+    args = named.get("args", given[1] if len(given) > 1 else None)
+    session = prepare(cpu=bool(args is not None and args.use_cpu))
+    if session is not None and dist.is_initialized():
+        raise SessionError(
+            f"TrainingArguments has formed a process group: give it accelerator_config={CONFIGURED}"
+        )
+    return session
+
+
+def samples_seed(args: Any) -> int:
+    """The seed that the samples' random numbers follow from."""
+    return int(args.seed if args.data_seed is None else args.data_seed)
 
 
 class TrainingArguments(transformers.TrainingArguments):

@@ -5,25 +5,31 @@ epoch would draw other numbers for the same samples."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import seed_all
+from holdfast.integrations.placed import set_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class SeededSamples(torch.utils.data.Dataset[Any]):
     """A map data set; samples are drawn, and then collated, with numbers from (seed, epoch, sample)."""
 
-    def __init__(self, dataset: Any, seed: int) -> None:
+    def __init__(self, dataset: Any, seed: int, collate: Any = None) -> None:
         self._dataset, self._seed, self._epoch = dataset, seed, 0
+        self._own = OwnGenerators(dataset, collate)
         self._whole = getattr(dataset, "__getitems__", None) is not None
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("_dataset", "_seed", "_epoch", "_whole"):
+        if name.startswith("__") or name in ("_dataset", "_seed", "_epoch", "_own", "_whole"):
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
@@ -32,17 +38,37 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         self._epoch = epoch
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(epoch)
+        self._own.look()
 
     def __getitem__(self, index: int) -> Any:
-        seed_all(self._seed, self._epoch, index)
-        return self._dataset[index]
+        return self._drawn(index, lambda: self._dataset[index])
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """The samples of one micro-batch."""
         if self._whole:
-            seed_all(self._seed, self._epoch, indices[0])
-            return list(self._dataset.__getitems__(indices))
+            samples: list[Any] = self._drawn(indices[0], lambda: self._dataset.__getitems__(indices))
+            return list(samples)
         return [self[index] for index in indices]
+
+    def _drawn(self, first: int, fetch: Callable[[], Any]) -> Any:
+        self._own.seed(seed_all(self._seed, self._epoch, first))
+        found = fetch()
+        if self._own.grown():
+            self._own.seed(seed_all(self._seed, self._epoch, first))
+            found = fetch()
+        return found
+
+
+def has_positions(dataset: Any) -> bool:
+    """Whether it is a map data set."""
+    return hasattr(dataset, "__len__") and not isinstance(dataset, torch.utils.data.IterableDataset)
+
+
+def seed_samples(loader: Any, seed: int) -> None:
+    """Have a loader of the training that the script has made itself draw its samples as SeededSamples."""
+    base = getattr(loader, "base_dataloader", loader)  # accelerate's holds torch's
+    if not isinstance(base.dataset, SeededSamples):
+        set_attributes(base, {"dataset": SeededSamples(base.dataset, seed, base.collate_fn)})
 
 
 def set_epoch(loader: Any, epoch: int) -> None:

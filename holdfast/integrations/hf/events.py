@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
-from holdfast.integrations.hf.callbacks import CallbackStates
+from holdfast.integrations.gathered import gather
+from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
+from holdfast.integrations.hf.own_state import OwnState, keeps
+from holdfast.integrations.own_attributes import OwnAttributes
 
 if TYPE_CHECKING:
     from holdfast.integrations.hf.ledger import EventLedger, Key
@@ -18,6 +23,16 @@ ONCE = frozenset(
     }
 )
 
+_LOOKS = frozenset({"on_log", "on_evaluate", "on_epoch_end"})
+_KEEP = (
+    "If the training depends on it, make it a small attribute of plain data (numbers, texts, lists) of your "
+    "callback or Trainer, or a buffer of the model"
+)
+
+
+def _keeps(owner: Any, _name: str, value: Any) -> bool:
+    return not isinstance(owner, torch.nn.Module) and keeps(value)
+
 
 class OnceHandler(CallbackHandler):
     """transformers' handler, which tells the trainer of boundaries and calls nothing twice."""
@@ -28,14 +43,35 @@ class OnceHandler(CallbackHandler):
         self.states = CallbackStates(self, trainer)
         self.epoch = 0
         self._begun = False
+        self.own = OwnState(lambda: [trainer, *self.stateless()])
+        self._own = OwnAttributes("Trainer under Holdfast", _KEEP)
         self._counts: dict[str, int] = {}
+        self.evaluations = 0  # begun in this process
 
     def stateful(self) -> list[Any]:
         """The callbacks that have a state of their own."""
         return [callback for callback in self.callbacks if isinstance(callback, ExportableState)]
 
-    def new_tail(self) -> None:
-        """A step begins, or the tail of the newest one is gone through (again): count its events anew."""
+    def stateless(self) -> list[Any]:
+        """The callbacks that give no state of their own to Trainer."""
+        return [callback for callback in self.callbacks if not isinstance(callback, ExportableState)]
+
+    def begin(self) -> None:
+        """Another training begins in this process."""
+        self._begun = False
+        self.own.begin()
+
+    def agree(self, session: Any, step: int) -> None:
+        """Have those events since this step take effect again in which a callback evaluates, unless they have
+        at every rank: an evaluation takes all ranks. They call it together."""
+        own = self.ledger.together(step)
+        rows = gather(json.dumps(own).encode(), session.world_size, session.device)
+        everywhere = set.intersection(*({tuple(key) for key in json.loads(row)} for row in rows))
+        self.ledger.forget(key for key in own if key not in everywhere)
+
+    def count_anew(self) -> None:
+        """The tail of the newest step begins, or begins again: count the events after that step anew. Those
+        of the next step's body (a loss that logs) go on counting, until it ends."""
         self._counts.clear()
 
     def replay_step_end(self, args: Any, state: Any, control: Any) -> Any:
@@ -45,12 +81,16 @@ class OnceHandler(CallbackHandler):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """The body of a step has ended."""
         self._trainer.step_ended()
+        self.count_anew()
         return super().on_step_end(args, state, control, **kwargs)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """The loop is entered: for the first time in this process, or again."""
         self._trainer.loop_entered()
-        return super().on_train_begin(args, state, control, **kwargs)
+        control = super().on_train_begin(args, state, control, **kwargs)
+        if self._trainer.inside:
+            self.own.entered(self._trainer.session.rank)
+        return control
 
     def call_event(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Call the callbacks, or apply what they left behind when they were called before."""
@@ -60,7 +100,16 @@ class OnceHandler(CallbackHandler):
         control = self._once(event, args, state, control, **kwargs)
         self.states.refuse_changes(event, before)
         self.states.look(event)
+        if event in _LOOKS and not self._trainer.session.rank:
+            self._own.look(self._owners(), _keeps)
+        elif event == "on_step_end" and not self._trainer.session.rank:
+            self._own.step_ended(self._owners(), _keeps)
         return control
+
+    def _owners(self) -> list[Any]:
+        """The script's objects, some of whose attributes are not kept."""
+        without = [each for each in self.stateless() if not is_kept(each)]
+        return [self._trainer, *self._trainer.model.modules(), *without]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":
@@ -69,14 +118,23 @@ class OnceHandler(CallbackHandler):
             self._begun = True
             return super().call_event(event, args, state, control, **kwargs)
         key = self._key(event, state)
-        left = self.ledger.found(key)
+        left, logged, evaluations = self.ledger.found(key), len(state.log_history), self.evaluations
         if left is None:
             control = super().call_event(event, args, state, control, **kwargs)
-            self.ledger.note(key, {"control": control.state()["args"], "callbacks": self.attributes()})
+            left = {
+                "control": control.state()["args"],
+                "callbacks": self.attributes(),
+                "own": self.own.capture(),
+            }
+            left |= {"logged": state.log_history[logged:], "counts": dict(self._counts)}
+            self.ledger.note(key, {**left, "together": self.evaluations > evaluations})
             return control
         for name, value in left["control"].items():
             setattr(control, name, value)
         self.set_attributes(left["callbacks"])
+        state.log_history.extend(left["logged"])
+        self._counts = dict(left["counts"])
+        self.own.apply(left["own"])
         return control
 
     def _key(self, event: str, state: Any) -> Key:

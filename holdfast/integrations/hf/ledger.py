@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 FOLDER = "_holdfast_events"
@@ -58,6 +59,18 @@ class EventLedger:
         if os.fstat(self._file).st_size > FILE_BYTES_MAX:
             self._shorten(key[1])
 
+    def together(self, step: int) -> list[Key]:
+        """The events of this rank since this step whose callbacks have evaluated, which takes all ranks."""
+        mine = [
+            key for (rank, key), left in self._done.items() if rank == self._rank and left.get("together")
+        ]
+        return [key for key in mine if key[1] >= step or key[0] == "on_epoch_begin"]
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Have these events take effect again at this rank."""
+        for key in keys:
+            del self._done[self._rank, key]
+
     def _path(self, rank: int) -> Path:
         return self._folder / f"rank-{rank}.jsonl"
 
@@ -82,4 +95,4 @@ class EventLedger:
 
 
 def _line(key: Key, left: dict[str, Any]) -> bytes:
-    return (json.dumps({"key": key, "left": left}) + "\n").encode()
+    return (json.dumps({"key": key, "left": left}, default=float) + "\n").encode()

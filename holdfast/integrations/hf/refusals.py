@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DistributedSampler, SequentialSampler
 
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.hf.data import has_positions
+from holdfast.integrations.placed import order_of, refuse_late
 
 _DEEPSPEED = "DeepSpeed owns the state and its process groups"
 _FSDP = "the state is sharded and tied to its groups"
@@ -47,8 +49,7 @@ def check(trainer: Any) -> None:
             "its order cannot be drawn again from an epoch's number",
         ),
         "a train_dataset without positions": (
-            isinstance(trainer.train_dataset, IterableDataset)
-            or not hasattr(trainer.train_dataset, "__len__"),
+            not has_positions(trainer.train_dataset),
             "give a map data set (with __getitem__ and __len__)",
         ),
         "use_seedable_sampler=False": (
@@ -60,6 +61,21 @@ def check(trainer: Any) -> None:
     for name, (given, why) in reasons.items():
         if given:
             refuse(name, why)
+
+
+def check_loader(loader: Any) -> None:
+    """Raise SessionError for a loader of the training, made by a method of the script's own, whose order of
+    samples does not follow from the seed and the epoch."""
+    from accelerate.data_loader import SeedableRandomSampler
+
+    refuse_late(loader.collate_fn)
+    sampler = order_of(loader)
+    if not isinstance(sampler, SeedableRandomSampler | SequentialSampler | DistributedSampler):
+        refuse(
+            f"a training loader with a {type(sampler).__name__}",
+            "its order must follow from seed and epoch: leave out _get_train_sampler and "
+            "get_train_dataloader, or give shuffle=True and the loader to self.accelerator.prepare",
+        )
 
 
 def refuse(name: str, why: str) -> None:

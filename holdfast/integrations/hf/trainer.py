@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 import transformers
 
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state
 from holdfast.integrations.hf import refusals
-from holdfast.integrations.hf.arguments import CONFIGURED, prepare
-from holdfast.integrations.hf.data import SeededSamples, set_epoch
+from holdfast.integrations.hf.arguments import prepare_like, samples_seed
+from holdfast.integrations.hf.between import from_rank_0, rows_of
+from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_samples, set_epoch
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
 from holdfast.integrations.hf.loggers import HistoryLog
@@ -71,18 +71,14 @@ class Trainer(transformers.Trainer):
     def _inner_training_loop(self, *given: Any, **named: Any) -> Any:
         if self.session is None:
             return super()._inner_training_loop(*given, **named)
-        if named.get("resume_from_checkpoint") is not None:
-            refusals.refuse(
-                "resume_from_checkpoint",
-                "a job goes on from its own checkpoints (--storage); start another from the weights in "
-                "that folder with from_pretrained(...)",
-            )
         if named.get("trial") is not None:
             refusals.refuse("hyperparameter_search", "start one job for each trial")
         self._begin()
 
+        resumes = named.pop("resume_from_checkpoint", None) is not None
+
         def train() -> Any:
-            return self._generation(*given, **named)
+            return self._generation(*given, resumes=resumes, **named)
 
         output = self._elastically(train)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
@@ -99,6 +95,8 @@ class Trainer(transformers.Trainer):
 
     def _measured(self, name: str, *given: Any, **named: Any) -> Any:
         measure = getattr(super(), name)
+        if self.inside:
+            self.callback_handler.evaluations += 1
         if self.session is None or self.inside:
             return measure(*given, **named)
         self._track_model(anew=not self._tracks)
@@ -136,6 +134,7 @@ class Trainer(transformers.Trainer):
         """Make what is tracked, before there is a generation."""
         self._progress, self._history = TrainerProgress(), LogHistory()
         self._entered = self._over = False
+        self.callback_handler.begin()
         if self._made_schedule:
             self.lr_scheduler = None
         self._made_schedule = self.lr_scheduler is None
@@ -161,19 +160,28 @@ class Trainer(transformers.Trainer):
     def _inner_optimizer(self) -> Any:
         return self.optimizer.optimizer
 
-    def _generation(self, *given: Any, **named: Any) -> Any:
-        """Go through Trainer's loop once: from the newest boundary to the end, or to the next failure."""
+    def _generation(self, *given: Any, resumes: bool, **named: Any) -> Any:
+        """Go through Trainer's loop once: from the newest boundary to the end, or to the next failure.
+
+        `resumes`: the script has found a checkpoint of Trainer's own. That of a job which is under way is
+        older than what the job knows."""
         self.session.restore()
+        if resumes and not self._progress.kept:
+            refusals.refuse(
+                "resume_from_checkpoint",
+                "a job goes on from its own checkpoints (--storage); start another from the weights in "
+                "that folder with from_pretrained(...)",
+            )
         transformers.set_seed(self.args.seed)  # the order of samples follows from it
-        rank = self.session.rank
-        known = any(row[0] for row in self._rows([float(self._entered)]))
-        self.callback_handler.ledger.take_place(rank, anew=not known)
+        known = any(row[0] for row in rows_of(self, [float(self._entered)]))
+        self.callback_handler.ledger.take_place(self.session.rank, anew=not known)
+        self.callback_handler.agree(self.session, self._progress.kept.get("state", {}).get("global_step", 0))
         self._entered, self._replayed, self.inside = True, False, True
         self._loggers.begin(len(self._history.load(self._progress.kept.get("history", "[]"))))
         try:
             output = super()._inner_training_loop(*given, **named)
             self._over = True
-            return transformers.trainer_utils.TrainOutput(*self._from_rank_0(tuple(output)))
+            return transformers.trainer_utils.TrainOutput(*from_rank_0(self, tuple(output)))
         finally:
             self.inside = False
             self.model_wrapped = self.model
@@ -217,6 +225,8 @@ class Trainer(transformers.Trainer):
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume: Any) -> Any:
         if not self.inside:
             return super()._prepare_for_training(max_steps, train_dataloader, resume)
+        refusals.check_loader(train_dataloader)
+        seed_samples(train_dataloader, samples_seed(self.args))
         self._created_lr_scheduler = False  # the scheduler of this process stays
         prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
         kept = self._progress.kept
@@ -232,6 +242,8 @@ class Trainer(transformers.Trainer):
         if not self.inside:
             return
         kept = self._progress.kept
+        self.callback_handler.count_anew()
+        self.callback_handler.own.rows = kept.get("own", [])
         self.callback_handler.set_attributes(kept.get("callbacks", self._first_attributes))
         self._initial_global_step = self._initial_num_input_tokens_seen = 0
         if kept:
@@ -245,8 +257,8 @@ class Trainer(transformers.Trainer):
         if not self.inside:
             return super()._run_epoch(**given)
         given["start_time"] = self._started
-        if self._progress.kept and not self._replayed:
-            self._replayed = True
+        first, self._replayed = not self._replayed, True  # in this generation
+        if self._progress.kept and first:
             given["resume_from_checkpoint"] = _RESUMED
             self._go_through_tail(given)
             if self.control.should_epoch_stop or self.control.should_training_stop:
@@ -260,7 +272,7 @@ class Trainer(transformers.Trainer):
         kept = self._progress.kept
         for name, value in kept["control"].items():
             setattr(self.control, name, value)
-        self.callback_handler.new_tail()
+        self.callback_handler.count_anew()
         self.control = self.callback_handler.replay_step_end(self.args, self.state, self.control)
         self._maybe_log_save_evaluate(
             self._tr_loss,
@@ -281,7 +293,6 @@ class Trainer(transformers.Trainer):
             return super().get_batch_samples(epoch_iterator, num_batches, device)
         if self.session.begin_step(self.state.max_steps, seed=self.args.seed) is None:
             raise SessionError(f"Trainer wants a step after its last one, {self.state.max_steps}")
-        self.callback_handler.new_tail()
         with PreservedGenerators():
             return super().get_batch_samples(epoch_iterator, num_batches, device)
 
@@ -297,7 +308,10 @@ class Trainer(transformers.Trainer):
         """The body of a step has ended: keep the progress as it is now, and complete the step."""
         if not self.inside:
             return
-        rows = self._rows([float(self._tr_loss), float(self.current_flos)])
+        own, entries = self.callback_handler.own, len(self.state.log_history)
+        rows = rows_of(self, [float(self._tr_loss), self.current_flos, entries, len(own.owners())])
+        if any(row[2] > self._history.agreed for row in rows):  # something has logged outside of a tail
+            self._agree_on_history()
         self.state.total_flos += sum(row[1] for row in rows)
         self.current_flos = 0
         norm = self._grad_norm
@@ -312,6 +326,7 @@ class Trainer(transformers.Trainer):
             "rates": rates(self._inner_optimizer),
             "control": self.control.state()["args"],
             "callbacks": plain(self.callback_handler.attributes(), "callbacks"),
+            "own": own.of_ranks(self.session) if any(row[3] for row in rows) else [],
             "history": self._history.text(self.state.log_history),
         }
         self._loggers.settle(self._history.agreed)
@@ -331,9 +346,12 @@ class Trainer(transformers.Trainer):
             seed_step(mix(self.args.seed ^ _TAIL), self.state.global_step, self.session.rank)
         super()._maybe_log_save_evaluate(tr_loss, grad_norm, *given, learning_rate=learning_rate, **named)
         if self.inside and grows:
-            history = self.state.log_history
-            history[self._history.agreed :] = self._from_rank_0(history[self._history.agreed :])
-            self._history.agreed = len(history)
+            self._agree_on_history()
+
+    def _agree_on_history(self) -> None:
+        history = self.state.log_history
+        history[self._history.agreed :] = from_rank_0(self, history[self._history.agreed :])
+        self._history.agreed = len(history)
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> Any:
         if not self.inside:
@@ -365,36 +383,8 @@ class Trainer(transformers.Trainer):
     # ------------------------------------------------------------------ data
 
     def _get_dataloader(self, dataset: Any, *given: Any, is_training: bool = False, **named: Any) -> Any:
-        if is_training and self.inside:
+        if has_positions(dataset) and self.session is not None and (self.inside or not is_training):
             if hasattr(dataset, "column_names"):  # of the package datasets: transformers looks at its type
-                dataset = self._remove_unused_columns(dataset, description="Training")
-            seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-            dataset = SeededSamples(dataset, seed)
+                dataset = self._remove_unused_columns(dataset)
+            dataset = SeededSamples(dataset, samples_seed(self.args), self.data_collator)
         return super()._get_dataloader(dataset, *given, is_training=is_training, **named)
-
-    # ------------------------------------------------------------------ between ranks
-
-    def _rows(self, numbers: list[float]) -> list[list[float]]:
-        """These numbers of every rank: one row per rank."""
-        own = torch.tensor([numbers], dtype=torch.float64, device=self.args.device)
-        rows = [torch.empty_like(own) for _ in range(self.session.world_size)]
-        dist.all_gather(rows, own)
-        return [[float(value) for value in row[0].tolist()] for row in rows]
-
-    def _from_rank_0(self, thing: Any) -> Any:
-        """Rank 0's."""
-        box = [thing]
-        dist.broadcast_object_list(box, src=0, device=self.args.device)
-        return box[0]
-
-
-def prepare_like(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The session for a Trainer with these arguments. Raises SessionError if its TrainingArguments were made
-    without it."""
-    args = named.get("args", given[1] if len(given) > 1 else None)
-    session = prepare(cpu=bool(args is not None and args.use_cpu))
-    if session is not None and dist.is_initialized():
-        raise SessionError(
-            f"TrainingArguments has formed a process group: give it accelerator_config={CONFIGURED}"
-        )
-    return session

@@ -18,6 +18,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):
     """Lightning's loop over batches, with Holdfast's steps around them."""
 
     trainer: Any
+    val_loop: Any
     _batches: TrainBatches
 
     @classmethod
@@ -40,7 +41,8 @@ class ElasticEpochLoop(_TrainingEpochLoop):
         if self.done:
             return
         steps.begin()
-        self._batches.start(fetcher, self.trainer.current_epoch, self.batch_progress.current.ready)
+        position = self.batch_progress.current.ready
+        self._batches.start(fetcher, self.trainer.current_epoch, position, session.rank)
         fetcher._start_profiler, fetcher._stop_profiler = self._on_before_fetch, self._on_after_fetch
         while not self.done:
             steps.begin()
@@ -62,6 +64,8 @@ class ElasticEpochLoop(_TrainingEpochLoop):
 
     def _validate(self, fetcher: Any, steps: FitSteps, session: Session) -> None:
         steps.begin()
+        self.val_loop.setup_data()
+        self._batches.seed_validation(self.val_loop._combined_loader, session.step, session.rank)
         with session.phase("evaluate"):
             self.on_advance_end(fetcher)
         steps.end(BATCH)

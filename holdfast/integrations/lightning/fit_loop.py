@@ -80,6 +80,10 @@ class ElasticFitLoop(_FitLoop):
         strategy = self.trainer.strategy
         session = self._session
         session.restore()
+        if (
+            strategy.resumes and not self._progress.begun
+        ):  # else the checkpoint is older than what the job knows
+            refusals.refuse_checkpoint()
         strategy.set_world_ranks()
         self.trainer.training = True
         try:

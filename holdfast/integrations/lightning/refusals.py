@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from lightning.pytorch.callbacks import (
+    LearningRateFinder,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -31,6 +36,17 @@ _OPTIONS = {
 _LIGHTNINGS = frozenset({"accelerator", "checkpoint_io", "precision_plugin"})
 """The options of DDPStrategy that are Lightning's own, and are kept."""
 
+_AVERAGES = (
+    "its average of the weights is in no state of a callback, and would begin anew when a rank dies. Make "
+    "the average a submodule of your module (AveragedModel(...).requires_grad_(False)), and update it in "
+    "on_train_batch_end"
+)
+_CALLBACKS: dict[type, str] = {
+    StochasticWeightAveraging: _AVERAGES,
+    WeightAveraging: _AVERAGES,
+    LearningRateFinder: "it trains before ranks are known: find the rate in a run without HoldfastStrategy",
+}
+
 
 def check_options(options: Iterable[str]) -> None:
     """Raise SessionError for an option that Holdfast cannot keep, or of another strategy than DDPStrategy."""
@@ -48,7 +64,7 @@ def check_options(options: Iterable[str]) -> None:
 
 def check_trainer(trainer: Any) -> None:
     """Raise SessionError if the trainer or its module asks for what is not kept."""
-    module, loop = trainer.lightning_module, trainer.fit_loop
+    module = trainer.lightning_module
     if not module.automatic_optimization:
         raise SessionError(
             "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
@@ -56,16 +72,12 @@ def check_trainer(trainer: Any) -> None:
         )
     if module._compiler_ctx is not None or any(map(is_compiled, module.modules())):
         raise SessionError(f"Lightning: torch.compile is not supported: {COMPILED}")
+    _check_callbacks(trainer.callbacks)
     sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
     if sharded is not None:
         raise SessionError(
             f"Lightning: the parameter {sharded} is a DTensor (fully_shard, tensor parallel): sharded state "
             "is not supported under HoldfastStrategy; use a loop of your own with Session"
-        )
-    if trainer._checkpoint_connector._loaded_checkpoint or loop.restarting:
-        raise SessionError(
-            "Lightning: fit(ckpt_path=...) is not supported: a job goes on by itself from --storage. To "
-            "begin with other weights, load them into the module before fit()"
         )
     if getattr(trainer, "_val_check_time_interval", None) is not None:
         raise SessionError(
@@ -73,6 +85,28 @@ def check_trainer(trainer: Any) -> None:
         )
     if trainer.reload_dataloaders_every_n_epochs:
         raise SessionError("Lightning: reload_dataloaders_every_n_epochs is not supported: leave it out")
+
+
+def _check_callbacks(callbacks: Iterable[Any]) -> None:
+    for callback in callbacks:
+        for kind, why in _CALLBACKS.items():
+            if isinstance(callback, kind):
+                raise SessionError(
+                    f"Lightning: the callback {type(callback).__name__} is not supported: {why}"
+                )
+
+
+def resumes(trainer: Any) -> bool:
+    """Whether Lightning has read a checkpoint of its own to go on from."""
+    return bool(trainer._checkpoint_connector._loaded_checkpoint or trainer.fit_loop.restarting)
+
+
+def refuse_checkpoint() -> NoReturn:
+    """Raise SessionError."""
+    raise SessionError(
+        "Lightning: fit(ckpt_path=...) is not supported: a job goes on by itself from --storage. To "
+        "begin with other weights, load them into the module before fit()"
+    )
 
 
 def check_optimizers(optimizers: Iterable[Any]) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.integrations.lightning import trainer_state
+from holdfast.integrations.lightning.progress import BATCH
+from holdfast.integrations.own_attributes import OwnAttributes
 from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ class FitSteps:
     def __init__(self, session: Session, progress: FitProgress, logged: Logged, module: Any) -> None:
         self._session, self._progress, self._logged = session, progress, logged
         self._trainer, self._module = module.trainer, module
+        self._attributes = OwnAttributes("Lightning", _KEEP)
         self.open = False
 
     @property
@@ -38,11 +42,24 @@ class FitSteps:
         Gradients are used up by then; Lightning clears them only when the next ones are computed."""
         for parameter in self._module.parameters():
             parameter.grad = None
+        self._look_at_attributes(place)
         self._logged.flush()
         self._logged.sealed(self._progress.seal(place, self._logged.log.calls()))
         self.open = False
         self._session.end_step()
         self._logged.log.completed()
+
+    def _look_at_attributes(self, place: str) -> None:
+        if self._session.rank == 0:
+            owners = [*self._module.modules(), *trainer_state.own_callbacks(self._trainer)]
+            look = self._attributes.step_ended if place == BATCH else self._attributes.look
+            look(owners, trainer_state.keeps)
+
+
+_KEEP = (
+    "If the training depends on it, make it a public attribute of the LightningModule or the callback, of "
+    "plain data (numbers, texts, lists); or a buffer"
+)
 
 
 def _limits(trainer: Any) -> list[tuple[float, float]]:

@@ -47,7 +47,7 @@ class HoldfastStrategy(DDPStrategy):
         self.session = session or Session(seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
         self._environment = HoldfastEnvironment(self.session)
         self._apart, self._own_forward = False, None
-        self.exports, self.loggers = Exports(), None
+        self.exports, self.loggers, self.resumes = Exports(), None, False
         super().__init__(cluster_environment=self._environment, **options)
 
     # ------------------------------------------------------------------ processes and ranks
@@ -86,6 +86,7 @@ class HoldfastStrategy(DDPStrategy):
             super().setup(trainer)
             return
         refusals.check_trainer(trainer)
+        self.resumes = refusals.resumes(trainer)
         self.accelerator.setup(trainer)
         if self._layer_sync:
             self.model = self._layer_sync.apply(self.model)

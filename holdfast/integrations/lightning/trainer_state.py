@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
@@ -94,8 +96,22 @@ def calm(loop: Any) -> None:
 
 def _owners(trainer: Any) -> list[Any]:
     """The script's own objects whose plain attributes are kept: the module, and callbacks of its own."""
+    return [trainer.lightning_module, *own_callbacks(trainer)]
+
+
+def own_callbacks(trainer: Any) -> list[Any]:
+    """The script's own callbacks."""
     own = [each for each in trainer.callbacks if not type(each).__module__.startswith("lightning.")]
-    return [trainer.lightning_module, *(each for each in own if not isinstance(each, Checkpoint))]
+    return [each for each in own if not isinstance(each, Checkpoint)]
+
+
+def keeps(owner: Any, name: str, value: Any) -> bool:
+    """Whether this attribute of the module, a part of it or a callback is kept, or the callback says how."""
+    if isinstance(owner, torch.nn.Module) and not isinstance(owner, LightningModule):
+        return False
+    if isinstance(owner, Callback) and type(owner).state_dict is not Callback.state_dict:
+        return True
+    return not name.startswith("_") and is_plain(value)
 
 
 def _attributes(owner: Any) -> dict[str, Any]:

@@ -123,6 +123,20 @@ def test_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
         _trainer(tmp_path).fit(Model(), DataLoader(ONES), ckpt_path=tmp_path / "one.ckpt")
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("StochasticWeightAveraging", {"swa_lrs": 0.1}),
+        ("EMAWeightAveraging", {}),
+        ("LearningRateFinder", {}),
+    ],
+)
+def test_callbacks_that_cannot_be_kept(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    callback = getattr(lightning.callbacks, name)(**options)
+    with pytest.raises(SessionError, match=f"the callback {name} is not supported"):
+        _trainer(tmp_path, callbacks=[callback]).fit(Model(), DataLoader(ONES))
+
+
 def test_reloading_and_times(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="reload_dataloaders_every_n_epochs is not supported"):
         _trainer(tmp_path, reload_dataloaders_every_n_epochs=1).fit(Model(), DataLoader(ONES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch.utils.data import (
 )
 
 from holdfast.errors import SessionError
+from holdfast.integrations.placed import order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +32,15 @@ class Endless(IterableDataset[torch.Tensor]):
         return iter(torch.ones(8, 2))
 
 
+class Buckets(BatchSampler):
+    """Orders the batches itself."""
+
+
 LOADERS = [
+    (
+        DataLoader(ONES, batch_sampler=Buckets(SequentialSampler(ONES), 2, drop_last=False)),
+        "a training loader with a Buckets is not supported",
+    ),
     (DataLoader(Endless()), "a training loader without positions is not supported"),
     (DataLoader(ONES, sampler=WEIGHTED), "a training loader with a WeightedRandomSampler is not supported"),
     (
@@ -49,6 +59,44 @@ def test_accelerate_refuses_training_loaders_without_an_order(loader: Any, words
     prepared = accelerate.Accelerator(cpu=True, dataloader_config=config).prepare(loader)
     with pytest.raises(SessionError, match=words):
         refusals.check_training(prepared)
+
+
+def test_accelerate_names_an_iterable_data_set_whose_batches_rank_0_would_give_out() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate import refusals
+
+    with pytest.raises(SessionError, match="an iterable data set for training is not supported"):
+        refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(Endless())))
+    refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(ONES)))
+
+
+def test_accelerate_refuses_steps_whose_gradients_no_rank_has_averaged() -> None:
+    pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate import refusals
+
+    with pytest.raises(SessionError, match=r"within no_sync \(LocalSGD\) is not supported"):
+        refusals.check_synchronised([SimpleNamespace(require_backward_grad_sync=False)])
+    refusals.check_synchronised([torch.nn.Linear(1, 1), SimpleNamespace(require_backward_grad_sync=True)])
+
+
+def test_an_order_is_found_behind_the_shard_of_a_rank() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+
+    loader = DataLoader(ONES, batch_size=2)
+    shard = accelerate.data_loader.prepare_data_loader(loader, num_processes=2, process_index=1)
+    assert isinstance(order_of(shard), SequentialSampler)
+
+
+@pytest.mark.parametrize(("loader", "words"), [LOADERS[0], *LOADERS[2:]])
+def test_trainer_refuses_training_loaders_without_an_order(loader: Any, words: str) -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.hf import refusals
+
+    config = accelerate.DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+    with pytest.raises(SessionError, match=words):
+        refusals.check_loader(accelerator.prepare(loader))
+    refusals.check_loader(accelerator.prepare(DataLoader(ONES, shuffle=True)))
 
 
 def test_accelerate_takes_training_loaders_with_an_order() -> None:

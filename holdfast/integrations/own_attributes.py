@@ -1,0 +1,122 @@
+"""Notice attributes of a script's own objects that change in the training, where nothing keeps them.
+
+Theory of operation. What a class of a framework stores in its instances is found by the names in the code of
+its methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
+a text, or the end of a collection. An attribute whose mark has changed is named once, in a warning."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_FRAMEWORKS = frozenset(
+    {"transformers", "accelerate", "lightning", "pytorch_lightning", "torch", "torchmetrics", "holdfast"}
+)
+_ENDS, _BYTES, _DEPTH = 16, 512, 2
+"""How much of a collection or an array makes its mark, and how deep objects in attributes are looked into."""
+_LOOKS = 3
+_TOLD = (
+    "%s: %s.%s changes in the training and is not kept: it begins anew in a process that takes a dead rank's "
+    "place, and what a step that runs again does to it is done twice. %s"
+)
+IsKept = Callable[[Any, str, Any], bool]
+log = logging.getLogger("holdfast.sdk")
+
+
+def _none(_owner: Any, _name: str, _value: Any) -> bool:
+    return False
+
+
+class OwnAttributes:
+    """What has been seen of the attributes of some objects. In words: `what` loses them, and how to `keep`
+    them."""
+
+    def __init__(self, what: str, keep: str) -> None:
+        self._what, self._keep = what, keep
+        self._marks: dict[tuple[int, str], str] = {}
+        self._told: set[tuple[int, str]] = set()
+        self._steps = 0
+
+    def step_ended(self, owners: Iterable[Any], is_kept: IsKept = _none) -> None:
+        """A step has ended: look after the first ones."""
+        self._steps += 1
+        if self._steps <= _LOOKS:
+            self.look(owners, is_kept)
+
+    def look(self, owners: Iterable[Any], is_kept: IsKept = _none) -> None:
+        """Warn of each attribute that has changed since the last look, but for those that something keeps:
+        `is_kept(owner, name, value)`."""
+        for owner in owners:
+            for name, value in attributes_of(owner):
+                key, mark = (id(owner), name), _mark(value, _DEPTH)
+                changed = self._marks.get(key, mark) != mark
+                self._marks[key] = mark
+                if changed and key not in self._told and not is_kept(owner, name, value):
+                    self._told.add(key)
+                    log.warning(_TOLD, self._what, type(owner).__name__, name, self._keep)
+
+
+def is_framework(kind: type) -> bool:
+    """Whether this class is a framework's, not a script's."""
+    return kind.__module__.partition(".")[0] in _FRAMEWORKS
+
+
+def attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes that the script's own classes have put into an object."""
+    if not is_framework(type(owner)):
+        kind: Any = type(owner)
+        theirs = _stored(kind)
+        yield from ((name, value) for name, value in list(vars(owner).items()) if name not in theirs)
+
+
+@functools.cache
+def _stored(kind: Any) -> frozenset[str]:
+    """Names in the code of those bases of a class that are a framework's."""
+    codes = [code for base in kind.__mro__ if is_framework(base) for code in _codes(vars(base).values())]
+    return frozenset(name for code in codes for name in code.co_names)
+
+
+def _codes(members: Iterable[Any]) -> Iterator[types.CodeType]:
+    for member in members:
+        parts = (member.fget, member.fset) if isinstance(member, property) else (member,)
+        for part in parts:
+            function = inspect.unwrap(getattr(part, "__func__", part)) if callable(part) else None
+            pending = (
+                [code] if isinstance(code := getattr(function, "__code__", None), types.CodeType) else []
+            )
+            while pending:
+                yield (found := pending.pop())
+                pending += [each for each in found.co_consts if isinstance(each, types.CodeType)]
+
+
+def _mark(value: Any, depth: int) -> str:
+    """What differs, in practice, when a value has changed; "" for what is not looked at."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        return f"{value.shape} {value.tobytes()[:_BYTES]!r}"
+    if isinstance(value, torch.Tensor):
+        return f"{tuple(value.shape)} {value.detach().flatten()[:1].tolist()}"
+    if isinstance(value, dict | list | tuple | deque | set | frozenset):
+        every = [*value, *value.values()] if isinstance(value, dict) else list(value)
+        return f"{len(every)} " + " ".join(_mark(each, depth) for each in every[-_ENDS:])
+    return _mark_of_object(value, depth)
+
+
+def _mark_of_object(value: Any, depth: int) -> str:
+    if not depth or isinstance(value, type) or any(map(is_framework, type(value).__mro__)):
+        return ""
+    parts = getattr(value, "__dict__", {}).items()
+    return " ".join(f"{name}={_mark(each, depth - 1)}" for name, each in parts)
