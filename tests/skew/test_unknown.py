@@ -83,6 +83,9 @@ def test_a_field_that_is_unknown_is_passed_over_in_every_message_of_the_link() -
     batch = relayed.batch(1, [sealed.SerializeToString()])
     relayed.check(codec.parse_agent(swollen(batch, "BeatsRelayed")).beats_relayed)
     seen |= dict.fromkeys(("RelayedBeat", "BeatsRelayed"))
+    clock = pb.ClockReply(received_s=1.0, sent_s=2.0)
+    assert pb.ClockReply.FromString(swollen(clock, "ClockReply")).sent_s == clock.sent_s
+    seen |= dict.fromkeys(("ClockRequest", "ClockReply"))  # the one is empty, the other has only times
     seen |= dict.fromkeys(("Welcome", "Refused"))  # below, and of Admin in the test of the command line
     unseen = {name for name in pb.DESCRIPTOR.message_types_by_name if name not in seen}
     assert unseen == OF_TOOLS
@@ -294,6 +297,8 @@ async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) 
                 assert not (await PeerCalls(called).echo(probe, timeout=10)).busy
                 look = peer_pb2.EchoRequest(job=JOB, look=True)
                 assert (await PeerCalls(called).echo(look, timeout=10)).HasField("look")
+                check = peer_pb2.EchoRequest(job=JOB, check=True)
+                assert (await PeerCalls(called).echo(check, timeout=10)).HasField("check")
             await until(lambda: not partner.peers.copies(), "the drop")
             await _passed_on(partner, wire.address)
     known = set(peer_pb2.DESCRIPTOR.message_types_by_name)
