@@ -47,6 +47,8 @@ _LOCAL = (
     "comes out differently when a rank dies: the function begins with it anew. Put it in an object with "
     "state_dict and load_state_dict, and track that"
 )
+_UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
+_REASON_MAX = 300
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -60,6 +62,7 @@ class ForgottenState:
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
+        self._over = False  # a look has failed: there are no more
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
         """An elastic function is called."""
@@ -75,9 +78,14 @@ class ForgottenState:
     def step_ended(self) -> None:
         """A step has ended: look, if it is time."""
         self._steps += 1
-        if self._steps > _FIRST and self._steps & (self._steps - 1):
+        if self._over or (self._steps > _FIRST and self._steps & (self._steps - 1)):
             return
-        before, self._seen = self._seen, self._look()
+        try:
+            before, self._seen = self._seen, self._look()
+        except Exception as error:  # an object of the script has run code of its own: that is no failed step
+            self._over = True
+            log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
+            return
         if before is not None:
             self._tell(_changed(before, self._seen))
 
@@ -145,9 +153,17 @@ def _bits(value: Any, kept: Container[int]) -> Hashable:
 def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:
     if type(tensor) not in _TENSORS or tensor.layout is not torch.strided or modes.storage(tensor) in kept:
         return None
+    if tensor.is_nested:
+        return None
     counted = -1 if tensor.is_inference() else tensor._version
-    readable = tensor.device.type == "cpu" and tensor.is_contiguous()
+    readable = tensor.device.type == "cpu" and tensor.is_contiguous() and _has_memory(tensor)
     return counted, tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether the memory that a tensor is a view of is all there: a storage may be resized to nothing."""
+    reach = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= reach
 
 
 def _of_array(value: Any) -> Hashable:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import logging
 import random
+import subprocess
+import sys
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import pytest
 
@@ -210,3 +213,48 @@ def test_variables_of_the_function_are_found_in_its_text(caplog: pytest.LogCaptu
         "hidden",
         "best",
     ]
+
+
+def test_a_tensor_whose_memory_was_given_back_is_not_read(tmp_path: Path) -> None:
+    """To read it would end the process: the storage of parameters that are gathered is resized to nothing."""
+    code = """
+import torch
+from holdfast.clean.forgotten import ForgottenState
+from holdfast.state.tracked import TrackedState
+freed = torch.ones(1 << 20)
+def train():
+    return freed
+looking = ForgottenState(TrackedState())
+looking.entered(train, ())
+looking.step_ended()
+freed.untyped_storage().resize_(0)
+looking.step_ended()
+print("lived")
+"""
+    script = tmp_path / "train.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "lived\n"), done.stderr
+
+
+class Proxy:
+    """An object of the script that cannot be looked at."""
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("there is no object behind this proxy")
+
+
+def test_what_cannot_be_looked_at_ends_the_looks_by_name_and_not_the_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looking, proxy = ForgottenState(TrackedState()), Proxy()
+
+    def train() -> object:
+        return proxy
+
+    looking.entered(train, ())
+    for _ in range(4):
+        looking.step_ended()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "there is no object behind this proxy" in told and "not looked for" in told
