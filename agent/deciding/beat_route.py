@@ -9,7 +9,7 @@ Whole heartbeats, reports and events always go directly."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 RETRY_S = 60.0
@@ -32,12 +32,7 @@ class BeatRoute:
     why: str = ""
     retry_at: float = 0.0
     failures: int = 0
-    _waits_for: dict[int, None] = field(default_factory=dict)  # numbers that the leader is not known to have
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the leader is not known to have the last heartbeat that went through the relay."""
-        return bool(self._waits_for)
+    waits_for: int | None = None  # the number of the last one, while the leader is not known to have it
 
     def name(self, relay: str, address: str) -> bool:
         """Take the leader's word on which relay to use. Returns whether it is news."""
@@ -54,23 +49,22 @@ class BeatRoute:
 
     def opened(self) -> None:
         """The stream to the relay is up."""
-        self.open, self.why = True, ""
-        self._waits_for.clear()
+        self.open, self.why, self.waits_for = True, "", None
 
     def through(self, now: float, seq: int) -> bool:
         """Whether the heartbeat of this number goes through the relay; else it goes directly."""
         if not self.open:
             return False
-        if self._waits_for:
-            self.failed(now, f"{self.relay} has not passed on heartbeat {min(self._waits_for)}")
+        if self.waits_for is not None:
+            self.failed(now, f"{self.relay} has not passed on heartbeat {self.waits_for}")
             return False
-        self._waits_for[seq] = None
+        self.waits_for = seq
         return True
 
     def taken(self, seq: int) -> None:
         """The leader has the heartbeat of this number."""
-        if self._waits_for.pop(seq, 0) is None:
-            self.failures = 0
+        if seq == self.waits_for:
+            self.waits_for, self.failures = None, 0
 
     def failed(self, now: float, why: str) -> None:
         """The stream to the relay is over, or of no use."""
@@ -81,5 +75,4 @@ class BeatRoute:
         self._close(why)
 
     def _close(self, why: str) -> None:
-        self.open, self.why = False, why
-        self._waits_for.clear()
+        self.open, self.why, self.waits_for = False, why, None

@@ -16,8 +16,6 @@ from typing import Any
 from holdfast.clean.reach import reached
 from holdfast.state import randomness
 
-_MASK = (1 << 64) - 1
-
 
 class OwnGenerators:
     """The generators that these objects can reach."""
@@ -89,5 +87,4 @@ class OwnGenerators:
 
 def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:
     """Seed the generators of a loader for an evaluation: it is opened in this step, by this rank."""
-    mixed = randomness.mix(randomness.mix(seed & _MASK) ^ step)
-    OwnGenerators(loader.dataset, loader.collate_fn).seed(randomness.mix(mixed ^ rank))
+    OwnGenerators(loader.dataset, loader.collate_fn).seed(randomness.mixed(seed, step, rank))

@@ -13,9 +13,8 @@ import math
 import torch
 
 from holdfast.errors import SessionError
-from holdfast.state.randomness import mix
+from holdfast.state.randomness import mixed
 
-_MASK = (1 << 64) - 1
 _LOW = (1 << 31) - 1
 _AHEAD = 1024  # samples that are computed together
 _ROUNDS = 4
@@ -75,7 +74,7 @@ def _at(n: int, start: int, away: torch.Tensor, seed: int) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _grid(n: int, seed: int, epoch: int) -> _Grid:
-    keys = [mix(mix(mix(seed & _MASK) ^ epoch) ^ turn) for turn in range(_ROUNDS)]
+    keys = [mixed(seed, epoch, turn) for turn in range(_ROUNDS)]
     return _Grid(n, keys)
 
 

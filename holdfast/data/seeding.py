@@ -15,13 +15,10 @@ import torch
 
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.state import randomness
-from holdfast.state.randomness import mix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
-
-_MASK = (1 << 64) - 1
 
 
 class Tag(NamedTuple):
@@ -69,20 +66,10 @@ class Seeded(torch.utils.data.Dataset[Any]):
         tag, seed, indices, share = wanted
         if self._whole:
             first = (seed, tag.batch, indices[0])
-            return FetchedBatch(tag, share, self._seeded(self._dataset.__getitems__, indices, first))
+            return FetchedBatch(tag, share, drawn(self.own, first, self._dataset.__getitems__, indices))
         get = self._dataset.__getitem__
-        return FetchedBatch(
-            tag, share, [self._seeded(get, index, (seed, tag.batch, index)) for index in indices]
-        )
-
-    def _seeded(self, get: Callable[[Any], Any], wanted: Any, place: tuple[int, int, int]) -> Any:
-        """What the data set gives after it was seeded. Once more, if it has made generators meanwhile."""
-        self.own.seed(seed_all(*place))
-        found = get(wanted)
-        if self.own.grown():
-            self.own.seed(seed_all(*place))
-            found = get(wanted)
-        return found
+        samples = [drawn(self.own, (seed, tag.batch, index), get, index) for index in indices]
+        return FetchedBatch(tag, share, samples)
 
 
 class Collated:
@@ -121,13 +108,24 @@ def _end_with_rank() -> None:
 
 def seed_all(seed: int, batch: int, sample: int) -> int:
     """Seed torch on the CPU, random, and numpy if it is loaded. Returns what they are seeded with."""
-    value = mix(mix(mix(seed & _MASK) ^ batch) ^ sample) >> 1
+    value = randomness.mixed(seed, batch, sample) >> 1
     torch.default_generator.manual_seed(value)
     random.seed(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         numpy.random.seed(value & 0xFFFFFFFF)
     return value
+
+
+def drawn(own: OwnGenerators, place: tuple[int, int, int], get: Callable[[Any], Any], wanted: Any) -> Any:
+    """What a data set gives after generators were seeded for this place: those of the process, and its `own`.
+    It is asked once more if it has made some meanwhile."""
+    own.seed(seed_all(*place))
+    found = get(wanted)
+    if own.grown():
+        own.seed(seed_all(*place))
+        found = get(wanted)
+    return found
 
 
 class PreservedGenerators:

@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import BatchSampler
 
 from holdfast.data.own_generators import OwnGenerators
-from holdfast.data.seeding import PreservedGenerators, seed_all
+from holdfast.data.seeding import PreservedGenerators, drawn, seed_all
 from holdfast.errors import SessionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _LIBRARIES = ("torch", "accelerate")
 _APART = 40
@@ -70,18 +70,11 @@ class TaggedSamples(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, tagged: Any) -> Any:
         index, seed = tagged
-        return self._drawn(seed, lambda: self._dataset[index])
+        return drawn(self._own, seed, self._dataset.__getitem__, index)
 
     def _many(self, tagged: list[Any]) -> Any:
-        return self._drawn(tagged[0][1], lambda: self._dataset.__getitems__([index for index, _ in tagged]))
-
-    def _drawn(self, seed: tuple[int, int, int], fetch: Callable[[], Any]) -> Any:
-        self._own.seed(seed_all(*seed))
-        found = fetch()
-        if self._own.grown():
-            self._own.seed(seed_all(*seed))
-            found = fetch()
-        return found
+        indices = [index for index, _ in tagged]
+        return drawn(self._own, tagged[0][1], self._dataset.__getitems__, indices)
 
 
 class SeededStream(torch.utils.data.IterableDataset[Any]):

@@ -21,6 +21,11 @@ def mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
+def mixed(seed: int, place: int, part: int) -> int:
+    """A 64-bit hash of a seed and two numbers that say what it is used for."""
+    return mix(mix(mix(seed & _MASK) ^ place) ^ part)
+
+
 @functools.cache
 def _has_cuda() -> bool:
     return torch.cuda.is_available()
@@ -30,7 +35,7 @@ def seed_step(seed: int, step: int, group: int) -> None:
     """Seed torch on all devices, random, and numpy if it is loaded.
 
     `group`: the number of this rank's tensor-parallel group; its ranks draw the same."""
-    value = mix(mix(mix(seed & _MASK) ^ step) ^ group) >> 1
+    value = mixed(seed, step, group) >> 1
     torch.default_generator.manual_seed(value)
     if _has_cuda():
         torch.cuda.manual_seed_all(value)

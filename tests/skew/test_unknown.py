@@ -317,7 +317,7 @@ async def _passed_on(relay: Side, address: str) -> None:
     assert sender.sends(pb.StepBeat(seq=2))
     await until(lambda: batches, "a batch")
     relay.collector.taken(relayed.BeatsTaken("r", batches[0].beats_relayed.number))
-    await until(lambda: not sender.route.waiting, "the answer")
+    await until(lambda: sender.route.waits_for is None, "the answer")
     await sender.close()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.data.own_generators import OwnGenerators
-from holdfast.data.seeding import seed_all
+from holdfast.data.seeding import drawn
 from holdfast.integrations.placed import set_attributes
 
 if TYPE_CHECKING:
@@ -41,22 +41,17 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         self._own.look()
 
     def __getitem__(self, index: int) -> Any:
-        return self._drawn(index, lambda: self._dataset[index])
+        return self._drawn(index, self._dataset.__getitem__, index)
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """The samples of one micro-batch."""
         if self._whole:
-            samples: list[Any] = self._drawn(indices[0], lambda: self._dataset.__getitems__(indices))
+            samples: list[Any] = self._drawn(indices[0], self._dataset.__getitems__, indices)
             return list(samples)
         return [self[index] for index in indices]
 
-    def _drawn(self, first: int, fetch: Callable[[], Any]) -> Any:
-        self._own.seed(seed_all(self._seed, self._epoch, first))
-        found = fetch()
-        if self._own.grown():
-            self._own.seed(seed_all(self._seed, self._epoch, first))
-            found = fetch()
-        return found
+    def _drawn(self, first: int, get: Callable[[Any], Any], wanted: Any) -> Any:
+        return drawn(self._own, (self._seed, self._epoch, first), get, wanted)
 
 
 def has_positions(dataset: Any) -> bool:

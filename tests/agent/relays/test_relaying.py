@@ -72,7 +72,7 @@ async def test_a_heartbeat_goes_through_and_the_next_one_after_the_leader_has_an
         assert relayed.is_genuine(sealed, KEY) and not relayed.is_genuine(sealed, b"x" * KEY_BYTES)
         assert (sealed.node, relayed.step_beat(sealed).seq) == ("n1", 2)
         both.relay.collector.taken(BeatsTaken("r", batch.number))
-        await until(lambda: not both.sender.route.waiting, "the answer")
+        await until(lambda: both.sender.route.waits_for is None, "the answer")
         assert both.beats() and both.relay.collector.senders == 1
 
 
