@@ -53,9 +53,7 @@ log = logging.getLogger("holdfast.sdk")
 
 
 class ForgottenState:
-    """What a script changes in its steps and does not track.
-
-    `tells`: this rank logs it. `named`: all that was found, by name."""
+    """What a script changes in its steps and does not track. Only rank 0 tells of it."""
 
     def __init__(self, tracked: TrackedState) -> None:
         self._tracked = tracked
@@ -63,8 +61,7 @@ class ForgottenState:
         """The elastic function that was called last, and what the script has called after its steps."""
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
-        self.tells = True
-        self.named: dict[str, None] = {}
+        self._told: set[str] = set()
         self._over = False  # a look has failed: there are no more
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
@@ -74,9 +71,9 @@ class ForgottenState:
     def begin(self) -> None:
         """Its loop over steps begins: tell of its variables."""
         for each in loop_locals.unkept(self.functions[0]) if self.functions else ():
-            if each.name not in self.named:
-                self.named[each.name] = None
-                self._warn(_LOCAL, self.functions[0].__name__, each.line, each.name)
+            if each.name not in self._told:
+                self._told.add(each.name)
+                log.warning(_LOCAL, self.functions[0].__name__, each.line, each.name)
 
     def step_ended(self) -> None:
         """A step has ended: look, if it is time."""
@@ -87,7 +84,7 @@ class ForgottenState:
             before, self._seen = self._seen, self._look()
         except Exception as error:  # an object of the script has run code of its own: that is no failed step
             self._over = True
-            self._warn(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
+            log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
             return
         if before is not None:
             self._tell(_changed(before, self._seen))
@@ -102,26 +99,12 @@ class ForgottenState:
                 found.setdefault(name, bits)
         return found
 
-    def notes(self) -> list[str]:
-        """What may differ after a failure because of it, in words; []: nothing."""
-        names = [re.sub(r"\s*;\s*", ",", each) for each in list(self.named)[:NAMED_MAX]]
-        more = f" and {len(self.named) - NAMED_MAX} more" if len(self.named) > NAMED_MAX else ""
-        return (
-            [f"what steps change and is not tracked, if they depend on it: {', '.join(names)}{more}"]
-            if names
-            else []
-        )
-
     def _tell(self, names: list[str]) -> None:
-        new = [name for name in names if not any(_root(name) == _root(each) for each in self.named)]
-        self.named |= dict.fromkeys(new)
+        new = [name for name in names if _root(name) not in self._told]
+        self._told.update(map(_root, new))
         if new:
             more = f" and {len(new) - NAMED_MAX} more" if len(new) > NAMED_MAX else ""
-            self._warn(_CHANGED, ", ".join(new[:NAMED_MAX]), more)
-
-    def _warn(self, *words: object) -> None:
-        if self.tells:
-            log.warning(*words)
+            log.warning(_CHANGED, ", ".join(new[:NAMED_MAX]), more)
 
 
 def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str]:

@@ -38,7 +38,7 @@ def _conclude(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
     first = state.entry.timing
     if first is not None:
         state.entry.timing = None
-        _started(runtime, agent, first, now_ns)
+        _started(state, agent, first, now_ns)
     compared = runtime.equality.at_boundary()
     if compared is not None:
         _report_replicas(runtime, agent, compared)
@@ -124,15 +124,14 @@ def _ends(state: RankState) -> bool:
     return state.completed == state.entry.last_step
 
 
-def _started(runtime: Runtime, agent: AgentClient, first: tuple[float, float, float], now_ns: int) -> None:
+def _started(state: RankState, agent: AgentClient, first: tuple[float, float, float], now_ns: int) -> None:
     """Report the first complete step of a generation, with the durations of the recovery."""
-    state = runtime.state
     form_s, restore_s, begun = first
     if state.page is not None:
         state.page.resumed_ns = now_ns
         state.page.resumed_generation = state.generation
     if state.completed - 1 > state.functions.base:  # since a failure some process has met other calls
-        state.inexact += [*compiled.notes(state.rank), *runtime.forgotten.notes()]
+        state.inexact += compiled.notes(state.rank)
     inexact, state.inexact = "; ".join(state.inexact), []
     agent.send(Started(state.generation, state.completed, form_s, restore_s, now_ns / 1e9 - begun, inexact))
     recovery_log.over(agent, state.generation, state.completed)

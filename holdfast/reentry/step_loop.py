@@ -42,15 +42,15 @@ class StepLoop:
     def numbers(self) -> Iterator[int]:
         """Yield the numbers of the steps that are left. Each is complete when the next is asked for."""
         self.open()
-        looks, forgotten = self._state.agent is not None, self._runtime.forgotten
-        forgotten.tells = self._state.rank == 0
-        if looks:
+        tells = self._state.agent is not None and self._state.rank == 0
+        forgotten = self._runtime.forgotten
+        if tells:
             forgotten.begin()
         try:
             while self.left():
                 yield self.begin()
                 self.end()
-                if looks:
+                if tells:
                     forgotten.step_ended()
         finally:
             self.leave()

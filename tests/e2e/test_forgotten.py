@@ -80,39 +80,6 @@ assert draw(**rngs, own=own) == wanted, "other random numbers"
 )
 
 
-FORGETTING = (
-    HEAD
-    + """
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-session.track(model=model, optimizer=optimizer)
-level = [0.0]
-
-@session.elastic
-def train():
-    ddp = session.ddp(model)
-    for step in session.steps(8):
-        fall(step)
-        level[0] += 1
-        (ddp(torch.ones(3, 4)) * level[0]).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-train()
-"""
-)
-
-
-def test_the_incident_says_that_the_training_may_have_come_out_differently() -> None:
-    with submitted(*FLAGS, script=FORGETTING) as job:
-        assert job.end() == 0, job.output
-        told = "not exact: what steps change and is not tracked, if they depend on it: level"
-        assert told in job.told, job.told
-        lines = [line for line in job.told.splitlines() if told in line]
-        assert any("incident 1" in line for line in lines)
-        assert max(line.count(told) for line in lines) == 1, "once, although every rank says it"
-
-
 def test_a_number_in_an_attribute_is_named_and_found_when_the_ranks_differ() -> None:
     with submitted(*FLAGS, script=COUNTING) as job:
         assert job.end() == 1

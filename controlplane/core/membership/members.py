@@ -150,19 +150,12 @@ def started(state: ClusterState, event: ev.MemberStarted) -> None:
         if spent > phases.get(name, -1.0):
             phases[name] = max(0.0, spent)
     if event.inexact:
-        _inexact(job, event.inexact)
+        job.recovery.inexact[event.inexact] = None
+        if job.recovery.incident is not None:
+            inexact = "; ".join(filter(None, (job.recovery.incident.inexact, event.inexact)))
+            job.recovery.incident = dataclasses.replace(job.recovery.incident, inexact=inexact)
     if not fast_path.still_started(state, job):
         state.touch(job)
-
-
-def _inexact(job: Job, words: str) -> None:
-    """Note what differs from a run without failure. Several ranks may say the same."""
-    parts = dict.fromkeys(words.split("; "))
-    job.recovery.inexact |= parts
-    incident = job.recovery.incident
-    if incident is not None:
-        known = dict.fromkeys(filter(None, incident.inexact.split("; ")))
-        job.recovery.incident = dataclasses.replace(incident, inexact="; ".join(known | parts))
 
 
 def order_failed(state: ClusterState, event: ev.OrderFailed) -> None:
