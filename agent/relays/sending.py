@@ -105,6 +105,8 @@ class BeatSender:
     async def _failed(self, error: BaseException) -> None:
         if not isinstance(error, (*wire.BROKEN, SettingsError)):
             raise error
+        if self._talk is not asyncio.current_task():
+            return  # hung up in the moment in which it failed: the route is another stream's by now
         self._talk = None
         self.route.failed(self._clock(), f"{self.route.relay}: {await wire.reason(None, error)}")
         log.warning("heartbeats go directly: %s", self.route.why)

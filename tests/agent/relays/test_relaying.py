@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ class Pair:
         self.lead()
         self.order()
         assert not self.beats(), "there is no stream yet: this one goes directly"
-        await until(lambda: self.sender.route.open, "the stream")
+        await until(lambda: self.sender.route.open and self.relay.collector.senders, "the stream")
 
 
 @contextlib.asynccontextmanager
@@ -122,6 +123,23 @@ async def test_a_relay_that_cannot_be_reached_is_of_no_use() -> None:
         assert not both.beats()
         await until(lambda: both.sender.route.failures, "the failure")
         assert both.sender.route.why.startswith("r: ")
+
+
+async def test_a_relay_that_fails_in_the_moment_in_which_another_is_named_says_nothing_of_the_other() -> None:
+    async with pair() as both:
+        await both.connected()
+        other = RelayBeats("n1", "other", both.relay.peers.address)
+        talk = next(task for task in asyncio.all_tasks() if _runs(task, "BeatSender._read"))
+        talk.add_done_callback(lambda _: both.sender.order(other))
+        both.relay.collector.down()
+        await until(lambda: both.sender.route.relay == "other", "the other relay")
+        both.lead()
+        await until(lambda: both.beats() or both.sender.route.failures, "a heartbeat")
+        assert not both.sender.route.failures
+
+
+def _runs(task: asyncio.Task[object], name: str) -> bool:
+    return getattr(task.get_coro(), "__qualname__", "") == name
 
 
 async def test_an_address_that_would_be_called_in_plaintext_is_not_called() -> None:
