@@ -103,7 +103,7 @@ class LightAgent(asyncio.Protocol):
         for message in messages:
             self._take(pb.CoordinatorMessage.FromString(message))
         if self._stream.over:
-            self._transport.close()
+            self._transport.abort()  # a TLS close would wait for the other side for 30 s
 
     def _take(self, message: pb.CoordinatorMessage) -> None:
         kind = message.WhichOneof("body") or "none"
