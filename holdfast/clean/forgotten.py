@@ -53,7 +53,7 @@ _LOCAL = (
 )
 _GROWN = (
     "the steps give tracked modules tensors that they did not have before: %s%s. A process that replaces a "
-    "dead rank does not have them and cannot take the state, so the job would end. Make them before "
+    "dead rank does not have them and cannot take the state. Make them before "
     "session.track (prune.identity, register_parametrization), and let the steps change their values only"
 )
 _UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
@@ -106,7 +106,7 @@ class ForgottenState:
     def _look(self) -> dict[str, Hashable]:
         skipped = {id(each) for each in (*randomness.seeded(), *_held(list(self._tracked.small.values())))}
         kept = _memory(self._tracked)
-        found: dict[str, Hashable] = {}
+        found: dict[str, Hashable] = _switches()
         for name, value in reached(self.functions, skipped):
             bits = _bits(value, kept)
             if bits is not None:
@@ -118,6 +118,15 @@ class ForgottenState:
         self._told.update(map(_root, new))
         if new:
             log.warning(_CHANGED, *_shown(new))
+
+
+def _switches() -> dict[str, Hashable]:
+    """What a script may set for all of torch."""
+    return {
+        "torch's default dtype": torch.get_default_dtype(),
+        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's number of threads": torch.get_num_threads(),
+    }
 
 
 def _shown(names: list[str]) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def train() -> None:
         assert indices.tolist() == next(ahead).tolist() == session.indices_at(step, N, BATCH, 1).tolist()
         optimizer.zero_grad()
         loss = (wrapped(data[indices]) - target[indices]).pow(2).mean()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
         loss.backward()
         maybe_die(step)
         optimizer.step()

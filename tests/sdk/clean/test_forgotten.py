@@ -301,6 +301,17 @@ def test_tensors_that_a_tracked_module_gets_in_a_step_are_named(caplog: pytest.L
     assert "model.weight_mask, model.weight_orig" in said and "before session.track" in said
 
 
+def test_a_switch_of_torch_that_a_step_sets_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    before = torch.get_default_dtype()
+    kinds = itertools.cycle([torch.float64, torch.float32])
+
+    try:
+        said = told(caplog, lambda: torch.set_default_dtype(next(kinds)))
+    finally:
+        torch.set_default_dtype(before)
+    assert "torch's default dtype" in said and "deterministic" not in said
+
+
 class Proxy:
     """An object of the script that cannot be looked at."""
 

@@ -124,3 +124,15 @@ def test_what_is_added_up_over_steps_that_a_loop_calls_for_is_found() -> None:
         print(fine)
 
     assert names(main) == ["right", "scale", "total"]
+
+
+def test_an_iterator_that_the_steps_read_on_is_found() -> None:
+    def main() -> None:
+        session, plain = make(), make()
+        loader = session.loader(plain, 8)
+        kept, forgotten = iter(loader), iter(plain)
+        for step in session.steps(5):
+            once = iter(plain)
+            print(step, next(kept), next(forgotten), next(once))
+
+    assert names(main) == ["forgotten"]
