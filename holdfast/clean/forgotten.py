@@ -13,7 +13,9 @@ are found in its text (`loop_locals`)."""
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
+import operator
 import re
 import sys
 from collections import deque
@@ -27,7 +29,7 @@ from holdfast.clean.samples import ChosenValues
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Hashable, Iterable
+    from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 
     from holdfast.state.tracked import TrackedState
 
@@ -35,6 +37,8 @@ NAMED_MAX = 12
 _VALUES = 32
 """Of each array, the values that are compared."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
+"""Iterators that know how many items are left."""
 _FIRST = 3
 """A look comes after each of the first steps, and then after twice as many steps each time."""
 _CHANGED = (
@@ -46,6 +50,11 @@ _LOCAL = (
     "%s, line %d: %r changes from step to step and is not tracked. If later steps depend on it, the training "
     "comes out differently when a rank dies: the function begins with it anew. Put it in an object with "
     "state_dict and load_state_dict, and track that"
+)
+_GROWN = (
+    "the steps give tracked modules tensors that they did not have before: %s%s. A process that replaces a "
+    "dead rank does not have them and cannot take the state. Make them before "
+    "session.track (prune.identity, register_parametrization), and let the steps change their values only"
 )
 _UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
 _REASON_MAX = 300
@@ -62,6 +71,7 @@ class ForgottenState:
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
+        self._tensors: set[str] = set()  # what the tracked modules have, by name
         self._over = False  # a look has failed: there are no more
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
@@ -70,6 +80,7 @@ class ForgottenState:
 
     def begin(self) -> None:
         """Its loop over steps begins: tell of its variables."""
+        self._tensors = _tensors(self._tracked)
         for each in loop_locals.unkept(self.functions[0]) if self.functions else ():
             if each.name not in self._told:
                 self._told.add(each.name)
@@ -88,11 +99,14 @@ class ForgottenState:
             return
         if before is not None:
             self._tell(_changed(before, self._seen))
+        if grown := sorted(_tensors(self._tracked) - self._tensors):
+            self._tensors |= set(grown)
+            log.warning(_GROWN, *_shown(grown))
 
     def _look(self) -> dict[str, Hashable]:
         skipped = {id(each) for each in (*randomness.seeded(), *_held(list(self._tracked.small.values())))}
         kept = _memory(self._tracked)
-        found: dict[str, Hashable] = {}
+        found: dict[str, Hashable] = _switches()
         for name, value in reached(self.functions, skipped):
             bits = _bits(value, kept)
             if bits is not None:
@@ -103,8 +117,33 @@ class ForgottenState:
         new = [name for name in names if _root(name) not in self._told]
         self._told.update(map(_root, new))
         if new:
-            more = f" and {len(new) - NAMED_MAX} more" if len(new) > NAMED_MAX else ""
-            log.warning(_CHANGED, ", ".join(new[:NAMED_MAX]), more)
+            log.warning(_CHANGED, *_shown(new))
+
+
+def _switches() -> dict[str, Hashable]:
+    """What a script may set for all of torch."""
+    return {
+        "torch's default dtype": torch.get_default_dtype(),
+        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's number of threads": torch.get_num_threads(),
+    }
+
+
+def _shown(names: list[str]) -> tuple[str, str]:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:NAMED_MAX]), f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
+
+
+def _tensors(tracked: TrackedState) -> set[str]:
+    """The names of the tensors that tracked modules keep. No code of theirs is run: it may be collective."""
+    modules = ((name, each) for name, each in tracked.objects.items() if isinstance(each, torch.nn.Module))
+    parts = (part for name, module in modules for part in module.named_modules(prefix=name))
+    return {f"{path}.{key}" for path, part in parts for key in _kept_by(part)}
+
+
+def _kept_by(module: torch.nn.Module) -> Iterator[str]:
+    held = module._parameters | module._buffers
+    return (key for key in held.keys() - module._non_persistent_buffers_set if held[key] is not None)
 
 
 def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str]:
@@ -147,7 +186,9 @@ def _bits(value: Any, kept: Container[int]) -> Hashable:
     if randomness.is_generator(value):
         state = randomness.state_of(value)
         return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
-    return _of_array(value)
+    if kind is itertools.count:
+        return repr(value)
+    return operator.length_hint(value) if kind in _ITERATORS else _of_array(value)
 
 
 def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:

@@ -3,9 +3,10 @@
 Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by
 its own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `best[epoch] = loss`), or by the
 weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
-`steps(...)` and is made before it; or in the loop over the training's loader and is made before that, in the
-epoch. The number of `enumerate(loader)` counts too, if it is used. What a script hides from such a reading
-(other functions, attributes) is not found: see `forgotten`."""
+`steps(...)`, or one that calls `begin_step`, and is made before it; or in the loop over the training's
+loader and is made before that, in the epoch. The number of `enumerate(loader)` counts too, if it is used, and
+an iterator that is made before the steps and read with `next` in them.
+What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""
 
 from __future__ import annotations
 
@@ -44,17 +45,24 @@ def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
         for name, line in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
-    for loop in _loops(tree, lambda each: _counts_steps(each.iter)):
-        for name, line in _added_over(tree, loop):
+    counting = _loops(tree, lambda each: _calls(each.iter, "steps"))
+    for steps in (*counting, *_beginning(tree)):
+        for name, line in (*_added_over(tree, steps), *_read_on(tree, steps)):
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
     return list(found.values())
 
 
-def _counts_steps(iterated: ast.expr) -> bool:
-    """Whether this is `anything.steps(...)`, alone or within `zip` or another call."""
-    calls = (each.func for each in ast.walk(iterated) if isinstance(each, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr == "steps" for called in calls)
+def _calls(tree: ast.AST, name: str) -> bool:
+    """Whether this is `anything.steps(...)` for the name "steps", alone or within `zip` or another call."""
+    calls = (each.func for each in ast.walk(tree) if isinstance(each, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr == name for called in calls)
+
+
+def _beginning(tree: ast.AST) -> Iterator[ast.For | ast.While]:
+    """Loops that begin steps themselves: in each of them, variables of its function count on."""
+    loops = (each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While))
+    return (each for each in loops if _calls(each, "begin_step"))
 
 
 def _loader(iterated: ast.expr) -> str:
@@ -90,13 +98,46 @@ def _kept(tree: ast.AST) -> set[str]:
     return found
 
 
-def _added_over(tree: ast.AST, loop: ast.For) -> Iterator[tuple[str, int]]:
-    """What is made before the loop over epochs, and added up in it."""
+def _added_over(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
+    """What is made before the loop, and added up in it."""
     within = {id(each) for each in ast.walk(loop)}
     outside = [each for each in ast.walk(tree) if id(each) not in within]
     made = {each.id for each in outside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     made -= {name for part in loop.body for name in _made_anew(part)}
     return ((name, line) for name, line in _added(loop.body) if name in made)
+
+
+def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
+    """Iterators that are made before the loop and give it items. The session's keep their place."""
+    within = {id(each) for each in ast.walk(loop)}
+    made: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and id(each) not in within:
+            for target, value in _pairs(each):
+                if not (_calls(value, "loader") or _names(value, ast.Load) & _of_session(tree)):
+                    made |= _names(target, ast.Store)
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "next":
+            if each.args and isinstance(each.args[0], ast.Name) and each.args[0].id in made:
+                yield each.args[0].id, each.lineno
+
+
+def _of_session(tree: ast.AST) -> set[str]:
+    """Names of the session's loaders."""
+    assigned = (each for each in ast.walk(tree) if isinstance(each, ast.Assign))
+    pairs = (pair for each in assigned for pair in _pairs(each))
+    return {name for target, value in pairs if _calls(value, "loader") for name in _names(target, ast.Store)}
+
+
+def _pairs(assigned: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what: item by item where both sides are tuples."""
+    for target in assigned.targets:
+        value = assigned.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            if len(target.elts) == len(value.elts):
+                yield from zip(target.elts, value.elts, strict=True)
+                continue
+        yield target, value
 
 
 def _added_within(loop: ast.For) -> Iterator[tuple[str, int]]:

@@ -5,6 +5,7 @@ plain containers. What torch, other packages and the standard library keep withi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -12,7 +13,7 @@ import sysconfig
 from argparse import Namespace
 from collections import deque
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import FunctionType, GeneratorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +74,9 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     kind = type(value)
     if kind is FunctionType:
         if foreign or is_scripts(value.__module__ or ""):
-            yield from _closed_over(value)
+            yield from _of_function(name, value)
+    elif kind is GeneratorType:
+        yield from _of_frame(name, value)
     elif kind is MethodType:
         yield name or "self", value.__self__
     elif kind is functools.partial:
@@ -88,6 +91,10 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
         yield from ((f"{name}[{at}]", item) for at, item in enumerate(items))
     elif issubclass(kind, torch.nn.Module):
         yield from _of_module(name, value)
+    elif issubclass(kind, torch.Tensor):
+        yield from ((f"{name}.hook", hook) for hook in (value._backward_hooks or {}).values())
+    elif issubclass(kind, type):
+        yield from _of_class(name, value)
     elif foreign or issubclass(kind, _OPEN) or is_scripts(kind.__module__):
         yield from _attributes(name, value)
 
@@ -96,22 +103,47 @@ def _key(key: Any, at: int) -> str:
     return f"{key!r:.40}" if type(key) in PLAIN else str(at)
 
 
-def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _of_function(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What it closes over; what was put into its attributes and the defaults of its arguments."""
     inner = getattr(function, "__wrapped__", None)
     if isinstance(inner, FunctionType):
         yield "", inner
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield name, cell.cell_contents
+            if free != "__class__":
+                yield free, cell.cell_contents
         except ValueError:  # it is empty: nothing was assigned yet
             continue
+    name = name or function.__name__
+    code, given = function.__code__, function.__defaults__ or ()
+    arguments = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
+    kept = dict(zip(arguments, given, strict=True)) | (function.__kwdefaults__ or {}) | vars(function)
+    yield from ((f"{name}.{each}", value) for each, value in kept.items() if each != "__wrapped__")
+
+
+def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
+    """The variables of a generator that is not at its end."""
+    frame = running.gi_frame
+    if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
+        yield from ((f"{name}.{each}", value) for each, value in dict(frame.f_locals).items())
+
+
+def _of_class(name: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    """What all objects of a class of the script share."""
+    if is_scripts(kind.__module__):
+        yield from ((f"{name}.{key}", item) for key, item in dict(vars(kind)).items() if key[:2] != "__")
 
 
 def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for container in (module._parameters, module._buffers, module._modules):
         yield from ((f"{name}.{key}", value) for key, value in container.items())
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_hooks)
+    yield from ((f"{name}.hook", hook) for each in hooks for hook in each.values())
     if is_scripts(type(module).__module__):
         yield from _attributes(name, module)
+    elif type(module).__module__.startswith("torch.nn."):  # a rate of dropout, a momentum
+        numbers = ((key, value) for key, value in vars(module).items() if key[0] != "_" and key != "training")
+        yield from ((f"{name}.{key}", value) for key, value in numbers if type(value) in (int, float))
 
 
 def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
@@ -122,6 +154,18 @@ def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
     for key, value in list(own.items()) if isinstance(own, dict) else ():
         if base is None or not (key.startswith("_") or key in _OF_BASE):
             yield f"{name}.{key}", value
+    for kind in type(thing).__mro__:
+        yield from _in_slots(name, thing, kind)
+
+
+def _in_slots(name: str, thing: Any, kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    """What an object holds in the slots of a class of the script."""
+    if not is_scripts(kind.__module__):
+        return
+    for key, slot in vars(kind).items():
+        if type(slot) is MemberDescriptorType:
+            with contextlib.suppress(AttributeError):  # it holds nothing yet
+                yield f"{name}.{key}", slot.__get__(thing)
 
 
 def _telling(base: type) -> list[tuple[str, Any]]:

@@ -4,17 +4,27 @@
 with the global generators: what it draws would depend on what its worker has fetched before, and so on how
 many workers there are and when they were begun anew. So the generators that a data set can reach are found,
 and seeded like the global ones, each with its name: in its attributes and those of its transforms, in what
-functions close over, and in variables of modules that its methods use."""
+functions close over, and in variables of modules that its methods use.
+
+A stream that knows its position is not seeded so: replicas may draw the same on purpose, to deal shards out
+among themselves. There a generator belongs into the state, and one that is left out is named."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import zlib
-from types import FunctionType
-from typing import Any
+from types import FunctionType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from holdfast.clean.reach import reached
 from holdfast.state import randomness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class OwnGenerators:
@@ -34,6 +44,20 @@ class OwnGenerators:
         if not self._found and not self._seeded:
             self.look()
         return list(self._found.values())
+
+    def states(self) -> dict[str, Any]:
+        """The state of each, by name."""
+        return {name: _comparable(each) for name, each in self._found.items()}
+
+    def is_left_out(self, name: str, state: Callable[[], Any]) -> bool:
+        """Whether what `state` gives is the same when this one is in another state."""
+        generator, given = self._found[name], state()
+        kept = randomness.state_of(generator)
+        try:
+            randomness.seed(generator, _ELSEWHERE)
+            return bool(state() == given)
+        finally:
+            randomness.set_state(generator, kept)
 
     def seed(self, value: int) -> None:
         """Seed all that are known."""
@@ -83,6 +107,49 @@ class OwnGenerators:
     def _add_of_function(self, function: FunctionType) -> None:
         for name in function.__code__.co_names:
             self._add(name, function.__globals__.get(name))
+
+
+class LeftOut:
+    """Finds the generators that a stream draws from and its `state_dict` leaves out. It looks at the first
+    draw, and after twice as many each time."""
+
+    def __init__(self) -> None:
+        self._draws = 0
+        self._told: set[str] = set()
+        self._own: OwnGenerators | None = None
+        self._before: dict[str, Any] = {}
+
+    def before(self, source: Any, samples: Any) -> None:
+        """A draw begins. `samples`: the iterator that is drawn from."""
+        self._draws += 1
+        self._own = None
+        if self._draws & (self._draws - 1):
+            return
+        running = inspect.getgeneratorlocals(samples) if isinstance(samples, GeneratorType) else {}
+        own = self._own = OwnGenerators(getattr(source, "dataset", source), running)
+        own.look()
+        self._before = own.states()
+
+    def after(self, state: Callable[[], Any]) -> list[str]:
+        """A draw has ended, with a stream whose state `state` gives now. Returns those not named before."""
+        own, found = self._own, list[str]()
+        if own is None:
+            return found
+        for name, now in own.states().items():
+            shown = re.sub(r"^\[\d+\]", "", name).strip(".[]'")
+            if now != self._before[name] and shown not in self._told and own.is_left_out(name, state):
+                self._told.add(shown)
+                found.append(shown)
+        return found
+
+
+_ELSEWHERE = 0x5EED
+"""The seed of a generator whose part in a state is looked for."""
+
+
+def _comparable(generator: Any) -> Any:
+    state = randomness.state_of(generator)
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
 
 
 def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from holdfast.anatomy.phases import DATA
 from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import StreamPosition
+from holdfast.data.own_generators import LeftOut
 from holdfast.data.seeding import PreservedGenerators, seed_all
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
 
     from holdfast.data.streams import SampleStreams
     from holdfast.data.taking import Batch
+
+_LEFT_OUT = (
+    "session.loader: %s draws from a random generator that its state_dict leaves out: %s. Unless it is "
+    "seeded for each sample, other samples come after a rank has died: put its state into state_dict"
+)
+log = logging.getLogger("holdfast.sdk")
 
 
 class StateLoader(Taking):
@@ -49,6 +57,7 @@ class StateLoader(Taking):
         self._source: Any = None
         self._samples: Iterator[Any] | None = None
         self._next = -1  # the step of the source's next samples
+        self._left_out = LeftOut()
 
     def __iter__(self) -> StateLoader:
         return self
@@ -63,9 +72,11 @@ class StateLoader(Taking):
             seed_all(self._seed, rank_state.data_step, rank_state.layout.dp_rank)
             assert self._samples is not None
             objects.left(self._source, None)
+            self._left_out.before(self._source, self._samples)
             drawn = self._draw(self._samples)
             state = encode(self._source.state_dict()) if drawn or not is_maker(self._given) else b""
             objects.left(self._source, state)
+            self._tell()
         held = self._agree(state, drawn=bool(drawn))
         if held is None:
             self._samples = None
@@ -79,6 +90,12 @@ class StateLoader(Taking):
         samples, data = drawn[part]
         self._streams.weigh(samples, len(drawn), self._global_batch)
         return data
+
+    def _tell(self) -> None:
+        """Warn of random generators that the source has drawn from and leaves out of its state."""
+        left_out = self._left_out.after(lambda: encode(self._source.state_dict()))
+        if left_out and self._state.rank == 0:
+            log.warning(_LEFT_OUT, type(self._source).__name__, ", ".join(left_out))
 
     # ------------------------------------------------------------------ where the source stands
 

@@ -38,20 +38,21 @@ class StepLoop:
         if state.times.on and state.times.gpu is None and state.device.type == "cuda":
             state.times.gpu = GpuTimes(PHASES)
         self._number = state.times.begin()
+        if self._tells:
+            self._runtime.forgotten.begin()
+
+    @property
+    def _tells(self) -> bool:
+        """Whether this rank tells what the steps change and nothing keeps."""
+        return self._state.agent is not None and self._state.rank == 0
 
     def numbers(self) -> Iterator[int]:
         """Yield the numbers of the steps that are left. Each is complete when the next is asked for."""
         self.open()
-        tells = self._state.agent is not None and self._state.rank == 0
-        forgotten = self._runtime.forgotten
-        if tells:
-            forgotten.begin()
         try:
             while self.left():
                 yield self.begin()
                 self.end()
-                if tells:
-                    forgotten.step_ended()
         finally:
             self.leave()
 
@@ -74,6 +75,8 @@ class StepLoop:
         stepping.complete(runtime)
         runtime.profiler.end_step()
         state.times.complete(state.completed - 1, state.generation, runtime.streams.taken)
+        if self._tells:
+            runtime.forgotten.step_ended()
 
     def leave(self) -> None:
         """Leave the loop: its steps are done, or it is broken off, perhaps inside of a step."""

@@ -219,7 +219,9 @@ class _Filling:
         walk({key: tree[key] for key in ("state", "rest")}, name, names, given)
         if strict and (more := [path for path in names if path not in self._mine]):
             raise RestoreError(
-                f"the state has {more[0]}, which this script's {name} does not have; is it another model?"
+                f"the state has {more[0]}, which this script's {name} does not have; is it another model? A "
+                "new process has nothing that steps add to a module (prune, register_parametrization): add "
+                "it before session.track, and let the steps change its values only"
             )
         theirs = dict(zip(names, given, strict=True))
         for path, (target, _) in self._mine.items():

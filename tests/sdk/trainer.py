@@ -30,6 +30,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 session.track(model=model, optimizer=optimizer)
 data, target = torch.randn(N, 8), torch.randn(N, 2)
 events: list[list[object]] = []
+losses: list[float] = []
 
 
 def formed() -> None:
@@ -78,7 +79,9 @@ def train() -> None:
         indices = session.sample_indices(N, BATCH, seed=1)
         assert indices.tolist() == next(ahead).tolist() == session.indices_at(step, N, BATCH, 1).tolist()
         optimizer.zero_grad()
-        (wrapped(data[indices]) - target[indices]).pow(2).mean().backward()
+        loss = (wrapped(data[indices]) - target[indices]).pow(2).mean()
+        losses.append(float(loss.detach()))
+        loss.backward()
         maybe_die(step)
         optimizer.step()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import logging
 import random
 import subprocess
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.utils import prune
 
 from holdfast.clean.forgotten import ForgottenState
 from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pytest
@@ -66,6 +68,21 @@ class Stepping(torch.optim.SGD):
     def step(self, closure: Any = None) -> Any:
         self.taken += 1
         return super().step(closure)
+
+
+class Limit:
+    """What every object of the class shares, and what an object without a dict keeps."""
+
+    __slots__ = ("at",)
+    shared = 1.0
+
+    def __init__(self) -> None:
+        self.at = 1
+
+
+def smoothed(value: float, _kept: list[float] = [1.0]) -> float:  # noqa: B006
+    _kept[0] = 0.9 * _kept[0] + 0.1 * value
+    return _kept[0]
 
 
 class Kept:
@@ -180,16 +197,51 @@ def test_an_average_that_is_no_tracked_module_is_named(caplog: pytest.LogCapture
     assert "average.inner" in told(caplog, step, model=model)
 
 
+def test_what_classes_functions_and_hooks_keep_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    kind, limit, counted, keeps = Limit, Limit(), itertools.count(), smoothed
+    layer, dropout, numbers = torch.nn.Linear(2, 2), torch.nn.Dropout(0.5), iter(range(9))
+    model = torch.nn.Sequential(layer, dropout)
+
+    def rate() -> Iterator[float]:
+        warmth = 1.0
+        while True:
+            warmth *= 0.9
+            yield warmth
+
+    def noisy() -> Callable[[torch.Tensor], torch.Tensor]:
+        noise = torch.Generator().manual_seed(3)
+        return lambda gradient: gradient + torch.randn(gradient.shape, generator=noise)
+
+    def called() -> None:
+        called.times += 1  # type: ignore[attr-defined]
+
+    called.times, rates = 0, rate()  # type: ignore[attr-defined]
+    layer.weight.register_hook(noisy())  # type: ignore[no-untyped-call]
+
+    def step() -> None:
+        kind.shared *= 0.5
+        limit.at += 1
+        called()
+        keeps(next(counted) + next(rates) + next(numbers))
+        dropout.p *= 0.9
+        model(torch.ones(3, 2)).sum().backward()
+
+    said = told(caplog, step, model=model)
+    names = ("kind.shared", "limit.at", "counted", "keeps._kept[0]", "rates.warmth", "numbers")
+    for name in (*names, "called.times", "dropout.p", "noise"):
+        assert name in said, name
+
+
 def test_what_changes_late_is_named_at_a_later_look(caplog: pytest.LogCaptureFixture) -> None:
     masks: dict[str, torch.Tensor] = {}
-    at = iter(range(20))
+    at = map(int, range(20))
 
     def step() -> None:
         if next(at) == 6:
             masks["w"] = torch.ones(3)
 
     assert not told(caplog, step, steps=5)
-    at = iter(range(20))
+    at = map(int, range(20))
     assert "masks" in told(caplog, step, steps=8)
 
 
@@ -235,6 +287,29 @@ print("lived")
     script.write_text(code)
     done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "lived\n"), done.stderr
+
+
+def test_tensors_that_a_tracked_module_gets_in_a_step_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    model, ready = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    prune.identity(ready, "weight")  # type: ignore[no-untyped-call]
+
+    def step() -> None:
+        for each in (model, ready):
+            prune.l1_unstructured(each, "weight", 0.5)  # type: ignore[no-untyped-call]
+
+    (said,) = told(caplog, step, model=model, ready=ready).splitlines()
+    assert "model.weight_mask, model.weight_orig" in said and "before session.track" in said
+
+
+def test_a_switch_of_torch_that_a_step_sets_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    before = torch.get_default_dtype()
+    kinds = itertools.cycle([torch.float64, torch.float32])
+
+    try:
+        said = told(caplog, lambda: torch.set_default_dtype(next(kinds)))
+    finally:
+        torch.set_default_dtype(before)
+    assert "torch's default dtype" in said and "deterministic" not in said
 
 
 class Proxy:

@@ -103,3 +103,36 @@ def test_a_function_without_such_a_loop_or_without_text_has_none() -> None:
             total += number
 
     assert (unkept(main), unkept(print)) == ([], [])
+
+
+def test_what_is_added_up_over_steps_that_a_loop_calls_for_is_found() -> None:
+    def main() -> None:
+        session, loader = make(), make()
+        total, scale, fine = 0.0, 1.0, 0
+        while (step := session.begin_step(5)) is not None:
+            loss = make() * scale
+            scale = 0.9 * scale + 0.1 * loss
+            fine = step
+            session.end_step()
+        for _epoch in range(3):
+            right = 0
+            for batch in loader:
+                session.begin_step(5)
+                right += batch
+                session.end_step()
+            total += right
+        print(fine)
+
+    assert names(main) == ["right", "scale", "total"]
+
+
+def test_an_iterator_that_the_steps_read_on_is_found() -> None:
+    def main() -> None:
+        session, plain = make(), make()
+        loader = session.loader(plain, 8)
+        kept, forgotten = iter(loader), iter(plain)
+        for step in session.steps(5):
+            once = iter(plain)
+            print(step, next(kept), next(forgotten), next(once))
+
+    assert names(main) == ["forgotten"]

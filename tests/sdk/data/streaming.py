@@ -41,9 +41,11 @@ class Numbers(IterableDataset[Any]):
         self.seen = torch.zeros(1, dtype=torch.int64)
 
     def __iter__(self) -> Iterator[tuple[int, torch.Tensor, float]]:
+        shuffle = random.Random(3)  # no state has it
         while self.rest:
             self.seen += 1
-            yield self.rest.pop(0), torch.rand(2).double(), random.random()
+            odd = random.random() + (shuffle.random() if MODE == "forgets" else 0)
+            yield self.rest.pop(0), torch.rand(2).double(), odd
 
     def state_dict(self) -> dict[str, Any]:
         return {"rest": list(self.rest), "seen": self.seen, "odd": (1, None, 2.5)}

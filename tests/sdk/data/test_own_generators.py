@@ -5,13 +5,17 @@ from __future__ import annotations
 import pickle
 import random
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 
+from holdfast.data.own_generators import LeftOut
 from holdfast.data.seeding import PreservedGenerators, Seeded, Tag, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 everywhere = np.random.default_rng(5)
 
@@ -108,3 +112,45 @@ def test_a_spawned_worker_finds_its_own() -> None:
     class_of_one = Seeded(Late())
     first = fetched(class_of_one, 0, 1)
     assert fetched(pickle.loads(pickle.dumps(class_of_one)), 0, 1) == first
+
+
+class Stream:
+    """A stream that draws from a generator. `kept`: its state has that generator's."""
+
+    def __init__(self, *, kept: bool) -> None:
+        self.rng, self.at, self.kept = random.Random(4), 0, kept
+
+    def __iter__(self) -> Iterator[float]:
+        while True:
+            self.at += 1
+            yield self.at + self.rng.random()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at} | ({"rng": self.rng.getstate()} if self.kept else {})
+
+
+class Local(Stream):
+    """One that makes its generator when it is read."""
+
+    def __iter__(self) -> Iterator[float]:
+        shuffle = np.random.default_rng(6)
+        while True:
+            self.at += 1
+            yield self.at + shuffle.normal()
+
+
+def left_out(stream: Stream, draws: int) -> list[str]:
+    """The generators that are named, and a check that nothing was drawn from them meanwhile."""
+    samples, other = iter(stream), iter(type(stream)(kept=stream.kept))
+    looking, found = LeftOut(), []
+    for _ in range(draws):
+        looking.before(stream, samples)
+        assert next(samples) == next(other)
+        found += looking.after(stream.state_dict)
+    return found
+
+
+def test_a_generator_that_a_stream_draws_from_and_leaves_out_of_its_state_is_named_once() -> None:
+    assert left_out(Stream(kept=False), 5) == ["rng"]
+    assert left_out(Local(kept=True), 5) == ["shuffle"]
+    assert not left_out(Stream(kept=True), 5)

@@ -53,6 +53,16 @@ def test_a_replacement_goes_on_at_the_dead_ranks_place(zygote: Zygote, mode: str
     assert calm.noise == told.noise and [line["sums"] for line in ends] == [line["sums"] for line in found]
 
 
+@pytest.mark.parametrize("mode", ["", "forgets"])
+def test_a_generator_that_a_state_leaves_out_is_named(zygote: Zygote, mode: str) -> None:
+    with Node(zygote, SCRIPT, 2, MODE=mode, STEPS="6") as node:
+        node.run()
+        said = [node.seat(rank).log.read_text() for rank in (0, 1)]
+    named = "Numbers draws from a random generator that its state_dict leaves out: shuffle"
+    assert (named in said[0]) == (mode == "forgets")
+    assert "leaves out" not in said[1]
+
+
 def test_all_die_and_the_snapshot_says_where_each_stood(zygote: Zygote) -> None:
     told, _, resumes = trained(zygote, KILL=ALL_DIE)
     assert resumes == [0, 5] and told.samples == wanted(STEPS)

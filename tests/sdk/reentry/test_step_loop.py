@@ -44,6 +44,15 @@ def test_a_loop_of_calls_survives_as_a_loop_over_steps_does(zygote: Zygote, vict
         ]
 
 
+@pytest.mark.parametrize("loop", ["steps", "calls"])
+def test_what_either_loop_changes_and_does_not_track_is_named(zygote: Zygote, loop: str) -> None:
+    with Node(zygote, SCRIPT, 2, LOOP=loop) as node:
+        node.run()
+        said = [node.seat(rank).log.read_text() for rank in (0, 1)]
+    assert "the steps change what is not tracked: losses." in said[0]
+    assert "not tracked" not in said[1]
+
+
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     found = Session()

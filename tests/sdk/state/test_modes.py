@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 from holdfast import SessionError
 from holdfast.agreement import proof
@@ -272,6 +273,13 @@ def test_parameters_that_nobody_names_must_come_in_the_same_groups(tmp_path: Pat
     source, target = two(), two()
     with pytest.raises(SessionError, match=r"o: the state's parameter groups have \[2, 2\] parameters"):
         through(tmp_path, tracked(o=grouped(source, both=True)), tracked(o=grouped(target)), nothing)
+
+
+def test_what_the_steps_have_added_to_a_module_is_refused_with_the_cure(tmp_path: Path) -> None:
+    source, target = two(), two()
+    prune.identity(next(source.children()), "weight")  # type: ignore[no-untyped-call]
+    with pytest.raises(SessionError, match=r"weight_.* does not have.* before session.track"):
+        through(tmp_path, tracked(model=source), tracked(model=target), nothing)
 
 
 def test_a_state_of_an_older_release_is_read() -> None:
