@@ -20,6 +20,9 @@ IMPORTS = """
 import os, pathlib, sys, time
 import loss
 folder = pathlib.Path(sys.argv[1])
+sys.path.insert(0, str(folder / "site-packages"))
+if (folder / "site-packages").exists():
+    import ours_for_this_test
 def note():
     (folder / f"{session.rank}.part{os.getpid()}").write_text(str(os.getpid()))
     (folder / f"{session.rank}.part{os.getpid()}").rename(folder / f"{session.rank}.pid")
@@ -77,6 +80,7 @@ def test_a_replacement_that_runs_an_edited_script_is_told() -> None:
         (job.folder / "done").touch()
         assert job.end() == 0, job.output
         assert "not exact: rank 1 runs another script.py than rank 0" in job.told, job.told
+        assert "rank 1 runs another script.py than rank 0: what is trained" in job.output, job.output
 
 
 def kill_after_edit(job: Job, name: str, before: str, after: str) -> int:
@@ -85,15 +89,22 @@ def kill_after_edit(job: Job, name: str, before: str, after: str) -> int:
     return kill(job, 1)
 
 
-def test_a_module_of_the_script_counts_and_an_untouched_one_is_exact() -> None:
-    with submitted(*TWO, script=TRAINING, files={"loss.py": "SCALE = 1.0\n"}) as job:
+def test_modules_and_libraries_count_and_untouched_ones_are_exact(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "ours_for_this_test.py"
+    library.parent.mkdir()
+    library.write_text('__version__ = "1.0"\n')
+    script = TRAINING.replace('folder / "site-packages"', f"pathlib.Path({str(library.parent)!r})")
+    with submitted(*TWO, script=script, files={"loss.py": "SCALE = 1.0\n"}) as job:
         old = kill(job, 1)
         replaced(job, 1, old)
         assert inexact(job) == "exact"
+        edit(library, "1.0", "1.1")
         old = kill_after_edit(job, "loss.py", "1.0", "2.0")
         replaced(job, 1, old)
         until(lambda: inexact(job) != "exact", lambda: f"it is told; {job.output}")
-        assert inexact(job) == "rank 1 runs another loss.py than rank 0"
+        assert inexact(job) == (
+            "rank 1 runs another loss.py, ours_for_this_test (version 1.1, not 1.0) than rank 0"
+        )
 
 
 def test_a_traceback_shows_the_text_that_ran() -> None:
