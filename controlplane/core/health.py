@@ -48,7 +48,8 @@ class HealthFacts:
     held: tuple[tuple[str, str], ...] = ()  # held down, or cut from their peers
     devices: tuple[tuple[str, str, str], ...] = ()  # unhealthy ones: (node, device, reason)
     guard: str = ""  # why the mass-failure guard is on; "": it is off
-    dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
+    dcs: str = ""  # why etcd does not answer; "": it does
+    refused: str = ""  # why etcd does not take a write; "": none is refused
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
     unkept: tuple[tuple[str, DurabilityProblem], ...] = ()  # (job, what is wrong with how its state is kept)
@@ -119,8 +120,9 @@ def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 
 
 def _dcs(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
-    if facts.dcs:
-        reason = f"etcd does not answer ({facts.dcs}): training goes on, decisions wait"
+    if facts.dcs or facts.refused:
+        trouble = f"does not answer ({facts.dcs})" if facts.dcs else f"takes no writes ({facts.refused})"
+        reason = f"etcd {trouble}: training goes on, decisions wait"
         yield Finding("dcs_unavailable", Level.CRITICAL, "", reason)
 
 
@@ -296,7 +298,8 @@ def facts_of(state: ClusterState) -> HealthFacts:
         held=tuple(held),
         devices=tuple(devices),
         guard=state.guard.reason if state.guard else "",
-        dcs=state.dcs_trouble or _store_trouble(state),
+        dcs=state.dcs_trouble,
+        refused=_store_trouble(state),
         parked=tuple((job.name, job.reason) for job in jobs if job.phase is JobPhase.PARKED),
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(state, job))),
         unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(state, job)),

@@ -382,7 +382,10 @@ class ClusterState:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
-        self.write_queues[queue_name][0].asked, self.write_queues[queue_name][0].trouble = False, reason
+        first = self.write_queues[queue_name][0]
+        if first.trouble:  # refused once more: not by chance
+            self.ask_health()
+        first.asked, first.trouble = False, reason
         self.note(NoteKind.STORE_FAILED, queue_name, reason)
         self.deadlines.sooner(("queue", queue_name), self.now + self.settings.retry_s)
 
