@@ -142,7 +142,7 @@ async def test_the_same_failure_in_the_next_incident_is_recognised_and_findings_
     assert told.held["j"] == []
 
 
-async def test_an_end_of_an_earlier_generation_that_is_told_to_the_next_leader_is_of_no_later_incident() -> None:
+async def test_an_end_of_an_earlier_generation_is_of_no_later_incident() -> None:
     """Agents send what the leader before may not have taken to the next one."""
     told = Told()
     told.ended(1, RAISED, member="j.1000001", generation=3)
