@@ -76,26 +76,6 @@ def test_a_full_disk_is_said_everywhere_until_it_has_room_again() -> None:
             job.finish()
 
 
-def test_a_rank_that_finds_no_memory_to_start_in_is_said_with_the_place_until_it_starts() -> None:
-    with small_memory("3m") as place:
-        undiagnosed = ("--diagnose-every-s", "0")
-        with trained("plain", "--nproc-per-node", "2", "--shm-dir", str(place), *undiagnosed) as job:
-            job.wait(lambda: job.step > 3, "it trains")
-            ballast = place / "ballast"
-            fill(ballast)
-            job.kill_rank(1)
-            job.wait(lambda: health(job) == "degraded", "it is said", pause_s=ANSWERED_S)
-            for words in (("status",), ("describe", "job", job.run.job)):
-                text = asked(job, *words)
-                assert "rank 1 cannot be started on n0 now, and the others wait for it" in text, text
-                assert f"No space left on device: '{place}" in text, text
-            ballast.unlink()
-            assert job.recovered(1)["lost_steps"] == 0
-            job.wait(lambda: health(job) == "healthy", "all is well again", pause_s=ANSWERED_S)
-            job.finish()
-            assert "Traceback" not in job.run.output
-
-
 def _said(job: Trained, committed: int) -> None:
     durable = int(job.committed()[-1].partition("-")[0])
     assert len(job.committed()) == committed, "nothing was committed on a full disk"
