@@ -203,8 +203,9 @@ def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool]
     try:
         do(effect)
     except (OSError, ValueError) as error:
-        log.exception("cannot launch a process")
         heals = isinstance(error, OSError) and error.errno in _HEALS
+        if not heals:  # else it is tried again, and said in a line
+            log.exception("cannot launch a process")
         return str(error) or type(error).__name__, heals
     return None
 

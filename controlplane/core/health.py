@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import durability
 from controlplane.core.elasticity import swapping
 from controlplane.core.failures import eligibility
+from controlplane.core.placement import launches
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.records.notes import NoteKind
@@ -48,9 +49,11 @@ class HealthFacts:
     held: tuple[tuple[str, str], ...] = ()  # held down, or cut from their peers
     devices: tuple[tuple[str, str, str], ...] = ()  # unhealthy ones: (node, device, reason)
     guard: str = ""  # why the mass-failure guard is on; "": it is off
-    dcs: str = ""  # why etcd does not answer, or refuses a write; "": neither
+    dcs: str = ""  # why etcd does not answer; "": it does
+    refused: str = ""  # why etcd does not take a write; "": none is refused
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
+    unstarted: tuple[tuple[str, str], ...] = ()  # job, which rank cannot be started now and why
     unkept: tuple[tuple[str, DurabilityProblem], ...] = ()  # (job, what is wrong with how its state is kept)
     incidents: int = 0  # begun within the last hour
     bad_parts: tuple[tuple[str, BadPart], ...] = ()  # (node, what its check found)
@@ -119,8 +122,9 @@ def _lost(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 
 
 def _dcs(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
-    if facts.dcs:
-        reason = f"etcd does not answer ({facts.dcs}): training goes on, decisions wait"
+    if facts.dcs or facts.refused:
+        trouble = f"does not answer ({facts.dcs})" if facts.dcs else f"takes no writes ({facts.refused})"
+        reason = f"etcd {trouble}: training goes on, decisions wait"
         yield Finding("dcs_unavailable", Level.CRITICAL, "", reason)
 
 
@@ -198,6 +202,7 @@ RULES: dict[str, Rule] = {
     "node_unchecked": _each("node_unchecked", lambda f: f.unchecked),
     "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
     "spares_exhausted": _each("spares_exhausted", lambda f: f.spareless, jobs=True),
+    "rank_unstarted": _each("rank_unstarted", lambda f: f.unstarted, jobs=True),
     "durability": _unkept,
     "node_unreplaced": _each("node_unreplaced", lambda f: f.unreplaced),
     "row_unreadable": _unread,
@@ -207,7 +212,7 @@ RULES: dict[str, Rule] = {
 
 
 JOB_KINDS = (
-    *("job_parked", "spares_exhausted"),
+    *("job_parked", "spares_exhausted", "rank_unstarted"),
     *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing", "marks_failing"),
     *("checkpoints_overdue", "snapshots_overdue"),
 )
@@ -296,9 +301,11 @@ def facts_of(state: ClusterState) -> HealthFacts:
         held=tuple(held),
         devices=tuple(devices),
         guard=state.guard.reason if state.guard else "",
-        dcs=state.dcs_trouble or _store_trouble(state),
+        dcs=state.dcs_trouble,
+        refused=_store_trouble(state),
         parked=tuple((job.name, job.reason) for job in jobs if job.phase is JobPhase.PARKED),
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(state, job))),
+        unstarted=tuple((job.name, why) for job in jobs if (why := launches.unstarted(job))),
         unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(state, job)),
         incidents=_recent(state),
         bad_parts=tuple((node.name, each) for node in state.nodes.values() for each in node.check.bad),

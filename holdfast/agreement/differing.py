@@ -56,7 +56,7 @@ def text(every: list[Details], when: str, *, resumed: bool = False) -> str:
                 ranks.setdefault((holders[0], *odd))
     shown = ", ".join(names[:_NAMED_MAX]) or "the state"
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    who = "; ".join(f"rank {first} and {_list(odd)} differ" for first, *odd in list(ranks)[:_NAMED_MAX])
+    who = "; ".join(f"rank {first} and {listed(odd)} differ" for first, *odd in list(ranks)[:_NAMED_MAX])
     cures = RESUMED + CURES if resumed else CURES
     return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {cures}"
 
@@ -69,6 +69,7 @@ def _forms(by_rank: dict[int, list[str]]) -> str:
     return " (" + ", ".join(f"{form} on rank {rank}" for form, rank in list(forms.items())[:3]) + ")"
 
 
-def _list(ranks: Sequence[int]) -> str:
+def listed(ranks: Sequence[int]) -> str:
+    """These ranks, in words."""
     shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

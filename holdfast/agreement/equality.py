@@ -21,6 +21,7 @@ import torch.distributed as dist
 from holdfast.agreement import differing, giving, odd_replicas
 from holdfast.agreement.proof import NUMBERS, Proof
 from holdfast.agreement.replica_check import ReplicaCheck
+from holdfast.agreement.running_code import RunningCode
 from holdfast.errors import SessionError, StateError
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
@@ -55,6 +56,7 @@ class Equality:
         self._state, self._ask_for_room, self._turns = state, ask_for_room, turns
         self._proof = Proof(state.tracked)
         self._check = ReplicaCheck(state, self._proof)
+        self._code = RunningCode(state)
         self._columns = 0  # numbers per row: those of the rank that tracks most
         self._first = False  # the next boundary is the generation's first
         self._logged = False  # it was logged that buffers differ
@@ -70,7 +72,8 @@ class Equality:
         own = state.tracked.objects
         claims = state.tracked.claims
         chosen = [name for name in own if fresh and holds and claims[name].from_rank_0]
-        rows = self._gather([len(own), len(chosen), holds, self._differing])
+        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number()])
+        self._code.compare([row[4] for row in rows])
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)

@@ -73,6 +73,17 @@ def exchange(own: Any, device: torch.device) -> list[Any]:
     return [json.loads(bytes(part[:count].cpu().tolist())) for part, count in zip(every, counts, strict=True)]
 
 
+def tell(own: Any, source: int, rank: int, device: torch.device) -> Any:
+    """The JSON data of rank `source`, given to all. All ranks, of which `rank` is this one, call it."""
+    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
+    size = torch.tensor([data.numel()], device=device)
+    dist.broadcast(size, source)
+    if rank != source:
+        data = torch.zeros(int(size), dtype=torch.uint8, device=device)
+    dist.broadcast(data, source)
+    return json.loads(bytes(data.cpu().tolist()))
+
+
 def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
     """The source's part of a transfer: header, then tensors."""
     route.pass_on(torch.frombuffer(bytearray(header), dtype=torch.uint8).to(route.device))

@@ -73,11 +73,13 @@ class ProgressPage:
 
     @classmethod
     def create(cls, path: Path) -> ProgressPage:
-        """Create a page at `path` with mode 0600 and all fields -1."""
+        """Create a page at `path` with mode 0600 and all fields -1. Raises OSError, with the path."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, PROGRESS_PAGE_BYTES)
             page = cls(mmap.mmap(descriptor, PROGRESS_PAGE_BYTES))
+        except OSError as error:  # the kernel does not say of which file
+            raise OSError(error.errno, os.strerror(error.errno or 0), str(path)) from error
         finally:
             os.close(descriptor)
         for name in _FIELDS:

@@ -8,8 +8,10 @@ import builtins
 import contextlib
 import ctypes
 import importlib.machinery
+import importlib.util
 import io
 import json
+import linecache
 import os
 import random
 import runpy
@@ -175,10 +177,19 @@ def _run_file(script: str, main: types.ModuleType) -> None:
     sys.path.insert(0, folder)
     imports.yield_to(folder)
     with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
+        text = file.read()
+    code = compile(text, path, "exec")
+    _keep(path, text)
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __spec__=None)
     exec(code, main.__dict__)
+
+
+def _keep(path: str, text: bytes) -> None:
+    """Have tracebacks show this text of the script, though the file is edited while it runs."""
+    with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # then it has not been compiled either
+        lines = io.StringIO(importlib.util.decode_source(text)).readlines()
+        linecache.cache[path] = (len(text), None, lines, path)
 
 
 def _reseed() -> None:

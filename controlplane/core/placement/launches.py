@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import deaths, eligibility
-from controlplane.core.records.model import Cause, Failure, MemberPhase
+from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import ASKED
 
@@ -29,6 +29,9 @@ def watch(state: ClusterState, job: Job, member: Member) -> None:
     limit_s = state.settings.launch_timeout_s
     if not state.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
         member.launch_by = 0.0
+        if member.waits_for:
+            member.waits_for = ""
+            state.ask_health()
         return
     if _waits(state, job, member):
         return
@@ -43,6 +46,17 @@ def watch(state: ClusterState, job: Job, member: Member) -> None:
     deaths.kill(state, job, member, message)
 
 
+def unstarted(job: Job) -> str:
+    """Say which of the job's ranks cannot be started now, and what its node says is in the way; "": none."""
+    if job.phase is JobPhase.RUNNING:
+        return ""
+    for member in job.seating.at(job.seating.rank_sets.roomless):
+        if member.phase is MemberPhase.LAUNCHED and member.waits_for:
+            where = f"rank {member.rank} cannot be started on {member.node} now"
+            return f"{where}, and the others wait for it: {member.waits_for}"
+    return ""
+
+
 def _waits(state: ClusterState, job: Job, member: Member) -> bool:
     """Whether nothing more is to be judged, because the node has reported what prevents the member's start.
 
@@ -51,6 +65,8 @@ def _waits(state: ClusterState, job: Job, member: Member) -> bool:
     it."""
     why = member.status.no_room if member.status is not None else ""
     known_why, member.waits_for = member.waits_for, why
+    if why != known_why:
+        state.ask_health()
     if not why:
         return False
     member.launch_by = 0.0

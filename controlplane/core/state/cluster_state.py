@@ -303,8 +303,7 @@ class ClusterState:
 
     @property
     def next_number(self) -> int:
-        """The number of the next new member. All lower ones were given out by this leader or may have been
-        by others."""
+        """The number of the next new member. This leader, or another one, may have given out lower ones."""
         return self.term * MEMBERS_PER_TERM + self._members
 
     @property
@@ -317,8 +316,7 @@ class ClusterState:
         self.deadlines.sooner(("health", ""), max(self.now + HEALTH_LAG_S, self.health_at + HEALTH_GAP_S))
 
     def set_phase(self, job: Job, phase: JobPhase, reason: str) -> None:
-        """Change a job's phase and reason, and emit JobChanged. AssertionError for a change not in
-        `TRANSITIONS`.
+        """Change a job's phase and reason, and emit JobChanged. AssertionError unless `TRANSITIONS` has it.
 
         No other function changes the phase of a job, except a leader's takeover, which reads it from etcd."""
         if job.phase is not phase:
@@ -347,8 +345,7 @@ class ClusterState:
         self.pump(queue_name)
 
     def pump(self, queue_name: str) -> None:
-        """Send the first write of a queue unless it is on its way; drop those that are not wanted any
-        more."""
+        """Send the first write of a queue unless it is on its way; drop those not wanted any more."""
         queue = self.write_queues.get(queue_name)
         while queue and not queue[0].asked:
             first = queue[0]
@@ -377,12 +374,15 @@ class ClusterState:
 
     def stored_not(self, ticket: int, reason: str) -> None:
         """etcd does not hold the write of this ticket: repeat it after `retry_s`."""
-        queue_name = self._queue_of_ticket.get(ticket)
-        if queue_name is None or not self.write_queues[queue_name][0].asked:
+        queue_name = self._queue_of_ticket.get(ticket, "")
+        first = next(iter(self.write_queues.get(queue_name, ())), None)
+        if first is None or not first.asked:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
-        self.write_queues[queue_name][0].asked, self.write_queues[queue_name][0].trouble = False, reason
+        if first.trouble:  # refused once more: not by chance
+            self.ask_health()
+        first.asked, first.trouble = False, reason
         self.note(NoteKind.STORE_FAILED, queue_name, reason)
         self.deadlines.sooner(("queue", queue_name), self.now + self.settings.retry_s)
 

@@ -118,7 +118,8 @@ class FirstCauses:
         known = self._incidents.get(end.job)
         late = known is not None and end.generation <= known.incident.generation_before
         if known is not None and (known.closed is None or late):
-            self._add(known, end)
+            if not _is_earlier(end, known.incident):
+                self._add(known, end)
             return
         waiting = self._waiting.setdefault(end.job, {})
         if len(waiting) < policy.ENDS_MOST:
@@ -137,7 +138,7 @@ class FirstCauses:
                 self._remember(known)
             known = self._incidents[incident.job] = _Open(incident)
             for at, end in self._waiting.pop(incident.job, {}).values():
-                if now - at < WAITING_S:
+                if now - at < WAITING_S and not _is_earlier(end, incident):
                     self._add(known, end)
         known.incident = incident
         self._add_unreported(known)
@@ -259,6 +260,12 @@ class FirstCauses:
         for memory in (self._incidents, self._waiting, self._lives):
             for job in [name for name in memory if name not in state.jobs]:
                 del memory[job]
+
+
+def _is_earlier(end: RankEnded, incident: Incident) -> bool:
+    """Whether a process ended in an incident before this one: agents tell the next leader, and on a new
+    stream, what may not have been taken."""
+    return 0 < end.generation < incident.generation_before and end.member not in incident.verdict.members
 
 
 def _bounded(end: RankEnded) -> RankEnded:

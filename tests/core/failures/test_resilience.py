@@ -242,6 +242,23 @@ def test_health_has_reasons_and_the_worst_wins() -> None:
     assert health.level(health.assess(HealthFacts(incidents=S.incidents_critical + 1), S)) is Level.CRITICAL
 
 
+def test_an_etcd_that_refuses_writes_is_said_as_soon_as_it_has_refused_one_twice() -> None:
+    made = cluster(0)
+    (first,) = (each for each in made.step(1.0, hello("n0")) if isinstance(each, fx.StoreNode))
+    made.step(2.0, ev.StoreFailed(first.ticket, "somebody else changed it"))
+    made.step(2.0 + S.retry_s / 2, ev.Tick())
+    assert not [each for each in made.state.findings.values() if each.kind == "dcs_unavailable"]
+    (again,) = (each for each in made.step(2.0 + S.retry_s, ev.Tick()) if isinstance(each, fx.StoreNode))
+    made.step(3.0 + S.retry_s, ev.StoreFailed(again.ticket, "is full"))
+    effects = made.step(5.0 + S.retry_s, ev.Tick())
+    (told,) = (each for each in effects if isinstance(each, fx.Alert))
+    assert told.reason == "etcd takes no writes (is full): training goes on, decisions wait"
+    (third,) = (each for each in effects if isinstance(each, fx.StoreNode))
+    made.step(6.0 + S.retry_s, ev.Stored(third.ticket))
+    (over,) = (each for each in made.step(8.0 + S.retry_s, ev.Tick()) if isinstance(each, fx.Alert))
+    assert over.resolved
+
+
 def test_a_health_rule_that_raises_is_a_finding_and_what_it_found_before_stays() -> None:
     def broken(facts: HealthFacts, s: CoreSettings) -> list[Finding]:
         raise ZeroDivisionError("by zero")

@@ -51,6 +51,21 @@ def test_a_place_that_heals_is_waited_for_without_a_deadline() -> None:
     assert any("rank 0 lives and is clean" in line for line in lines)
 
 
+def test_it_is_ill_health_of_the_job_until_it_starts() -> None:
+    stage = running()
+    stage.do("report j.1000001 exited cause=signaled signal=9", "report j.1000000 ready held=7 gen=1")
+    waits(stage, "j.1000002")
+    stage.do("wait 2")
+    (found,) = (each for each in stage.cluster.state.findings.values() if each.kind == "rank_unstarted")
+    assert (found.job, found.reason) == (
+        "j",
+        f"rank 1 cannot be started on b now, and the others wait for it: {FULL}",
+    )
+    waits(stage, "j.1000002", "")
+    stage.do("report j.1000002 starting", "report j.1000002 ready held=-1", "wait 2")
+    assert not [each for each in stage.cluster.state.findings.values() if each.kind == "rank_unstarted"]
+
+
 def test_a_job_that_never_trained_ends_with_the_reason() -> None:
     stage = play("elect", "hello a", "submit nodes=1 nproc=1", "stored")
     effects = waits(stage, "j.1000000")

@@ -44,13 +44,18 @@ class Told:
         self.held[job] = [each.kind for each in findings]
 
     def incident(
-        self, number: int = 1, *ranks: int, outcome: str = "open", cause: Cause = Cause.EXITED
+        self,
+        number: int = 1,
+        *ranks: int,
+        outcome: str = "open",
+        cause: Cause = Cause.EXITED,
+        before: int = 1,
     ) -> None:
         members = tuple(self.members[rank].member for rank in ranks)
         nodes = tuple(self.members[rank].node for rank in ranks)
         verdict = Verdict("j", Scope.RANK, cause, nodes, members, ranks, 3, ("rank 2 ended",))
         plan = Plan("j", Strategy.RESPAWN, (), (), "")
-        self.causes.effect(fx.IncidentChanged(Incident(number, "j", verdict, plan, 1, outcome=outcome)))
+        self.causes.effect(fx.IncidentChanged(Incident(number, "j", verdict, plan, before, outcome=outcome)))
 
     def ended(self, rank: int, text: str = GONE, **more: Any) -> None:
         seat = self.members[rank]
@@ -135,6 +140,26 @@ async def test_the_same_failure_in_the_next_incident_is_recognised_and_findings_
     assert [each.advice_confidence >= 0.95 for each in told.posted] == [False, True]
     await told.wait(HELD_S + 1.0)
     assert told.held["j"] == []
+
+
+async def test_an_end_of_an_earlier_generation_is_of_no_later_incident() -> None:
+    """Agents send what the leader before may not have taken to the next one."""
+    told = Told()
+    told.ended(1, RAISED, member="j.1000001", generation=3)
+    told.ended(3, generation=4)
+    told.incident(1, 2, before=4)
+    told.ended(0, RAISED, member="j.1000000", generation=3)
+    told.ended(2, RAISED, generation=4)
+    (found,) = await told.wait(1.0)
+    assert found.rank == 2 and not found.candidates, found
+
+
+async def test_the_end_of_a_rank_that_failed_counts_though_it_never_formed_the_newest_generation() -> None:
+    told = Told()
+    told.ended(2, RAISED, generation=3)
+    told.incident(1, 2, before=4)
+    (found,) = await told.wait(1.0)
+    assert (found.rank, found.line) == (2, 5)
 
 
 async def test_planned_changes_spares_strangers_and_the_policy_off_say_nothing() -> None:
