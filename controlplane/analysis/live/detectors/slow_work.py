@@ -80,10 +80,10 @@ def _by_level(seats: Seats, work: LastingWork) -> list[Suspect]:
     """Who is slower than many peers."""
     named = np.zeros(len(work.alone), dtype=bool)
     for _, ranks in seats.stages:
-        named[work.peers.out(ranks[~work.alone[ranks]])] = True
+        named[work.peers.out(ranks[~work.unequal[ranks]])] = True
     kept = []
     for each in suspects(seats, work.peers, np.flatnonzero(named)):
-        peers = ~work.alone & np.isin(seats.stage, seats.stage[each.ranks])
+        peers = ~work.unequal & np.isin(seats.stage, seats.stage[each.ranks])
         peers[each.ranks] = False
         if stands_apart(work.peers.level, each.ranks, np.flatnonzero(peers)):
             kept.append(each)

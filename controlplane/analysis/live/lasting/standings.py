@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LastingWork:
-    """How ranks have stood for minutes. `alone`: of stages without a majority of ranks that are alike."""
+    """How ranks have stood for minutes. `unequal` and `alone`: of stages without a majority of ranks that are
+    equally fast, and that have changed alike. Those that always were a little slower are no reason to doubt
+    who has become so."""
 
     peers: Standing  # against the typical rank of the stage
     change: Standing  # the same, against what was usual before; of those alone, against the rank's own past
+    unequal: Bools
     alone: Bools
 
     @property
@@ -55,10 +58,10 @@ def lasting_work(
         blocks[:, ranks] -= _typical(blocks[:, ranks])
     against = _stood(blocks, limit, ratio.unsure(against_before=True), newest)
     itself, deviating = _against_itself(own, changed)
-    alone = _alone(seats, (peers, against, deviating))
+    alone = _without_majority(seats, (against, deviating))
     if alone.any():
         against = mixed(against, itself, alone)
-    return LastingWork(peers, against, alone)
+    return LastingWork(peers, against, alone | _without_majority(seats, (peers,)), alone)
 
 
 def _stood(rows: np.ndarray, limit: float, unsure: Floats, newest: Floats) -> Standing:
@@ -68,7 +71,7 @@ def _stood(rows: np.ndarray, limit: float, unsure: Floats, newest: Floats) -> St
     return replace(found, unsure=np.fmax(found.unsure, unsure), still=still)
 
 
-def _alone(seats: Seats, ways: tuple[Standing, ...]) -> Bools:
+def _without_majority(seats: Seats, ways: tuple[Standing, ...]) -> Bools:
     """Ranks of stages where fewer than most are alike, in one of these ways."""
     alone = np.zeros(len(seats.stage), dtype=bool)
     for _, ranks in seats.stages:
