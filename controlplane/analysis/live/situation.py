@@ -75,7 +75,8 @@ class LiveSituation:
     @cached_property
     def against_peers(self) -> Standing:
         """The logarithm of each rank's own work to that of a typical rank of its stage."""
-        return standing(self.memory.ratio.newest(policy.RECENT), math.log(self.thresholds.slow_ratio))
+        rows, noise = self.memory.ratio.newest(policy.RECENT), self.memory.lasting["ratio"].noise
+        return standing(rows, math.log(self.thresholds.slow_ratio), noise)
 
     @cached_property
     def against_itself(self) -> Standing:

@@ -1,0 +1,43 @@
+"""Chance accuses nobody: what scatters from step to step has to be told from what is steadily slow."""
+
+from __future__ import annotations
+
+from benchmarks.diagnosis.live import windows
+from benchmarks.diagnosis.live.draw import Shape, Truth
+from benchmarks.diagnosis.live.score import judge
+
+UNEVEN = Shape(
+    seed=810089, nodes=1, per_node=8, pp=2, tp=1, windows=45, steps=6, step_s=1.67, devices=True, tokens=True,
+    noise="gaussian", sigma=0.006, lasting=0.0006, length_sigma=0.1, evaluate=True, snapshot_every=6,
+)  # fmt: skip
+
+DEVICES = Shape(
+    seed=810033, nodes=3, per_node=2, pp=1, tp=1, windows=30, steps=4, step_s=2.5, devices=True, tokens=True,
+    noise="noisy_neighbour", sigma=0.01712352043522827, lasting=0.0035026963601554797, length_sigma=0.0,
+    evaluate=True, snapshot_every=2,
+)  # fmt: skip
+PAIR = Shape(
+    seed=820012, nodes=2, per_node=1, pp=2, tp=1, windows=60, steps=4, step_s=2.5, devices=False, tokens=False,
+    noise="gaussian", sigma=0.005, lasting=0.009, length_sigma=0.0, evaluate=False, snapshot_every=6,
+)  # fmt: skip
+
+
+def test_a_minute_that_happens_to_scatter_little_accuses_nobody_of_more_work() -> None:
+    truth = Truth("uneven_work", factor=2.66)
+    outcome = judge(1, windows.played(UNEVEN, truth), truth, UNEVEN.per_node)
+    assert not outcome.failed
+    assert list(outcome.opened) == [outcome.expected], outcome.texts
+
+
+def test_the_cpu_time_of_ranks_whose_devices_compute_says_nothing_of_lengths() -> None:
+    outcome = judge(1, windows.played(DEVICES, Truth()), Truth(), DEVICES.per_node)
+    assert not outcome.failed and outcome.texts == ()
+
+
+def test_who_has_no_peers_is_not_said_to_be_slow_in_a_phase() -> None:
+    truth = Truth("throttled", rank=0, factor=1.45, onset=33)
+    outcome = judge(1, windows.played(PAIR, truth), truth, PAIR.per_node)
+    assert not outcome.failed and {each[1] for each in outcome.opened} == {0}
+    assert "of the excess lies" not in "".join(outcome.texts) and "no comparison with peers" in "".join(
+        outcome.texts
+    )
