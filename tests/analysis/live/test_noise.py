@@ -17,8 +17,9 @@ DEVICES = Shape(
     evaluate=True, snapshot_every=2,
 )  # fmt: skip
 PAIR = Shape(
-    seed=820012, nodes=2, per_node=1, pp=2, tp=1, windows=60, steps=4, step_s=2.5, devices=False, tokens=False,
-    noise="gaussian", sigma=0.005, lasting=0.009, length_sigma=0.0, evaluate=False, snapshot_every=6,
+    seed=820012, nodes=2, per_node=1, pp=2, tp=1, windows=60, steps=4, step_s=2.5, devices=False,
+    tokens=False, noise="gaussian", sigma=0.005, lasting=0.009, length_sigma=0.0, evaluate=False,
+    snapshot_every=6,
 )  # fmt: skip
 
 
