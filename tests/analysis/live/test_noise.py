@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchmarks.diagnosis.live import windows
 from benchmarks.diagnosis.live.draw import Shape, Truth
 from benchmarks.diagnosis.live.score import judge
+from controlplane.core.state.findings import Level
+from tests.analysis.live.jobs import job, opened, watched
 
 UNEVEN = Shape(
     seed=810089, nodes=1, per_node=8, pp=2, tp=1, windows=45, steps=6, step_s=1.67, devices=True, tokens=True,
@@ -42,3 +44,13 @@ def test_who_has_no_peers_is_not_said_to_be_slow_in_a_phase() -> None:
     assert "of the excess lies" not in "".join(outcome.texts) and "no comparison with peers" in "".join(
         outcome.texts
     )
+
+
+def test_one_rank_with_much_work_does_not_make_its_node_critical() -> None:
+    def own(rank: int, window: int) -> float:
+        node = 1.3 if rank // 4 == 1 and window >= 20 else 1.0
+        return 2.6 * node if rank == 7 else node
+
+    found = [each for each in opened(watched(job(24, 40, own=own))) if each.kind == "slow_node"]
+    assert [each.subject for each in found] == ["node n1"]
+    assert found[0].level is Level.DEGRADED and dict(found[0].evidence)["own_ratio"] < 1.4

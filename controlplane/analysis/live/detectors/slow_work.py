@@ -71,7 +71,7 @@ def _lasting(seats: Seats, work: LastingWork, before: list[Suspect]) -> list[Sus
             continue
         taken[each.ranks] = True
         lonely = work.alone[each.ranks].any()
-        level = each.level if lonely else float(work.peers.level[each.ranks].mean())
+        level = each.level if lonely else float(np.median(work.peers.level[each.ranks]))
         kept.append(replace(each, level=level))
     return kept
 
