@@ -23,6 +23,11 @@ PAIR = Shape(
     tokens=False, noise="gaussian", sigma=0.005, lasting=0.009, length_sigma=0.0, evaluate=False,
     snapshot_every=6,
 )  # fmt: skip
+SNAPSHOTS = Shape(
+    seed=820083, nodes=2, per_node=8, pp=1, tp=1, windows=60, steps=4, step_s=2.5, devices=False,
+    tokens=False, noise="drift", sigma=0.00531811077307946, lasting=0.009064730435422526, length_sigma=0.1,
+    evaluate=True, snapshot_every=7,
+)  # fmt: skip
 
 
 def test_a_minute_that_happens_to_scatter_little_accuses_nobody_of_more_work() -> None:
@@ -54,3 +59,9 @@ def test_one_rank_with_much_work_does_not_make_its_node_critical() -> None:
     found = [each for each in opened(watched(job(24, 40, own=own))) if each.kind == "slow_node"]
     assert [each.subject for each in found] == ["node n1"]
     assert found[0].level is Level.DEGRADED and dict(found[0].evidence)["own_ratio"] < 1.4
+
+
+def test_long_snapshots_of_one_rank_beside_an_evaluation_are_no_job_that_became_slow() -> None:
+    truth = Truth("slow_snapshot", rank=5, factor=1.6900748323459984, onset=27)
+    outcome = judge(1, windows.played(SNAPSHOTS, truth), truth, SNAPSHOTS.per_node)
+    assert not outcome.failed and list(outcome.opened) == [outcome.expected], outcome.texts
