@@ -58,7 +58,7 @@ def test_one_rank_with_much_work_does_not_make_its_node_critical() -> None:
 
     found = [each for each in opened(watched(job(24, 40, own=own))) if each.kind == "slow_node"]
     assert [each.subject for each in found] == ["node n1"]
-    assert found[0].level is Level.DEGRADED and dict(found[0].evidence)["own_ratio"] < 1.4
+    assert found[0].level is Level.DEGRADED and float(dict(found[0].evidence)["own_ratio"]) < 1.4
 
 
 def test_long_snapshots_of_one_rank_beside_an_evaluation_are_no_job_that_became_slow() -> None:
