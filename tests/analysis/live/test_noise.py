@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from benchmarks.diagnosis.live import windows
 from benchmarks.diagnosis.live.draw import Shape, Truth
 from benchmarks.diagnosis.live.score import judge
@@ -28,6 +32,10 @@ SNAPSHOTS = Shape(
     tokens=False, noise="drift", sigma=0.00531811077307946, lasting=0.009064730435422526, length_sigma=0.1,
     evaluate=True, snapshot_every=7,
 )  # fmt: skip
+SLIGHTLY_MORE = [
+    (820011, 5, 2, 2, 101, 2, "lognormal", 0.020221508150735684, 0.01990681755424458, False, 2),
+    (820016, 4, 8, 1, 96, 4, "noisy_neighbour", 0.02022699479400149, 0.01530421777761329, True, 6),
+]
 
 
 def test_a_minute_that_happens_to_scatter_little_accuses_nobody_of_more_work() -> None:
@@ -64,4 +72,17 @@ def test_one_rank_with_much_work_does_not_make_its_node_critical() -> None:
 def test_long_snapshots_of_one_rank_beside_an_evaluation_are_no_job_that_became_slow() -> None:
     truth = Truth("slow_snapshot", rank=5, factor=1.6900748323459984, onset=27)
     outcome = judge(1, windows.played(SNAPSHOTS, truth), truth, SNAPSHOTS.per_node)
+    assert not outcome.failed and list(outcome.opened) == [outcome.expected], outcome.texts
+
+
+@pytest.mark.parametrize("drawn", SLIGHTLY_MORE, ids=["3", "18"])
+def test_a_rank_with_a_little_more_work_is_not_called_slow(drawn: tuple[Any, ...]) -> None:
+    seed, nodes, per_node, tp, count, steps, noise, sigma, lasting, evaluate, every = drawn
+    shape = Shape(
+        seed, nodes, per_node, 1, tp, count, steps, 10.0 / steps, devices=False, tokens=True, noise=noise,
+        sigma=sigma, lasting=lasting, length_sigma=0.0, evaluate=evaluate, snapshot_every=every,
+    )  # fmt: skip
+    rank, factor, onset = (3, 1.0540155991406015, 28) if tp == 2 else (18, 1.055416016904855, 40)
+    truth = Truth("heavy_work", rank=rank, factor=factor, onset=onset)
+    outcome = judge(1, windows.played(shape, truth), truth, shape.per_node)
     assert not outcome.failed and list(outcome.opened) == [outcome.expected], outcome.texts

@@ -60,6 +60,7 @@ class _Growth:
     """How a suspect's work has grown against its peers' (logarithms; NaN: not known)."""
 
     own: float
+    level: float  # what the suspect is named for: over minutes, maybe; the others are of the newest rows
     cpu: float
     tokens: float
     peers_on_cpu: float  # share of peers' forward, backward and optimizer that is CPU time
@@ -76,7 +77,7 @@ class _Growth:
     def more_work(self) -> bool:
         """Whether it has more to compute."""
         if not math.isnan(self.tokens):
-            return self.tokens >= policy.ON_CPU_RATIO * self.own
+            return self.tokens >= policy.ON_CPU_RATIO * min(self.own, self.level)
         return self.peers_on_cpu >= policy.CPU_SHARE and self.cpu >= policy.ON_CPU_RATIO * self.own
 
     @property
@@ -240,6 +241,7 @@ def _growth(s: LiveSituation, suspect: Suspect) -> _Growth:
     on_cpu = s.usual_spent["cpu"][ranks] / np.maximum(core_usual[ranks], 1e-9)
     return _Growth(
         log_ratio(core, core_usual),
+        suspect.level,
         log_ratio(s.spent["cpu"], s.usual_spent["cpu"]),
         next((each for each in counted if not math.isnan(each)), math.nan),
         float(np.mean(on_cpu)),
