@@ -84,8 +84,9 @@ def _by_level(seats: Seats, work: LastingWork) -> list[Suspect]:
     kept = []
     for each in suspects(seats, work.peers, np.flatnonzero(named)):
         peers = ~work.unequal & np.isin(seats.stage, seats.stage[each.ranks])
-        peers[each.ranks] = False
-        if stands_apart(work.peers.level, each.ranks, np.flatnonzero(peers)):
+        alike = ~work.unequal & (peers | ~named)  # of all stages: few peers may be alike by chance
+        peers[each.ranks] = alike[each.ranks] = False
+        if all(stands_apart(work.peers.level, each.ranks, np.flatnonzero(some)) for some in (peers, alike)):
             kept.append(each)
     return kept
 
