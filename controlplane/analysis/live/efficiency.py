@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def of_window(window: JobWindow) -> Efficiency:
     rows = [row for row in window.ranks if _usable(row)]
     if not rows:
         return Efficiency()
-    samples = _rate(rows, "samples", lambda row: row.dp_rank)
-    tokens = _rate(rows, "tokens", lambda row: (row.dp_rank, row.cp_rank))
+    samples = _rate(rows, attrgetter("samples"), attrgetter("dp_rank"))
+    tokens = _rate(rows, attrgetter("tokens"), attrgetter("dp_rank", "cp_rank"))
     works = {work.rank: work for work in window.work}
     flops, why = _flops(rows, works, tokens)
     peak, why_peak = _peak(rows, works, window.ranks_expected)
@@ -64,17 +65,28 @@ def of_window(window: JobWindow) -> Efficiency:
 
 
 def _usable(row: RankWindow) -> bool:
-    numbers = (row.wall_s, row.samples, row.tokens, row.flops)
-    return all(math.isfinite(each) and each >= 0 for each in numbers) and row.wall_s > 0 and row.steps > 0
+    """Whether its numbers can be: NaN compares with nothing."""
+    return (
+        row.steps > 0
+        and 0.0 < row.wall_s < math.inf
+        and 0.0 <= row.samples < math.inf
+        and 0.0 <= row.tokens < math.inf
+        and 0.0 <= row.flops < math.inf
+    )
 
 
-def _rate(rows: Iterable[RankWindow], what: str, share: Callable[[RankWindow], Hashable]) -> float | None:
-    """The sum over all shares of the work, each counted by its first rank that counts; None: nobody does."""
-    counted: dict[Hashable, list[float]] = defaultdict(list)
+def _rate(
+    rows: Iterable[RankWindow], what: Callable[[RankWindow], float], share: Callable[[RankWindow], Hashable]
+) -> float | None:
+    """The sum over all shares of the work, each as the mean of its ranks that count; None: nobody does."""
+    sums: dict[Hashable, float] = defaultdict(float)
+    counts: dict[Hashable, int] = defaultdict(int)
     for row in rows:
-        if getattr(row, what) > 0:
-            counted[share(row)].append(getattr(row, what) / row.wall_s)
-    return sum(sum(each) / len(each) for each in counted.values()) if counted else None
+        if (amount := what(row)) > 0:
+            key = share(row)
+            sums[key] += amount / row.wall_s
+            counts[key] += 1
+    return sum(total / counts[key] for key, total in sums.items()) if sums else None
 
 
 def _flops(

@@ -20,7 +20,8 @@ Place = tuple[tuple[str, int | str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Ranks that stand out together. `level`: their mean, in the unit of the standing."""
+    """Ranks that stand out together. `level`: their median, in the unit of the standing: one of them that has
+    something else as well does not speak for all."""
 
     text: str
     place: Place
@@ -123,7 +124,7 @@ def _whole(
     for each in map(int, np.flatnonzero(chosen)[: 4 * policy.NAMED_MAX]):
         ranks = np.flatnonzero(known & (group == each))
         if _alike(standing.level[ranks], share):
-            found.append((each, ranks, float(level[each])))
+            found.append((each, ranks, float(np.median(standing.level[ranks]))))
     return found
 
 

@@ -75,7 +75,8 @@ class LiveSituation:
     @cached_property
     def against_peers(self) -> Standing:
         """The logarithm of each rank's own work to that of a typical rank of its stage."""
-        return standing(self.memory.ratio.newest(policy.RECENT), math.log(self.thresholds.slow_ratio))
+        rows, noise = self.memory.ratio.newest(policy.RECENT), self.memory.lasting["ratio"].noise
+        return standing(rows, math.log(self.thresholds.slow_ratio), noise)
 
     @cached_property
     def against_itself(self) -> Standing:
@@ -85,17 +86,15 @@ class LiveSituation:
     @cached_property
     def lasting_work(self) -> LastingWork | None:
         """How the work of ranks has stood for minutes; None: not known yet."""
-        ratio, own = self.memory.lasting["ratio"], self.memory.lasting["own"]
+        memory, limit = self.memory, lasting_limit(self.thresholds.slow_ratio)
+        ratio, own = memory.lasting["ratio"], memory.lasting["own"]
         if not ratio.full:
             return None
-        return lasting_work(
-            self.seats,
-            ratio,
-            own,
-            limit=lasting_limit(self.thresholds.slow_ratio),
-            newest=self.against_peers.level,
-            changed=self.against_itself.level,
-        )
+        blocks, kept = ratio.blocks.count, memory.lasting_work
+        if kept is None or kept[0] != blocks or kept[1] is not self.seats:
+            kept = blocks, self.seats, lasting_work(self.seats, ratio, own, limit)
+            memory.lasting_work = kept
+        return kept[2].now(self.against_peers.level, self.against_itself.level)
 
     @cached_property
     def spent(self) -> dict[str, Floats]:

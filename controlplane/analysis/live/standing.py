@@ -45,8 +45,9 @@ class Standing:
             return group[self.lasting[group] & self.still[group] & (level >= needed)]
 
 
-def standing(rows: NDArray[np.float32], limit: float) -> Standing:
-    """Judge ranks by their newest rows. `limit`: what is too much."""
+def standing(rows: NDArray[np.float32], limit: float, noise: Floats | None = None) -> Standing:
+    """Judge ranks by their newest rows. `limit`: what is too much; `noise`: how much single rows scattered
+    over minutes (NaN: not known): these few may have scattered less by chance."""
     ranks = rows.shape[1]
     level, count = median_of_rows(rows)
     with np.errstate(invalid="ignore"):
@@ -56,7 +57,10 @@ def standing(rows: NDArray[np.float32], limit: float) -> Standing:
     enough = count >= policy.LEAST
     common = float(np.median(apart[enough])) if enough.any() else 0.0
     # 1.25: by so much more than a mean does a median scatter
-    unsure = 1.25 * NORMAL * np.maximum(apart, common) / np.sqrt(np.maximum(count, 1))
+    scattered = NORMAL * np.maximum(apart, common)
+    if noise is not None:
+        scattered = np.fmax(scattered, noise)
+    unsure = 1.25 * scattered / np.sqrt(np.maximum(count, 1))
     return Standing(
         np.where(enough, level, np.nan),
         np.where(enough, above, 0.0),

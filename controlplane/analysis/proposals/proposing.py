@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 NEVER = (
     unmeasured("micro-batch", "the report has neither the free memory of ranks nor steps of other sizes"),
     unmeasured("bucket size", "the report has no sizes and times of single collectives"),
+    unmeasured("heartbeat", "the account does not tell how long failures were not noticed"),
 )
 """What no report says anything about."""
 BY_FINDINGS = {

@@ -48,6 +48,28 @@ def test_healthy_ranks_that_differ_are_not_named(noise: str, nodes: int) -> None
     assert not outcome.failed and outcome.texts == ()
 
 
+def test_a_peer_that_always_was_slower_does_not_hide_who_becomes_slower() -> None:
+    def own(rank: int, window: int) -> float:
+        return 1.04 if rank == 1 else 1.07 if rank == 2 and window >= 20 else 1.0
+
+    assert kinds(opened(watched(job(4, 80, own=own)))) == [("slow_rank", "rank 2 (n0, device 2)")]
+
+
+def test_half_of_the_ranks_that_always_were_slower_are_not_named() -> None:
+    assert opened(watched(job(16, 80, own=lambda rank, window: 1.06 if rank < 8 else 1.0))) == []
+
+
+def test_how_much_healthy_ranks_differ_is_known_from_all_stages() -> None:
+    def stages(rank: int, window: int, row: RankWindow) -> RankWindow:
+        return row._replace(stage=rank // 12, dp_rank=rank % 12)
+
+    def own(rank: int, window: int) -> float:  # by chance the peers of rank 6 are alike; the others are not
+        return 1.058 if rank == 6 else 1.0 if rank < 12 else 1.0 + 0.02 * (rank % 3)
+
+    assert opened(watched(job(24, 60, own=own, change=stages))) == []
+    assert kinds(opened(watched(job(12, 60, own=own)))) == [("slow_rank", "rank 6 (n1, device 2)")]
+
+
 def test_it_stays_open_for_as_long_as_it_lasts() -> None:
     found = watched(job(8, 200, own=lambda rank, window: 1.07 if rank == 6 and window >= 60 else 1.0))
     named = [bool(each.findings) for each in found]

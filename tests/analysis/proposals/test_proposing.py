@@ -47,6 +47,7 @@ def test_a_job_that_is_well_gets_no_proposal_and_the_reasons() -> None:
     assert found.proposals == ()
     told = {each.setting for each in found.withheld}
     assert told >= {"snapshots", "spares", "loader", "placement", "communication", "layout", "micro-batch"}
+    assert told >= {"bucket size", "heartbeat"}
     assert all(each.reason for each in found.withheld)
     assert "0 failures so far" in why(found, "snapshots")
 

@@ -60,10 +60,11 @@ class _Growth:
     """How a suspect's work has grown against its peers' (logarithms; NaN: not known)."""
 
     own: float
+    level: float  # what the suspect is named for: over minutes, maybe; the others are of the newest rows
     cpu: float
     tokens: float
     peers_on_cpu: float  # share of peers' forward, backward and optimizer that is CPU time
-    phase: str  # in which most of the excess lies
+    phase: str  # in which most of the excess lies; "": peers do not show an excess, as where there are none
     phase_share: float
     counted: bool = False  # waits for a CPU are known, and left out
 
@@ -76,7 +77,7 @@ class _Growth:
     def more_work(self) -> bool:
         """Whether it has more to compute."""
         if not math.isnan(self.tokens):
-            return self.tokens >= policy.ON_CPU_RATIO * self.own
+            return self.tokens >= policy.ON_CPU_RATIO * min(self.own, self.level)
         return self.peers_on_cpu >= policy.CPU_SHARE and self.cpu >= policy.ON_CPU_RATIO * self.own
 
     @property
@@ -94,10 +95,9 @@ def cause(s: LiveSituation, suspect: Suspect) -> SlowCause:
     """Why this suspect is slow."""
     growth = _growth(s, suspect)
     places = dict(suspect.place)
-    evidence: tuple[tuple[str, float | str], ...] = (
-        ("main_phase", growth.phase),
-        ("main_phase_share_ratio", growth.phase_share),
-    )
+    evidence: tuple[tuple[str, float | str], ...] = ()
+    if growth.phase:
+        evidence = (("main_phase", growth.phase), ("main_phase_share_ratio", growth.phase_share))
     if not math.isnan(growth.cpu):
         evidence += (("cpu_time_ratio", math.exp(growth.cpu)),)
     if not math.isnan(growth.tokens):
@@ -131,6 +131,8 @@ def cause(s: LiveSituation, suspect: Suspect) -> SlowCause:
     kind = "slow_domain" if places.get("domain") else kind
     kind = "slow_replica" if places.get("dp_rank") is not None and kind == "slow_node" else kind
     main = f"{growth.phase_share:.0%} of the excess lies in its {growth.phase} time"
+    if not growth.phase:
+        main = "no comparison with peers shows in which phase"
     if growth.counted and growth.off_cpu:
         main = "in that time it neither ran nor waited for a CPU: it was stopped, or waits for something else"
     return SlowCause(
@@ -233,16 +235,17 @@ def _growth(s: LiveSituation, suspect: Suspect) -> _Growth:
     core_usual = s.usual(core)
     excess = {name: float(np.sum(s.spent[name][ranks] - s.usual_spent[name][ranks])) for name in OWN}
     grown = {name: max(0.0, each) for name, each in excess.items()}
-    phase = max(grown, key=lambda name: grown[name])
     total = sum(grown.values())
+    phase = max(grown, key=lambda name: grown[name]) if total > 0 else ""
     counted = [log_ratio(s.spent[name], s.usual_spent[name]) for name in ("tokens", "samples")]
     on_cpu = s.usual_spent["cpu"][ranks] / np.maximum(core_usual[ranks], 1e-9)
     return _Growth(
         log_ratio(core, core_usual),
+        suspect.level,
         log_ratio(s.spent["cpu"], s.usual_spent["cpu"]),
         next((each for each in counted if not math.isnan(each)), math.nan),
         float(np.mean(on_cpu)),
         phase,
-        grown[phase] / total if total > 0 else 1.0,
+        grown[phase] / total if phase else 1.0,
         bool(s.counted[ranks].all()),
     )

@@ -106,9 +106,14 @@ def _queued_s(now: list[TypicalRow], before: list[TypicalRow]) -> float:
 
 
 def _explained(now: list[TypicalRow], before: list[TypicalRow]) -> float:
-    """How much longer than before (s per step) the busiest rank is busy than a typical one: others wait for
-    it, whether or not it has been named yet."""
-    return float(np.median([row.excess_s for row in now]) - np.median([row.excess_s for row in before]))
+    """How much longer than before (s per step) all ranks wait for the busiest one, whether or not it has been
+    named yet. What it is busy is taken off row by row: it may be so in some, as with snapshots."""
+    return _waited_s(now) - _waited_s(before)
+
+
+def _waited_s(rows: list[TypicalRow]) -> float:
+    steps_s = np.array([row.step_s for row in rows])
+    return float(np.median(steps_s) - np.median(steps_s - [row.excess_s for row in rows]))
 
 
 def _onset(jobs: list[TypicalRow], usual: float, level: float) -> int | None:

@@ -71,7 +71,7 @@ def _lasting(seats: Seats, work: LastingWork, before: list[Suspect]) -> list[Sus
             continue
         taken[each.ranks] = True
         lonely = work.alone[each.ranks].any()
-        level = each.level if lonely else float(work.peers.level[each.ranks].mean())
+        level = each.level if lonely else float(np.median(work.peers.level[each.ranks]))
         kept.append(replace(each, level=level))
     return kept
 
@@ -80,12 +80,13 @@ def _by_level(seats: Seats, work: LastingWork) -> list[Suspect]:
     """Who is slower than many peers."""
     named = np.zeros(len(work.alone), dtype=bool)
     for _, ranks in seats.stages:
-        named[work.peers.out(ranks[~work.alone[ranks]])] = True
+        named[work.peers.out(ranks[~work.unequal[ranks]])] = True
     kept = []
     for each in suspects(seats, work.peers, np.flatnonzero(named)):
-        peers = ~work.alone & np.isin(seats.stage, seats.stage[each.ranks])
-        peers[each.ranks] = False
-        if stands_apart(work.peers.level, each.ranks, np.flatnonzero(peers)):
+        peers = ~work.unequal & np.isin(seats.stage, seats.stage[each.ranks])
+        alike = ~work.unequal & (peers | ~named)  # of all stages: few peers may be alike by chance
+        peers[each.ranks] = alike[each.ranks] = False
+        if all(stands_apart(work.peers.level, each.ranks, np.flatnonzero(some)) for some in (peers, alike)):
             kept.append(each)
     return kept
 

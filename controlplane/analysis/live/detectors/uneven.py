@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.history import median_of_rows
+from controlplane.analysis.live.detectors.causes import ON_CPU
+from controlplane.analysis.live.history import low_median, median_of_rows
 from controlplane.analysis.live.resources.memory import SPENT
 from controlplane.analysis.robust import NORMAL
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.situation import LiveSituation
     from controlplane.analysis.robust import Floats
 
-MEASURES = ("tokens", "samples", "cpu")
-"""By what more work is told from slower work: what is declared, else CPU time."""
+DECLARED = ("tokens", "samples")
+"""What scripts may declare of their work."""
 
 
 def uneven_work(s: LiveSituation) -> Iterator[Finding]:
@@ -74,7 +75,7 @@ def _closest(s: LiveSituation, ratio: Floats) -> tuple[str, float]:
     """The measure that goes together with the work most closely, and how closely: 0 to 1."""
     rows = s.memory.spent.newest(policy.RECENT)
     best = ("cpu", 0.0)
-    for name in MEASURES:
+    for name in _measures(s):
         column = rows[:, SPENT.index(name)].astype(np.float64)
         with np.errstate(all="ignore"):
             other = np.log(np.where(column > 0, column, np.nan))
@@ -85,6 +86,16 @@ def _closest(s: LiveSituation, ratio: Floats) -> tuple[str, float]:
         if found > best[1]:
             best = (name, found)
     return best
+
+
+def _measures(s: LiveSituation) -> tuple[str, ...]:
+    """By what more work is told from slower work: what is declared, else CPU time where CPUs do the work."""
+    declared = tuple(name for name in DECLARED if (s.spent[name] > 0).any())
+    if declared:
+        return declared
+    with np.errstate(all="ignore"):
+        share = low_median(s.spent["cpu"] / s.work_s(*ON_CPU))
+    return ("cpu",) if share >= policy.CPU_SHARE else ()
 
 
 def _centred(values: Floats, known: np.ndarray) -> Floats:

@@ -27,6 +27,9 @@ class LevelHistory:
         self._apart = Rows(policy.LASTING_BLOCKS, ranks)
         self._before = SpacedSamples(policy.LASTING_BEFORE, ranks)
         self.usual: Floats = np.full(ranks, np.nan)
+        self.noise: Floats = np.full(ranks, np.nan)
+        """How much each rank's single rows scatter within blocks, as a standard deviation; of ranks that
+        happened to scatter little, what a typical one does."""
 
     def add(self, rows: NDArray[np.float32], ended_s: float, step: float) -> None:
         """Take in the rows of one block, `policy.RECENT` of them."""
@@ -39,6 +42,7 @@ class LevelHistory:
         apart, _ = median_of_rows(np.abs(rows - level.astype(np.float32)))
         self.blocks.add(level)
         self._apart.add(apart)
+        self.noise = _noise(self._apart.newest(policy.LASTING_BLOCKS).astype(np.float64))
 
     @property
     def full(self) -> bool:
@@ -50,18 +54,6 @@ class LevelHistory:
         """Whether there are enough blocks before the newest ones to say what is usual."""
         return len(self._before.values) >= policy.LASTING_BEFORE_LEAST
 
-    @property
-    def noise(self) -> Floats:
-        """How much each rank's single rows scatter within blocks, as a standard deviation; of ranks that
-        happened to scatter little, what a typical one does."""
-        rows = self._apart.newest(policy.LASTING_BLOCKS).astype(np.float64)
-        known = ~np.isnan(rows)
-        with np.errstate(invalid="ignore"):
-            apart = np.where(known, rows, 0.0).sum(axis=0) / known.sum(axis=0)
-        typical = float(np.median(apart[~np.isnan(apart)])) if (~np.isnan(apart)).any() else 0.0
-        found: Floats = NORMAL * policy.LASTING_SMALL_BLOCK * np.fmax(apart, typical)
-        return found
-
     def unsure(self, *, against_before: bool) -> Floats:
         """The standard error of the median of the newest blocks; `against_before`: less what is usual."""
         rows = policy.LASTING_BLOCKS * policy.RECENT
@@ -70,6 +62,16 @@ class LevelHistory:
             share += 1.75 / (max(1, len(self._before.values)) * policy.RECENT)
         found: Floats = 1.25 * self.noise * np.sqrt(share)
         return found
+
+
+def _noise(apart: Floats) -> Floats:
+    """What rows scatter, from their median absolute deviations in blocks."""
+    known = ~np.isnan(apart)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(known, apart, 0.0).sum(axis=0) / known.sum(axis=0)
+    typical = float(np.median(mean[~np.isnan(mean)])) if (~np.isnan(mean)).any() else 0.0
+    found: Floats = NORMAL * policy.LASTING_SMALL_BLOCK * np.fmax(mean, typical)
+    return found
 
 
 def _low(values: Floats) -> Floats:

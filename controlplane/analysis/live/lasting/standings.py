@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LastingWork:
-    """How ranks have stood for minutes. `alone`: of stages without a majority of ranks that are alike."""
+    """How ranks have stood for minutes. `unequal` and `alone`: of stages without a majority of ranks that are
+    equally fast, and that have changed alike. Those that always were a little slower are no reason to doubt
+    who has become so."""
 
     peers: Standing  # against the typical rank of the stage
     change: Standing  # the same, against what was usual before; of those alone, against the rank's own past
+    unequal: Bools
     alone: Bools
 
     @property
@@ -36,39 +39,49 @@ class LastingWork:
         with np.errstate(invalid="ignore"):
             return self.alone | (self.peers.level >= 0.5 * self.peers.limit)
 
+    def now(self, newest: Floats, changed: Floats) -> LastingWork:
+        """The same, for those that are high in the newest rows too: what has passed names nobody. `newest`:
+        the level against peers in these rows, `changed`: the change against the rank's own past."""
+        latest = np.where(self.alone, changed, newest)
+        return replace(self, peers=_still(self.peers, newest), change=_still(self.change, latest))
+
 
 def lasting(history: LevelHistory, limit: float, newest: Floats) -> Standing:
     """How ranks stand over the newest blocks. `newest`: their level in the newest rows, which has to be high
     too: what has passed names nobody."""
-    return _stood(history.blocks.newest(policy.LASTING_BLOCKS), limit, history.unsure(against_before=False),
-                  newest)  # fmt: skip
+    return _still(_stood(_newest(history), limit, history.unsure(against_before=False)), newest)
 
 
-def lasting_work(
-    seats: Seats, ratio: LevelHistory, own: LevelHistory, *, limit: float, newest: Floats, changed: Floats
-) -> LastingWork:
-    """Judge the work of all ranks. `ratio`: to that of peers, `own`: in seconds, both as logarithms;
-    `newest`: the ratio in the newest rows, `changed`: the change against the rank's own past in these."""
-    peers = lasting(ratio, limit, newest)
-    blocks = ratio.blocks.newest(policy.LASTING_BLOCKS) - ratio.usual.astype(np.float32)
+def lasting_work(seats: Seats, ratio: LevelHistory, own: LevelHistory, limit: float) -> LastingWork:
+    """Judge the work of all ranks by the newest blocks. `ratio`: to that of peers, `own`: in seconds, both as
+    logarithms. It changes with each block, and `LastingWork.now` with each row."""
+    peers = _stood(_newest(ratio), limit, ratio.unsure(against_before=False))
+    blocks = _newest(ratio) - ratio.usual.astype(np.float32)
     for _, ranks in seats.stages:
         blocks[:, ranks] -= _typical(blocks[:, ranks])
-    against = _stood(blocks, limit, ratio.unsure(against_before=True), newest)
-    itself, deviating = _against_itself(own, changed)
-    alone = _alone(seats, (peers, against, deviating))
+    against = _stood(blocks, limit, ratio.unsure(against_before=True))
+    itself, deviating = _against_itself(own)
+    alone = _without_majority(seats, (against, deviating))
     if alone.any():
         against = mixed(against, itself, alone)
-    return LastingWork(peers, against, alone)
+    return LastingWork(peers, against, alone | _without_majority(seats, (peers,)), alone)
 
 
-def _stood(rows: np.ndarray, limit: float, unsure: Floats, newest: Floats) -> Standing:
+def _newest(history: LevelHistory) -> np.ndarray:
+    return history.blocks.newest(policy.LASTING_BLOCKS)
+
+
+def _stood(rows: np.ndarray, limit: float, unsure: Floats) -> Standing:
     found = standing(rows, limit)
+    return replace(found, unsure=np.fmax(found.unsure, unsure))
+
+
+def _still(found: Standing, newest: Floats) -> Standing:
     with np.errstate(invalid="ignore"):
-        still = found.still & ~(newest <= 0.5 * limit)
-    return replace(found, unsure=np.fmax(found.unsure, unsure), still=still)
+        return replace(found, still=found.still & ~(newest <= 0.5 * found.limit))
 
 
-def _alone(seats: Seats, ways: tuple[Standing, ...]) -> Bools:
+def _without_majority(seats: Seats, ways: tuple[Standing, ...]) -> Bools:
     """Ranks of stages where fewer than most are alike, in one of these ways."""
     alone = np.zeros(len(seats.stage), dtype=bool)
     for _, ranks in seats.stages:
@@ -78,20 +91,20 @@ def _alone(seats: Seats, ways: tuple[Standing, ...]) -> Bools:
     return alone
 
 
-def _against_itself(own: LevelHistory, changed: Floats) -> tuple[Standing, Standing]:
+def _against_itself(own: LevelHistory) -> tuple[Standing, Standing]:
     """How work has changed against the rank's own past; and that, less what the whole job has changed by.
 
     Where most ranks of the job have changed alike, that is the job's own change, and both are the second.
     Without such a majority whoever stayed as it was has not become slow: others became faster."""
     limit = policy.half(policy.CHANGE_RATIO)
-    change = own.blocks.newest(policy.LASTING_BLOCKS) - own.usual.astype(np.float32)
+    change = _newest(own) - own.usual.astype(np.float32)
     less = change - _typical(change)
     unsure = own.unsure(against_before=True)
-    deviating = _stood(less, limit, unsure, changed)
+    deviating = _stood(less, limit, unsure)
     known = int((~np.isnan(deviating.level)).sum())
     if known >= 3 and 2 * int(deviating.lasting.sum()) < known:
         return deviating, deviating
-    return _stood(np.minimum(change, less), limit, unsure, changed), deviating
+    return _stood(np.minimum(change, less), limit, unsure), deviating
 
 
 def _typical(rows: np.ndarray) -> np.ndarray:

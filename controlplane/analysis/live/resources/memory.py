@@ -18,8 +18,9 @@ from controlplane.analysis.live.resources.storage import StorageMemory
 from controlplane.analysis.trends.watching import MetricWatch
 
 if TYPE_CHECKING:
+    from controlplane.analysis.live.lasting.standings import LastingWork
     from controlplane.analysis.live.readings import JobWindow, NodeSigns
-    from controlplane.analysis.live.table import RankTable
+    from controlplane.analysis.live.table import RankTable, Seats
     from controlplane.analysis.robust import Floats
 
 SPENT = (*PHASES, "cpu", "tokens", "samples", "queued")
@@ -87,6 +88,7 @@ class Memory:
         self.throttled = Rows(policy.RECENT, ranks)  # of that, because of a quota
         self.spent = Rows(policy.RECENT, len(SPENT), ranks)
         self.lasting = {name: LevelHistory(ranks) for name in ("ratio", "own", "data")}
+        self.lasting_work: tuple[int, Seats, LastingWork] | None = None  # of how many blocks, and of whom
         self.usual_own = Usual((ranks,))
         self.usual_step = Usual()
         self.usual_transfer = Usual()  # a logarithm of s
