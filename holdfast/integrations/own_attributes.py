@@ -67,9 +67,9 @@ class OwnAttributes:
                     log.warning(_TOLD, self._what, type(owner).__name__, name, self._keep)
 
 
-def is_framework(kind: type) -> bool:
-    """Whether this class is a framework's, not a script's."""
-    return kind.__module__.partition(".")[0] in _FRAMEWORKS
+def is_framework(kind: Any) -> bool:
+    """Whether this class or function is a framework's, not a script's."""
+    return str(kind.__module__).partition(".")[0] in _FRAMEWORKS
 
 
 def attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from transformers.trainer_callback import CallbackHandler, ExportableState
 from holdfast.integrations.gathered import gather
 from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, keeps
+from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class OnceHandler(CallbackHandler):
     def __init__(self, found: CallbackHandler, trainer: Any, ledger: EventLedger) -> None:
         self.__dict__.update(vars(found))
         self._trainer, self.ledger = trainer, ledger
-        self.states = CallbackStates(self, trainer)
+        self.states, self._tail = CallbackStates(self, trainer), Tail(self, trainer)
         self.epoch = 0
         self._begun = False
         self.own = OwnState(lambda: [trainer, *self.stateless()])
@@ -96,9 +97,11 @@ class OnceHandler(CallbackHandler):
         """Call the callbacks, or apply what they left behind when they were called before."""
         if event not in ONCE or not self._trainer.inside:
             return super().call_event(event, args, state, control, **kwargs)
-        before = self.states.marks()
+        if event == "on_train_begin" and not self._trainer.session.step:
+            return self._once(event, args, state, control, **kwargs)
+        before = self._tail.look(event)
         control = self._once(event, args, state, control, **kwargs)
-        self.states.refuse_changes(event, before)
+        self._tail.refuse_changes(event, before)
         self.states.look(event)
         if event in _LOOKS and not self._trainer.session.rank:
             self._own.look(self._owners(), _keeps)
