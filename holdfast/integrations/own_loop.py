@@ -23,8 +23,8 @@ from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.integrations import unkept
-from holdfast.integrations.gathered import gather
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.plain import gather
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 

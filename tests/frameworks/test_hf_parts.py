@@ -250,7 +250,9 @@ class Changing(KeptAverage):
     on_log = on_step_end
 
 
-def tail_of(weights: torch.nn.Module, change: Callable[[Any, torch.optim.Optimizer], Any]) -> Callable[..., None]:
+def tail_of(
+    weights: torch.nn.Module, change: Callable[[Any, torch.optim.Optimizer], Any]
+) -> Callable[..., None]:
     """Calls events of a tail whose callback makes this change of itself and the optimizer."""
     optimizer = torch.optim.AdamW(weights.parameters(), lr=0.1)
     callback = Changing(weights, lambda: change(callback, optimizer))
@@ -294,7 +296,9 @@ WEIGHTS = torch.nn.Linear(2, 3)
 def test_what_is_tracked_may_not_change_in_a_tail(change: Any, what: str) -> None:
     call = tail_of(WEIGHTS, change)
     call("on_save")
-    with pytest.raises(SessionError, match=f"the callback Changing, which changes {what} in on_step_end, is not"):
+    with pytest.raises(
+        SessionError, match=f"the callback Changing, which changes {what} in on_step_end, is not"
+    ):
         call("on_step_end")
 
 

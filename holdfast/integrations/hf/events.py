@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
-from holdfast.integrations.gathered import gather
 from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, keeps
 from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.plain import gather
 
 if TYPE_CHECKING:
     from holdfast.integrations.hf.ledger import EventLedger, Key

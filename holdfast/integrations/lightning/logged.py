@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.loggers.utilities import _log_hyperparams
 
-from holdfast.integrations.gathered import gather
 from holdfast.integrations.lightning import loggers, plain
+from holdfast.integrations.plain import gather
 from holdfast.integrations.trainer_log import TrainerLog
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
 from holdfast.integrations.lightning import results
-from holdfast.integrations.lightning.plain import copied, is_plain
+from holdfast.integrations.plain import copied, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
