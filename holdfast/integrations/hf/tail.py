@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
 _LOOKS = 3
-"""In so many first steps values are compared. Later in events other than on_step_end only: a device would have
-to be waited for in each step."""
+"""In so many first steps values are compared. Later in events other than on_step_end only: a device would
+have to be waited for in each step."""
 
 
 class Marks(NamedTuple):

@@ -12,12 +12,13 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
+    Sampler,
     SequentialSampler,
     WeightedRandomSampler,
 )
 
 from holdfast.errors import SessionError
-from holdfast.integrations.placed import order_of
+from holdfast.integrations.placed import counting_samplers, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +125,50 @@ def test_fabric_takes_training_loaders_with_an_order() -> None:
 
     refusals.check_training(DataLoader(ONES, sampler=SequentialSampler(ONES)))
     refusals.check_strategy("ddp")
+
+
+class Counting(Sampler[int]):
+    """Another order in each epoch, by a count of its own."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def __len__(self) -> int:
+        return len(ONES)
+
+    def __iter__(self) -> Iterator[int]:
+        self.epochs += 1
+        return iter([(self.epochs + each) % len(ONES) for each in range(len(ONES))])
+
+
+class Told(Counting):
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs = epoch
+
+
+def test_a_samplers_own_count_is_found_behind_wrappers() -> None:
+    wrapped = SimpleNamespace(dataset=SimpleNamespace(_sampler=Counting()), set_epoch=len)
+    for found in (Counting(), wrapped):
+        (own,) = counting_samplers(SimpleNamespace(batch_sampler=None, sampler=found))
+        assert type(own) is Counting
+    (own,) = counting_samplers(DataLoader(ONES, batch_size=2, sampler=Counting()))
+    assert type(own) is Counting
+    for sampler in (WEIGHTED, Told(), [1, 0]):
+        assert not counting_samplers(DataLoader(ONES, batch_size=2, sampler=sampler))
+
+
+def test_fabric_refuses_a_sampler_that_counts_epochs_itself() -> None:
+    fabric: Any = pytest.importorskip("lightning.fabric.utilities.distributed")
+    from holdfast.integrations.fabric import refusals
+
+    def loader(sampler: Any) -> Any:
+        divided = fabric.DistributedSamplerWrapper(sampler, num_replicas=2, rank=0)
+        return DataLoader(ONES, batch_size=2, sampler=divided)
+
+    with pytest.raises(SessionError, match="a training loader with a Counting without set_epoch is not"):
+        refusals.check_training(loader(Counting()))
+    for sampler in (WEIGHTED, Told()):
+        refusals.check_training(loader(sampler))
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "deepspeed", "ddp_spawn", object()])
