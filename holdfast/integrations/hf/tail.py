@@ -87,9 +87,8 @@ class Tail:
         optimizer = getattr(self._trainer.optimizer, "optimizer", self._trainer.optimizer)
         if optimizer is not None:
             found["the optimizer"] = [_options(optimizer), dict(optimizer.state)]
-        for index, each in enumerate(self._handler.callbacks):
-            if is_kept(each):
-                found[f"its state_dict ({type(each).__name__} {index})"] = each.state_dict()
+        for each in filter(is_kept, self._handler.callbacks):
+            found.setdefault(f"the state_dict of {type(each).__name__}", []).append(each.state_dict())
         return found
 
 
