@@ -2,7 +2,8 @@
 
 Theory of operation. What a class of a framework stores in its instances is found by the names in the code of
 its methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
-a text, or the end of a collection. An attribute whose mark has changed is named once, in a warning."""
+a text, the end of a collection, some tensors of a module. An attribute whose mark has changed is named once,
+in a warning."""
 
 from __future__ import annotations
 
@@ -16,6 +17,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import is_lazy
+
+from holdfast.state import modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,18 +52,23 @@ class OwnAttributes:
         self._told: set[tuple[int, str]] = set()
         self._steps = 0
 
-    def step_ended(self, owners: Iterable[Any], is_kept: IsKept = _none) -> None:
+    def step_ended(
+        self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
+    ) -> None:
         """A step has ended: look after the first ones."""
         self._steps += 1
         if self._steps <= _LOOKS:
-            self.look(owners, is_kept)
+            self.look(owners, is_kept, trained)
 
-    def look(self, owners: Iterable[Any], is_kept: IsKept = _none) -> None:
+    def look(
+        self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
+    ) -> None:
         """Warn of each attribute that has changed since the last look, but for those that something keeps:
-        `is_kept(owner, name, value)`."""
+        `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept, whoever has them."""
+        kept = frozenset(storage for module in trained for storage in modes.storages(module))
         for owner in owners:
             for name, value in attributes_of(owner):
-                key, mark = (id(owner), name), _mark(value, _DEPTH)
+                key, mark = (id(owner), name), _mark(value, _DEPTH, kept)
                 changed = self._marks.get(key, mark) != mark
                 self._marks[key] = mark
                 if changed and key not in self._told and not is_kept(owner, name, value):
@@ -100,23 +109,33 @@ def _codes(members: Iterable[Any]) -> Iterator[types.CodeType]:
                 pending += [each for each in found.co_consts if isinstance(each, types.CodeType)]
 
 
-def _mark(value: Any, depth: int) -> str:
-    """What differs, in practice, when a value has changed; "" for what is not looked at."""
+def _mark(value: Any, depth: int, kept: frozenset[int]) -> str:
+    """What differs, in practice, when a value has changed; "" for what is not looked at. `kept`: the
+    addresses of memory that is."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return f"{value.shape} {value.tobytes()[:_BYTES]!r}"
     if isinstance(value, torch.Tensor):
-        return f"{tuple(value.shape)} {value.detach().flatten()[:1].tolist()}"
+        return _mark_of_tensor(value, kept)
+    if isinstance(value, torch.nn.Module):
+        value = [*value.parameters(), *value.buffers()]
     if isinstance(value, dict | list | tuple | deque | set | frozenset):
         every = [*value, *value.values()] if isinstance(value, dict) else list(value)
-        return f"{len(every)} " + " ".join(_mark(each, depth) for each in every[-_ENDS:])
-    return _mark_of_object(value, depth)
+        return f"{len(every)} " + " ".join(_mark(each, depth, kept) for each in every[-_ENDS:])
+    return _mark_of_object(value, depth, kept)
 
 
-def _mark_of_object(value: Any, depth: int) -> str:
+def _mark_of_tensor(tensor: torch.Tensor, kept: frozenset[int]) -> str:
+    if is_lazy(tensor) or tensor.is_meta or tensor.layout is not torch.strided:
+        return ""
+    seen = () if modes.storage(tensor) in kept else tensor.detach().flatten()[:1].tolist()
+    return f"{tuple(tensor.shape)} {seen}"
+
+
+def _mark_of_object(value: Any, depth: int, kept: frozenset[int]) -> str:
     if not depth or isinstance(value, type) or any(map(is_framework, type(value).__mro__)):
         return ""
     parts = getattr(value, "__dict__", {}).items()
-    return " ".join(f"{name}={_mark(each, depth - 1)}" for name, each in parts)
+    return " ".join(f"{name}={_mark(each, depth - 1, kept)}" for name, each in parts)

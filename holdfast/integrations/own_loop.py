@@ -267,7 +267,7 @@ class OwnLoop:
         modules = [each for each in tracked if isinstance(each, torch.nn.Module)]
         others = [each for each in self.watched if not any(each is kept for kept in tracked)]
         inner = [part for each in modules for part in each.modules()]
-        self._memory.attributes.step_ended([*inner, *others])
+        self._memory.attributes.step_ended([*inner, *others], trained=modules)
 
     @property
     def _ranks(self) -> tuple[int, torch.device]:

@@ -103,10 +103,11 @@ class OnceHandler(CallbackHandler):
         control = self._once(event, args, state, control, **kwargs)
         self._tail.refuse_changes(event, before)
         self.states.look(event)
-        if event in _LOOKS and not self._trainer.session.rank:
-            self._own.look(self._owners(), _keeps)
-        elif event == "on_step_end" and not self._trainer.session.rank:
-            self._own.step_ended(self._owners(), _keeps)
+        if not self._trainer.session.rank:
+            if event in _LOOKS:
+                self._own.look(self._owners(), _keeps, [self._trainer.model])
+            elif event == "on_step_end":
+                self._own.step_ended(self._owners(), _keeps, [self._trainer.model])
         return control
 
     def _owners(self) -> list[Any]:

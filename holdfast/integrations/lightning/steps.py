@@ -56,7 +56,7 @@ class FitSteps:
             for loader in self._trainer.fit_loop._combined_loader.flattened:
                 owners += counting_samplers(loader)
             look = self._attributes.step_ended if place == BATCH else self._attributes.look
-            look(owners, trainer_state.keeps)
+            look(owners, trainer_state.keeps, [self._module])
 
 
 _KEEP = (
