@@ -64,7 +64,7 @@ class OwnAttributes:
         self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
     ) -> None:
         """Warn of each attribute that has changed since the last look, but for those that something keeps:
-        `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept, whoever has them."""
+        `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept."""
         kept = frozenset(storage for module in trained for storage in modes.storages(module))
         for owner in owners:
             for name, value in attributes_of(owner):
