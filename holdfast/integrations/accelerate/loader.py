@@ -18,6 +18,7 @@ class LedShard(LedLoader, DataLoaderShard):
     """accelerate's loader, which an OwnLoop may lead."""
 
     base_dataloader: Any
+    _counter = "iteration"
 
     def _check(self) -> None:
         refusals.check_training(self)
