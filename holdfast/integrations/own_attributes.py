@@ -1,12 +1,13 @@
 """Notice attributes of a script's own objects that change in the training, where nothing keeps them.
 
-Theory of operation. What a class of a framework stores in its instances is found by the names in the code of
-its methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
+Theory of operation. What a class of a framework stores in its instances is found in the code of its
+methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
 a text, the end of a collection, some tensors of a module. An attribute whose mark has changed is named once,
 in a warning."""
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import logging
@@ -30,6 +31,8 @@ _FRAMEWORKS = frozenset(
 _ENDS, _BYTES, _DEPTH = 16, 512, 2
 """How much of a collection or an array makes its mark, and how deep objects in attributes are looked into."""
 _LOOKS = 3
+_BY_NAME = frozenset({"setattr", "__setattr__", "__dict__", "vars"})
+"""How code sets an attribute whose name is a text."""
 _TOLD = (
     "%s: %s.%s changes in the training and is not kept: it begins anew in a process that takes a dead rank's "
     "place, and what a step that runs again does to it is done twice. %s"
@@ -91,9 +94,18 @@ def attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:
 
 @functools.cache
 def _stored(kind: Any) -> frozenset[str]:
-    """Names in the code of those bases of a class that are a framework's."""
+    """Names that the code of those bases of a class that are a framework's gives to attributes."""
     codes = [code for base in kind.__mro__ if is_framework(base) for code in _codes(vars(base).values())]
-    return frozenset(name for code in codes for name in code.co_names)
+    return frozenset(name for code in codes for name in _given(code))
+
+
+def _given(code: types.CodeType) -> Iterator[str]:
+    """The attributes that this code sets, and private ones that it reads: others of its package set them."""
+    steps = dis.get_instructions(code)
+    yield from (str(each.argval) for each in steps if each.opname == "STORE_ATTR")
+    yield from (name for name in code.co_names if name.startswith("_"))
+    if not _BY_NAME.isdisjoint(code.co_names):
+        yield from (each for each in code.co_consts if isinstance(each, str))
 
 
 def _codes(members: Iterable[Any]) -> Iterator[types.CodeType]:

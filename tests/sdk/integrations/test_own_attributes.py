@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.own_attributes import OwnAttributes, attributes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,3 +107,18 @@ def test_a_module_that_no_tracked_one_holds_is_told_when_it_changes(
         attributes.step_ended([ema], trained=[trained])
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.startswith(f"Trainer: Ema.{name} changes in the training and is not kept")
+
+
+class Averaging(torch.nn.Module):
+    """Its attributes have names that torch's own code uses for other things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(1))
+        self.add, self.numel, self.append = 0, 0, 0
+
+
+def test_an_attribute_with_the_name_of_a_method_that_a_framework_calls_is_the_scripts() -> None:
+    module = Averaging()
+    module.to(torch.float64).train()
+    assert dict(attributes_of(module)) == {"add": 0, "numel": 0, "append": 0}
