@@ -48,6 +48,9 @@ class LedLoader(ABC):
         setattr(self, self._counter, number)
         return iter(super().__iter__())  # type: ignore[misc]
 
+    def begin(self, epoch: int) -> None:
+        """This epoch of the training begins."""
+
     @abstractmethod
     def _check(self) -> None:
         """Raise SessionError for a loader without positions."""
@@ -67,4 +70,11 @@ def epochs(
     if not isinstance(loader, kind):
         raise SessionError(refusal)
     loader.lead(loop)
-    return loop.epochs(total, batches_of(loader))
+    return told(loop.epochs(total, batches_of(loader)), loader)
+
+
+def told(epochs: Iterator[int], loader: LedLoader) -> Iterator[int]:
+    """These epochs, of each of which the loader is told."""
+    for epoch in epochs:
+        loader.begin(epoch)
+        yield epoch

@@ -20,6 +20,10 @@ class LedShard(LedLoader, DataLoaderShard):
     base_dataloader: Any
     _counter = "iteration"
 
+    def begin(self, epoch: int) -> None:
+        """The next order is that of this epoch, also that of a loader which `skip_first_batches` makes."""
+        self.set_epoch(epoch)
+
     def _check(self) -> None:
         refusals.check_training(self)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ONES: Any = torch.ones(8, 2)
+NUMBERS: Any = torch.arange(64.0)
+OTHERS: Any = None
 WEIGHTED = WeightedRandomSampler([1.0] * 8, 8)
 
 
@@ -69,6 +71,25 @@ def test_accelerate_names_an_iterable_data_set_whose_batches_rank_0_would_give_o
     with pytest.raises(SessionError, match="an iterable data set for training is not supported"):
         refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(Endless())))
     refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(ONES)))
+
+
+def test_batches_that_are_skipped_have_the_order_of_their_epoch_in_a_process_that_begins_there() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate.loader import LedShard
+    from holdfast.integrations.led_loader import told
+
+    def skipped(epochs: list[int]) -> list[list[float]]:
+        """What is read in the last one of these epochs, after the first batch of it."""
+        config = accelerate.DataLoaderConfiguration(use_seedable_sampler=True, data_seed=7)
+        accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+        prepared = accelerator.prepare(DataLoader(NUMBERS, batch_size=2, shuffle=True))
+        led = LedShard.instead_of(prepared, OTHERS)
+        found: list[list[float]] = []
+        for _ in told(iter(epochs), led):
+            found = [batch.tolist() for batch in accelerate.skip_first_batches(led, 1)]
+        return found
+
+    assert skipped([0, 1]) == skipped([1]) != skipped([0])
 
 
 def test_accelerate_refuses_steps_whose_gradients_no_rank_has_averaged() -> None:
