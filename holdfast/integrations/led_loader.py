@@ -49,7 +49,8 @@ class LedLoader(ABC):
         return iter(super().__iter__())  # type: ignore[misc]
 
     def begin(self, epoch: int) -> None:
-        """This epoch of the training begins."""
+        """This epoch of the training begins: its order is the next one."""
+        setattr(self, self._counter, epoch)
 
     @abstractmethod
     def _check(self) -> None:

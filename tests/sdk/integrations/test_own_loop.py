@@ -294,7 +294,7 @@ class Orders(DataLoader[Any]):
         yield from [self.opened - 1] * 3
 
 
-class LedOrders(LedLoader, Orders):
+class LedOrders(LedLoader, Orders):  # type: ignore[misc]
     _counter = "opened"
 
     def _check(self) -> None:
