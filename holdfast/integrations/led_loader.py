@@ -48,7 +48,7 @@ class LedLoader(ABC):
         setattr(self, self._counter, number)
         return iter(super().__iter__())  # type: ignore[misc]
 
-    def begin(self, epoch: int) -> None:
+    def enter_epoch(self, epoch: int) -> None:
         """This epoch of the training begins: its order is the next one."""
         setattr(self, self._counter, epoch)
 
@@ -77,5 +77,5 @@ def epochs(
 def told(epochs: Iterator[int], loader: LedLoader) -> Iterator[int]:
     """These epochs, of each of which the loader is told."""
     for epoch in epochs:
-        loader.begin(epoch)
+        loader.enter_epoch(epoch)
         yield epoch

@@ -20,7 +20,7 @@ class LedShard(LedLoader, DataLoaderShard):
     base_dataloader: Any
     _counter = "iteration"
 
-    def begin(self, epoch: int) -> None:
+    def enter_epoch(self, epoch: int) -> None:
         """The next order is that of this epoch, also that of a loader which `skip_first_batches` makes."""
         self.set_epoch(epoch)
 

@@ -18,6 +18,7 @@ from holdfast.integrations.own_attributes import is_framework
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+_STATE = "the state_dict of "
 _LOOKS = 3
 """In so many first steps values are compared. Later in events other than on_step_end only: a device would
 have to be waited for in each step."""
@@ -62,7 +63,7 @@ class Tail:
             self._refuse("the weights or a tracked state", event)
 
     def _refuse(self, what: str, event: str) -> None:
-        names = ", ".join(self._hearing(event))
+        names = what.removeprefix(_STATE) if what.startswith(_STATE) else ", ".join(self._hearing(event))
         if event == "on_train_begin":
             why = (
                 "a process that takes a dead rank's place calls it, too: do it only `if state.global_step == "
@@ -88,7 +89,7 @@ class Tail:
         if optimizer is not None:
             found["the optimizer"] = [_options(optimizer), dict(optimizer.state)]
         for each in filter(is_kept, self._handler.callbacks):
-            found.setdefault(f"the state_dict of {type(each).__name__}", []).append(each.state_dict())
+            found.setdefault(_STATE + type(each).__name__, []).append(each.state_dict())
         return found
 
 
