@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.errors import SessionError
 from holdfast.integrations.own_loop import batches_of
@@ -23,6 +23,8 @@ class LedLoader(ABC):
     _loop: OwnLoop | None = None
     _around: OwnLoop
     _placed: PlacedLoader | None = None
+    _counter: ClassVar[str]
+    """Where the framework counts how often the loader was opened: its next order follows from that."""
 
     @classmethod
     def instead_of(cls, loader: Any, around: OwnLoop) -> Self:
@@ -39,9 +41,16 @@ class LedLoader(ABC):
 
     def __iter__(self) -> Iterator[Any]:
         if self._loop is None:
-            self._around.seed_evaluation(self)
-            return iter(super().__iter__())  # type: ignore[misc]
+            return self._around.others(self, self._open_numbered)
         return self._loop.batches(self._open_at)
+
+    def _open_numbered(self, number: int) -> Iterator[Any]:
+        setattr(self, self._counter, number)
+        return iter(super().__iter__())  # type: ignore[misc]
+
+    def enter_epoch(self, epoch: int) -> None:
+        """This epoch of the training begins: its order is the next one."""
+        setattr(self, self._counter, epoch)
 
     @abstractmethod
     def _check(self) -> None:
@@ -62,4 +71,11 @@ def epochs(
     if not isinstance(loader, kind):
         raise SessionError(refusal)
     loader.lead(loop)
-    return loop.epochs(total, batches_of(loader))
+    return told(loop.epochs(total, batches_of(loader)), loader)
+
+
+def told(epochs: Iterator[int], loader: LedLoader) -> Iterator[int]:
+    """These epochs, of each of which the loader is told."""
+    for epoch in epochs:
+        loader.enter_epoch(epoch)
+        yield epoch

@@ -1,11 +1,13 @@
 """Notice attributes of a script's own objects that change in the training, where nothing keeps them.
 
-Theory of operation. What a class of a framework stores in its instances is found by the names in the code of
-its methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
-a text, or the end of a collection. An attribute whose mark has changed is named once, in a warning."""
+Theory of operation. What a class of a framework stores in its instances is found in the code of its
+methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
+a text, the end of a collection, some tensors of a module. An attribute whose mark has changed is named once,
+in a warning."""
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import logging
@@ -16,6 +18,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import is_lazy
+
+from holdfast.state import modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,6 +31,8 @@ _FRAMEWORKS = frozenset(
 _ENDS, _BYTES, _DEPTH = 16, 512, 2
 """How much of a collection or an array makes its mark, and how deep objects in attributes are looked into."""
 _LOOKS = 3
+_BY_NAME = frozenset({"setattr", "__setattr__", "__dict__", "vars"})
+"""How code sets an attribute whose name is a text."""
 _TOLD = (
     "%s: %s.%s changes in the training and is not kept: it begins anew in a process that takes a dead rank's "
     "place, and what a step that runs again does to it is done twice. %s"
@@ -48,18 +55,23 @@ class OwnAttributes:
         self._told: set[tuple[int, str]] = set()
         self._steps = 0
 
-    def step_ended(self, owners: Iterable[Any], is_kept: IsKept = _none) -> None:
+    def step_ended(
+        self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
+    ) -> None:
         """A step has ended: look after the first ones."""
         self._steps += 1
         if self._steps <= _LOOKS:
-            self.look(owners, is_kept)
+            self.look(owners, is_kept, trained)
 
-    def look(self, owners: Iterable[Any], is_kept: IsKept = _none) -> None:
+    def look(
+        self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
+    ) -> None:
         """Warn of each attribute that has changed since the last look, but for those that something keeps:
-        `is_kept(owner, name, value)`."""
+        `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept."""
+        kept = frozenset(storage for module in trained for storage in modes.storages(module))
         for owner in owners:
             for name, value in attributes_of(owner):
-                key, mark = (id(owner), name), _mark(value, _DEPTH)
+                key, mark = (id(owner), name), _mark(value, _DEPTH, kept)
                 changed = self._marks.get(key, mark) != mark
                 self._marks[key] = mark
                 if changed and key not in self._told and not is_kept(owner, name, value):
@@ -67,9 +79,9 @@ class OwnAttributes:
                     log.warning(_TOLD, self._what, type(owner).__name__, name, self._keep)
 
 
-def is_framework(kind: type) -> bool:
-    """Whether this class is a framework's, not a script's."""
-    return kind.__module__.partition(".")[0] in _FRAMEWORKS
+def is_framework(kind: Any) -> bool:
+    """Whether this class or function is a framework's, not a script's."""
+    return str(kind.__module__).partition(".")[0] in _FRAMEWORKS
 
 
 def attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:
@@ -82,9 +94,18 @@ def attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:
 
 @functools.cache
 def _stored(kind: Any) -> frozenset[str]:
-    """Names in the code of those bases of a class that are a framework's."""
+    """Names that the code of those bases of a class that are a framework's gives to attributes."""
     codes = [code for base in kind.__mro__ if is_framework(base) for code in _codes(vars(base).values())]
-    return frozenset(name for code in codes for name in code.co_names)
+    return frozenset(name for code in codes for name in _given(code))
+
+
+def _given(code: types.CodeType) -> Iterator[str]:
+    """The attributes that this code sets, and private ones that it reads: others of its package set them."""
+    steps = dis.get_instructions(code)
+    yield from (str(each.argval) for each in steps if each.opname == "STORE_ATTR")
+    yield from (name for name in code.co_names if name.startswith("_"))
+    if not _BY_NAME.isdisjoint(code.co_names):
+        yield from (each for each in code.co_consts if isinstance(each, str))
 
 
 def _codes(members: Iterable[Any]) -> Iterator[types.CodeType]:
@@ -100,23 +121,33 @@ def _codes(members: Iterable[Any]) -> Iterator[types.CodeType]:
                 pending += [each for each in found.co_consts if isinstance(each, types.CodeType)]
 
 
-def _mark(value: Any, depth: int) -> str:
-    """What differs, in practice, when a value has changed; "" for what is not looked at."""
+def _mark(value: Any, depth: int, kept: frozenset[int]) -> str:
+    """What differs, in practice, when a value has changed; "" for what is not looked at. `kept`: the
+    addresses of memory that is."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return f"{value.shape} {value.tobytes()[:_BYTES]!r}"
     if isinstance(value, torch.Tensor):
-        return f"{tuple(value.shape)} {value.detach().flatten()[:1].tolist()}"
+        return _mark_of_tensor(value, kept)
+    if isinstance(value, torch.nn.Module):
+        value = [*value.parameters(), *value.buffers()]
     if isinstance(value, dict | list | tuple | deque | set | frozenset):
         every = [*value, *value.values()] if isinstance(value, dict) else list(value)
-        return f"{len(every)} " + " ".join(_mark(each, depth) for each in every[-_ENDS:])
-    return _mark_of_object(value, depth)
+        return f"{len(every)} " + " ".join(_mark(each, depth, kept) for each in every[-_ENDS:])
+    return _mark_of_object(value, depth, kept)
 
 
-def _mark_of_object(value: Any, depth: int) -> str:
+def _mark_of_tensor(tensor: torch.Tensor, kept: frozenset[int]) -> str:
+    if is_lazy(tensor) or tensor.is_meta or tensor.layout is not torch.strided:
+        return ""
+    seen = () if modes.storage(tensor) in kept else tensor.detach().flatten()[:1].tolist()
+    return f"{tuple(tensor.shape)} {seen}"
+
+
+def _mark_of_object(value: Any, depth: int, kept: frozenset[int]) -> str:
     if not depth or isinstance(value, type) or any(map(is_framework, type(value).__mro__)):
         return ""
     parts = getattr(value, "__dict__", {}).items()
-    return " ".join(f"{name}={_mark(each, depth - 1)}" for name, each in parts)
+    return " ".join(f"{name}={_mark(each, depth - 1, kept)}" for name, each in parts)

@@ -23,8 +23,8 @@ from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.integrations import unkept
-from holdfast.integrations.gathered import gather
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.plain import gather
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 _SEED = (1 << 31) - 1
+_OPENED_MAX = 1 << 10
+"""How often another loader is opened in a step with orders that no other step has."""
 
 
 class LoopProgress:
@@ -84,6 +86,7 @@ class OwnLoop:
         self.progress = LoopProgress()
         self._led = self._open = self._read = self._moved = False
         self._logged = 0
+        self._opened: dict[int, int] = {}  # other loaders, by id: the newest number, within this step
         self.watched: list[
             Any
         ] = []  # the script's objects, besides tracked modules, that may lose attributes
@@ -123,9 +126,22 @@ class OwnLoop:
                 self._end()
                 self._begin()
 
-    def seed_evaluation(self, loader: Any) -> None:
-        """A loader that is not the training's is opened."""
+    def others(self, loader: Any, open_as: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+        """Yield the batches of a loader that is not the training's. `open_as(number)`: the order is that of
+        this number, which follows from the step and how often the loader was opened in it.
+
+        Raises SessionError if a batch is asked for in a later step: nothing keeps that position."""
+        place = self._open, self.session.step
+        nth = self._opened[id(loader)] = self._opened.get(id(loader), -1) + 1
         seed_evaluation(loader, self.progress.seed, self.session.step, self.session.rank)
+        found = open_as((self.session.step + 1) * _OPENED_MAX + nth if self._led else nth)
+        while (batch := next(found, _NO_MORE)) is not _NO_MORE:
+            yield batch
+            if (self._open, self.session.step) != place:
+                raise SessionError(
+                    f"{self._what}: a loader that is not the training's is read across steps: it begins anew "
+                    "when a rank dies. Open it in each step, or give the training a data set of both"
+                )
 
     def logs(self) -> bool:
         """A call to a logger: whether it is to be made. It is not, if it was made before: in a step that runs
@@ -231,6 +247,7 @@ class OwnLoop:
     def _begin(self) -> None:
         self.session.begin_step(OPEN_FROM, seed=self.progress.seed)
         self._open, self._moved = True, False
+        self._opened.clear()
         (each, total), progress = self._batches, self.progress
         done = progress.epoch * each + progress.batch if total < math.inf else 0
         self.session.runtime.training_end.units([(done, total)])
@@ -253,6 +270,7 @@ class OwnLoop:
         self._sealed(rows[0][0])
         progress.logged = self._logged
         self._open = False
+        self._opened.clear()
         if self._memory.log is None:
             self.session.end_step()
             return
@@ -267,7 +285,7 @@ class OwnLoop:
         modules = [each for each in tracked if isinstance(each, torch.nn.Module)]
         others = [each for each in self.watched if not any(each is kept for kept in tracked)]
         inner = [part for each in modules for part in each.modules()]
-        self._memory.attributes.step_ended([*inner, *others])
+        self._memory.attributes.step_ended([*inner, *others], trained=modules)
 
     @property
     def _ranks(self) -> tuple[int, torch.device]:

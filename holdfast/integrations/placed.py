@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, drawn, seed_all
 from holdfast.errors import SessionError
+from holdfast.integrations.own_attributes import is_framework
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +115,22 @@ def order_of(loader: Any) -> Any:
         inner = vars(found)  # accelerate's shard has a sampler only if it was given one
         found = inner["sampler"] if "sampler" in inner else inner["batch_sampler"]
     return found
+
+
+def counting_samplers(loader: Any) -> list[Any]:
+    """The script's own samplers of a DataLoader, also behind Lightning's wrappers, that nobody tells the
+    epoch: if they count it themselves, they begin anew in a process that takes a dead rank's place."""
+    pending: list[Any] = [loader.batch_sampler, loader.sampler]
+    found: dict[int, Any] = {}
+    while pending:
+        each = pending.pop()
+        if each is None or type(each).__module__ == "builtins":
+            continue
+        pending += [getattr(each, name, None) for name in ("batch_sampler", "sampler")]
+        pending.append(getattr(getattr(each, "dataset", None), "_sampler", None))
+        if not (is_framework(type(each)) or hasattr(each, "set_epoch")):
+            found[id(each)] = each
+    return list(found.values())
 
 
 def refuse_late(collate: Any) -> None:

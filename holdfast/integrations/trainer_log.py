@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
 from holdfast.integrations.entry_log import EntryLog
-from holdfast.integrations.gathered import gather
 from holdfast.integrations.log_writer import Entry
+from holdfast.integrations.plain import gather
 from holdfast.integrations.runs import STEP
 
 if TYPE_CHECKING:

@@ -104,7 +104,8 @@ def by_hand(script: Path, step: int, framework: str = "") -> Case:
     if not (framework or places):
         raise ValueError(f"{script}: it imports none of {', '.join(PACKAGES)}: say --only NAME")
     found = framework or min(places, key=lambda name: places[name])
-    return Case(script.stem, found, script, Kill("forward", step), (), None, MAY_BEGIN_AGAIN)
+    again = MAY_BEGIN_AGAIN | WITHIN_A_STEP | ONCE_PER_PROCESS | OWN_AGAIN
+    return Case(script.stem, found, script, Kill("forward", step), (), None, again)
 
 
 MAY_BEGIN_AGAIN = frozenset({"on_train_begin", "on_step_begin", "on_substep_end", "on_prediction_step"})
@@ -300,7 +301,7 @@ CASES: tuple[Case, ...] = (
     ),
     _refused(
         *("hf", "average_in_a_tail", "hf_average.py"),
-        "the callback Average, whose state_dict changes in on_step_end, is not supported: ",
+        "the callback Average, which changes the state_dict of Average in on_step_end, is not supported: ",
         *(*AVERAGE_PORT, (_AVERAGES, _AVERAGES.replace("on_optimizer_step", "on_step_end"))),
     ),
     _refused(

@@ -84,6 +84,7 @@ def test_a_script_by_hand_is_of_the_framework_that_it_imports_first(tmp_path: Pa
     script.write_text("import lightning\nimport transformers\nfrom holdfast import Session\n")
     case = by_hand(script, 7)
     assert (case.framework, case.kill.step, case.changed_lines) == ("lightning", 7, 1)
+    assert case.again >= {"on_step_begin", "on_train_start", "on_validation_start", "save_state"}
     script.write_text("import torch\n")
     with pytest.raises(ValueError, match="imports none of hf, lightning, accelerate"):
         by_hand(script, 7)

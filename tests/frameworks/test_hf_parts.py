@@ -17,8 +17,10 @@ from holdfast.integrations.hf.data import SeededSamples, set_epoch
 from holdfast.integrations.hf.ledger import FILE_BYTES_MAX, KEPT_STEPS, EventLedger
 from holdfast.integrations.hf.own_state import OwnState, keeps
 from holdfast.integrations.hf.progress import LogHistory, plain, rates, set_rates
+from holdfast.integrations.hf.tail import Tail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SAVED = ("on_save", 4, 0)
@@ -235,17 +237,86 @@ def test_a_copy_of_the_weights_that_stays_as_it_is_and_the_weights_themselves_ar
         teacher.step = step
 
 
-def test_a_kept_average_may_not_change_in_a_tail() -> None:
-    weights = torch.nn.Linear(2, 3)
-    average = KeptAverage(weights)
-    found = states(average, weights)
-    assert found.kept() == {"KeptAverage_1": average}
-    before = found.marks()
-    found.look("on_step_end")
-    found.refuse_changes("on_step_end", before)
-    average.update(moved(weights))
-    with pytest.raises(SessionError, match="KeptAverage, whose state_dict changes in on_step_end, is not"):
-        found.refuse_changes("on_step_end", before)
+class Changing(KeptAverage):
+    """Does this in its events."""
+
+    def __init__(self, weights: torch.nn.Module, change: Callable[[], Any]) -> None:
+        super().__init__(weights)
+        self.change = change
+
+    def on_step_end(self) -> None:
+        self.change()
+
+    on_log = on_step_end
+
+
+def tail_of(
+    weights: torch.nn.Module, change: Callable[[Any, torch.optim.Optimizer], Any]
+) -> Callable[..., None]:
+    """Calls events of a tail whose callback makes this change of itself and the optimizer."""
+    optimizer = torch.optim.AdamW(weights.parameters(), lr=0.1)
+    callback = Changing(weights, lambda: change(callback, optimizer))
+    handler = SimpleNamespace(callbacks=[callback])
+    assert CallbackStates(handler, None).kept() == {"Changing_0": callback}
+    tail = Tail(handler, SimpleNamespace(model=weights, optimizer=optimizer))
+
+    def call(event: str) -> None:
+        before = tail.look(event)
+        getattr(callback, event, int)()
+        tail.refuse_changes(event, before)
+
+    return call
+
+
+def grown(weights: torch.nn.Module) -> None:
+    """Written through `.data`, which no version counts."""
+    for each in weights.parameters():
+        each.data.add_(1)
+
+
+def set_decay(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups[0]["weight_decay"] = 0.5
+
+
+WEIGHTS = torch.nn.Linear(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda own, _: own.update(moved(WEIGHTS)), "the weights"),
+        (lambda *_: moved(WEIGHTS), "the weights"),
+        (lambda *_: grown(WEIGHTS), "the weights or a tracked state"),
+        (lambda *_: WEIGHTS.requires_grad_(not WEIGHTS.weight.requires_grad), "the weights"),
+        (lambda _, optimizer: set_decay(optimizer), "the optimizer"),
+        (lambda own, _: own.average.weight.data.add_(1), "the weights or a tracked state"),
+        (lambda own, _: moved(own.average), "the state_dict of Changing"),
+    ],
+)
+def test_what_is_tracked_may_not_change_in_a_tail(change: Any, what: str) -> None:
+    call = tail_of(WEIGHTS, change)
+    call("on_save")
+    with pytest.raises(
+        SessionError, match=f"the callback Changing, which changes {what} in on_step_end, is not"
+    ):
+        call("on_step_end")
+
+
+def test_a_callback_that_reads_in_a_tail_is_not_refused() -> None:
+    call = tail_of(WEIGHTS, lambda own, optimizer: (own.state_dict(), optimizer.state_dict()))
+    for event in ("on_step_end", "on_log") * 5:
+        call(event)
+
+
+def test_later_than_the_first_steps_values_are_compared_in_logs_only() -> None:
+    late: list[int] = []
+    call = tail_of(WEIGHTS, lambda *_: grown(WEIGHTS) if late else None)
+    for _ in range(4):
+        call("on_step_end")
+    late.append(1)
+    call("on_step_end")
+    with pytest.raises(SessionError, match="which changes the weights or a tracked state in on_log"):
+        call("on_log")
 
 
 def test_rates_come_back_to_every_group() -> None:

@@ -18,6 +18,11 @@ class LedShard(LedLoader, DataLoaderShard):
     """accelerate's loader, which an OwnLoop may lead."""
 
     base_dataloader: Any
+    _counter = "iteration"
+
+    def enter_epoch(self, epoch: int) -> None:
+        """The next order is that of this epoch, also that of a loader which `skip_first_batches` makes."""
+        self.set_epoch(epoch)
 
     def _check(self) -> None:
         refusals.check_training(self)

@@ -21,6 +21,7 @@ class LedFabricLoader(LedLoader, _FabricDataLoader):
 
     _dataloader: Any
     _device: Any
+    _counter = "_num_iter_calls"
 
     def _check(self) -> None:
         refusals.check_training(self._dataloader)

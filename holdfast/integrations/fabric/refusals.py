@@ -8,7 +8,7 @@ from torch.utils.data import DistributedSampler, IterableDataset, SequentialSamp
 
 from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
-from holdfast.integrations.placed import order_of
+from holdfast.integrations.placed import counting_samplers, order_of
 
 _OPTIONS = {"static_graph": "its first iteration differs, so a run that starts again would too"}
 _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
@@ -52,6 +52,12 @@ def check_training(loader: Any) -> None:
         refuse(
             f"a training loader with a {type(sampler).__name__}",
             "its order must follow from seed and epoch: give shuffle=True or False",
+        )
+    for each in counting_samplers(loader):
+        refuse(
+            f"a training loader with a {type(each).__name__} without set_epoch",
+            "what it counts itself begins anew in another process: give it set_epoch(epoch), and have its "
+            "order follow from that",
         )
 
 

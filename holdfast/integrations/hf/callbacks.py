@@ -1,7 +1,7 @@
 """Keep callbacks with a state of their own, such as an average of the weights, and name those that lose it.
 
-A callback with `state_dict` and `load_state_dict` is tracked. What is tracked belongs to a step, so it may
-not change in the step's tail, which all ranks go through again when one of them dies in it."""
+A callback with `state_dict` and `load_state_dict` is tracked. What is tracked belongs to a step, and may not
+change in the step's tail (`tail.py`)."""
 
 from __future__ import annotations
 
@@ -37,20 +37,6 @@ class CallbackStates:
         """The callbacks that are tracked, by the names to track them under."""
         every = enumerate(self._handler.callbacks)
         return {f"{type(each).__name__}_{index}": each for index, each in every if is_kept(each)}
-
-    def marks(self) -> dict[str, str]:
-        """What tells whether a tracked callback has changed."""
-        return {name: _mark(_leaves(each.state_dict())) for name, each in self.kept().items()}
-
-    def refuse_changes(self, event: str, before: dict[str, str]) -> None:
-        """Raise SessionError for a tracked callback that has changed in an event of the tail."""
-        for name, mark in self.marks().items():
-            if mark != before.get(name, mark):
-                refusals.refuse(
-                    f"the callback {name.rpartition('_')[0]}, whose state_dict changes in {event},",
-                    "that may be called in a step's tail, which is no part of the step: make the state in "
-                    "__init__, and change it in on_optimizer_step",
-                )
 
     def look(self, event: str) -> None:
         """Raise SessionError for a callback whose copy of the weights changes and is not tracked; if it does
@@ -112,24 +98,12 @@ def _held(thing: Any, seen: set[int], depth: int) -> Iterator[torch.Tensor]:
         yield from _held(each, seen, depth)
 
 
-def _leaves(tree: Any) -> Iterator[Any]:
-    """What a state consists of."""
-    if isinstance(tree, dict | list | tuple):
-        for key, each in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield key
-            yield from _leaves(each)
-    else:
-        yield tree
-
-
-def _mark(leaves: Any) -> str:
+def _mark(tensors: list[torch.Tensor]) -> str:
     """What differs, in practice, when one of these has changed: where each tensor is, and its first number
-    (no version: writes to `.data` are not counted); anything else itself. "" if there are none."""
-    every = list(leaves)
-    tensors = [each for each in every if isinstance(each, torch.Tensor) and each.numel()]
+    (no version: writes to `.data` are not counted). "" if there are none."""
+    filled = [each for each in tensors if each.numel()]
     by_device: dict[torch.device, list[torch.Tensor]] = {}
-    for each in tensors:
+    for each in filled:
         by_device.setdefault(each.device, []).append(each.detach()[(0,) * each.dim()].double())
     numbers = [torch.stack(found).tolist() for found in by_device.values()]
-    others = [each for each in every if not isinstance(each, torch.Tensor)]
-    return repr((others, [each.data_ptr() for each in tensors], numbers)) if every else ""
+    return repr(([each.data_ptr() for each in filled], numbers)) if tensors else ""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
-from holdfast.integrations.gathered import gather
 from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, keeps
+from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.plain import gather
 
 if TYPE_CHECKING:
     from holdfast.integrations.hf.ledger import EventLedger, Key
@@ -40,7 +41,7 @@ class OnceHandler(CallbackHandler):
     def __init__(self, found: CallbackHandler, trainer: Any, ledger: EventLedger) -> None:
         self.__dict__.update(vars(found))
         self._trainer, self.ledger = trainer, ledger
-        self.states = CallbackStates(self, trainer)
+        self.states, self._tail = CallbackStates(self, trainer), Tail(self, trainer)
         self.epoch = 0
         self._begun = False
         self.own = OwnState(lambda: [trainer, *self.stateless()])
@@ -96,14 +97,17 @@ class OnceHandler(CallbackHandler):
         """Call the callbacks, or apply what they left behind when they were called before."""
         if event not in ONCE or not self._trainer.inside:
             return super().call_event(event, args, state, control, **kwargs)
-        before = self.states.marks()
+        if event == "on_train_begin" and not self._trainer.session.step:
+            return self._once(event, args, state, control, **kwargs)
+        before = self._tail.look(event)
         control = self._once(event, args, state, control, **kwargs)
-        self.states.refuse_changes(event, before)
+        self._tail.refuse_changes(event, before)
         self.states.look(event)
-        if event in _LOOKS and not self._trainer.session.rank:
-            self._own.look(self._owners(), _keeps)
-        elif event == "on_step_end" and not self._trainer.session.rank:
-            self._own.step_ended(self._owners(), _keeps)
+        if not self._trainer.session.rank:
+            if event in _LOOKS:
+                self._own.look(self._owners(), _keeps, [self._trainer.model])
+            elif event == "on_step_end":
+                self._own.step_ended(self._owners(), _keeps, [self._trainer.model])
         return control
 
     def _owners(self) -> list[Any]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.integrations.gathered import gather
-from holdfast.integrations.lightning import plain
+from holdfast.integrations import plain
 from holdfast.integrations.own_attributes import attributes_of, is_framework
 
 if TYPE_CHECKING:
@@ -46,7 +45,9 @@ class OwnState:
 
     def of_ranks(self, session: Any) -> list[str]:
         """Those of all ranks, which call it together."""
-        return [row.decode() for row in gather(self.capture().encode(), session.world_size, session.device)]
+        return [
+            row.decode() for row in plain.gather(self.capture().encode(), session.world_size, session.device)
+        ]
 
     def entered(self, rank: int) -> None:
         """The training begins in this process, or goes on: make the attributes those of the newest step."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.loggers.utilities import _log_hyperparams
 
-from holdfast.integrations.gathered import gather
-from holdfast.integrations.lightning import loggers, plain
+from holdfast.integrations import plain
+from holdfast.integrations.lightning import loggers
 from holdfast.integrations.trainer_log import TrainerLog
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Logged:
             {"prepared": prepared, "sealed": self._sealed, "written": exports.written, **self._identity()},
             "ranks",
         )
-        rows = [plain.loads(row) for row in gather(own, session.world_size, session.device)]
+        rows = [plain.loads(row) for row in plain.gather(own, session.world_size, session.device)]
         earlier = [row for row in rows if row["prepared"]]
         known = (earlier or rows)[0]
         for logger, version in zip(self._others, known["versions"], strict=True):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
-from holdfast.integrations.gathered import gather
-from holdfast.integrations.lightning import plain, trainer_state
+from holdfast.integrations import plain
+from holdfast.integrations.lightning import trainer_state
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -71,10 +71,10 @@ class FitProgress:
         `calls`: JSON, those that this rank has made to loggers. Returns rank 0's."""
         known = trainer_state.capture(self._trainer)
         row = {"place": place, "logged": self.logged, "trainer": known}
-        data = plain.dumps(row, "state")
+        data = plain.dumps(row, "Lightning: state")
         if len(data) > _ROW_BYTES_MAX:
             raise SessionError(f"Lightning: {_largest(known, len(data))}")
-        rows = gather(calls + _END + data, self._session.world_size, self._session.device)
+        rows = plain.gather(calls + _END + data, self._session.world_size, self._session.device)
         pairs = [row.split(_END, 1) for row in rows]
         self._rows, self.place = [row for _, row in pairs], place
         return pairs[0][0]

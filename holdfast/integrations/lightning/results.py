@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.connectors.logger_connector.result import (
 from torchmetrics import Metric
 
 from holdfast.errors import SessionError
-from holdfast.integrations.lightning.plain import copied
+from holdfast.integrations.plain import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.integrations.lightning import trainer_state
 from holdfast.integrations.lightning.progress import BATCH
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.placed import counting_samplers
 from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:
@@ -52,13 +53,16 @@ class FitSteps:
     def _look_at_attributes(self, place: str) -> None:
         if self._session.rank == 0:
             owners = [*self._module.modules(), *trainer_state.own_callbacks(self._trainer)]
+            for loader in self._trainer.fit_loop._combined_loader.flattened:
+                owners += counting_samplers(loader)
             look = self._attributes.step_ended if place == BATCH else self._attributes.look
-            look(owners, trainer_state.keeps)
+            look(owners, trainer_state.keeps, [self._module])
 
 
 _KEEP = (
     "If the training depends on it, make it a public attribute of the LightningModule or the callback, of "
-    "plain data (numbers, texts, lists); or a buffer"
+    "plain data (numbers, texts, lists); or a buffer. Of a sampler: give it set_epoch(epoch), and have its "
+    "order follow from that"
 )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
 from holdfast.integrations.lightning import results
-from holdfast.integrations.lightning.plain import copied, is_plain
+from holdfast.integrations.plain import copied, is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,8 +105,9 @@ def own_callbacks(trainer: Any) -> list[Any]:
 
 
 def keeps(owner: Any, name: str, value: Any) -> bool:
-    """Whether this attribute of the module, a part of it or a callback is kept, or the callback says how."""
-    if isinstance(owner, torch.nn.Module) and not isinstance(owner, LightningModule):
+    """Whether this attribute of the module, a part of it, a callback or a sampler is kept, or the callback
+    says how."""
+    if not isinstance(owner, LightningModule | Callback):
         return False
     if isinstance(owner, Callback) and type(owner).state_dict is not Callback.state_dict:
         return True

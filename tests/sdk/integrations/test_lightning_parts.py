@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from holdfast.errors import SessionError
-from holdfast.integrations.lightning import plain
+from holdfast.integrations import plain
 from holdfast.integrations.lightning.batches import TrainBatches
 from holdfast.integrations.lightning.exports import Exports
 

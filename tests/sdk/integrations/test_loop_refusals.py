@@ -12,18 +12,21 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
+    Sampler,
     SequentialSampler,
     WeightedRandomSampler,
 )
 
 from holdfast.errors import SessionError
-from holdfast.integrations.placed import order_of
+from holdfast.integrations.placed import counting_samplers, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ONES: Any = torch.ones(8, 2)
+NUMBERS: Any = torch.arange(64.0)
+OTHERS: Any = None
 WEIGHTED = WeightedRandomSampler([1.0] * 8, 8)
 
 
@@ -68,6 +71,25 @@ def test_accelerate_names_an_iterable_data_set_whose_batches_rank_0_would_give_o
     with pytest.raises(SessionError, match="an iterable data set for training is not supported"):
         refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(Endless())))
     refusals.check_prepared(accelerate.Accelerator(cpu=True).prepare(DataLoader(ONES)))
+
+
+def test_batches_that_are_skipped_have_the_order_of_their_epoch_in_a_process_that_begins_there() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from holdfast.integrations.accelerate.loader import LedShard
+    from holdfast.integrations.led_loader import told
+
+    def skipped(epochs: list[int]) -> list[list[float]]:
+        """What is read in the last one of these epochs, after the first batch of it."""
+        config = accelerate.DataLoaderConfiguration(use_seedable_sampler=True, data_seed=7)
+        accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+        prepared = accelerator.prepare(DataLoader(NUMBERS, batch_size=2, shuffle=True))
+        led = LedShard.instead_of(prepared, OTHERS)
+        found: list[list[float]] = []
+        for _ in told(iter(epochs), led):
+            found = [batch.tolist() for batch in accelerate.skip_first_batches(led, 1)]
+        return found
+
+    assert skipped([0, 1]) == skipped([1]) != skipped([0])
 
 
 def test_accelerate_refuses_steps_whose_gradients_no_rank_has_averaged() -> None:
@@ -124,6 +146,50 @@ def test_fabric_takes_training_loaders_with_an_order() -> None:
 
     refusals.check_training(DataLoader(ONES, sampler=SequentialSampler(ONES)))
     refusals.check_strategy("ddp")
+
+
+class Counting(Sampler[int]):
+    """Another order in each epoch, by a count of its own."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+
+    def __len__(self) -> int:
+        return len(ONES)
+
+    def __iter__(self) -> Iterator[int]:
+        self.epochs += 1
+        return iter([(self.epochs + each) % len(ONES) for each in range(len(ONES))])
+
+
+class Told(Counting):
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs = epoch
+
+
+def test_a_samplers_own_count_is_found_behind_wrappers() -> None:
+    wrapped = SimpleNamespace(dataset=SimpleNamespace(_sampler=Counting()), set_epoch=len)
+    for found in (Counting(), wrapped):
+        (own,) = counting_samplers(SimpleNamespace(batch_sampler=None, sampler=found))
+        assert type(own) is Counting
+    (own,) = counting_samplers(DataLoader(ONES, batch_size=2, sampler=Counting()))
+    assert type(own) is Counting
+    for sampler in (WEIGHTED, Told(), [1, 0]):
+        assert not counting_samplers(DataLoader(ONES, batch_size=2, sampler=sampler))
+
+
+def test_fabric_refuses_a_sampler_that_counts_epochs_itself() -> None:
+    fabric: Any = pytest.importorskip("lightning.fabric.utilities.distributed")
+    from holdfast.integrations.fabric import refusals
+
+    def loader(sampler: Any) -> Any:
+        divided = fabric.DistributedSamplerWrapper(sampler, num_replicas=2, rank=0)
+        return DataLoader(ONES, batch_size=2, sampler=divided)
+
+    with pytest.raises(SessionError, match="a training loader with a Counting without set_epoch is not"):
+        refusals.check_training(loader(Counting()))
+    for sampler in (WEIGHTED, Told()):
+        refusals.check_training(loader(sampler))
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "deepspeed", "ddp_spawn", object()])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.own_attributes import OwnAttributes, attributes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Script(torch.nn.Linear):
@@ -70,3 +74,51 @@ def test_an_object_of_a_framework_has_no_attributes_of_the_script(caplog: pytest
             module.mine = number  # type: ignore[assignment]
             attributes.look([module])
     assert not caplog.records
+
+
+class Ema:
+    """A callback with an average of the weights, and the weights themselves."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module, self.weights, self.average = module, list(module.parameters()), copy.deepcopy(module)
+        self._parts = {"loss": torch.nn.BatchNorm1d(2)}
+
+
+def grow(module: torch.nn.Module) -> None:
+    """Written through `.data`, as averages often are."""
+    for each in module.parameters():
+        each.data.add_(1)
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [(lambda ema: ema.average, "average"), (lambda ema: ema._parts["loss"], "_parts")]
+)
+def test_a_module_that_no_tracked_one_holds_is_told_when_it_changes(
+    part: Callable[[Ema], torch.nn.Module], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained = torch.nn.Linear(2, 2)
+    attributes, ema = OwnAttributes("Trainer", ""), Ema(trained)
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        for _ in range(2):
+            attributes.step_ended([ema], trained=[trained])
+            grow(trained)
+        assert not caplog.records
+        grow(part(ema))
+        attributes.step_ended([ema], trained=[trained])
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith(f"Trainer: Ema.{name} changes in the training and is not kept")
+
+
+class Averaging(torch.nn.Module):
+    """Its attributes have names that torch's own code uses for other things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(1))
+        self.add, self.numel, self.append = 0, 0, 0
+
+
+def test_an_attribute_with_the_name_of_a_method_that_a_framework_calls_is_the_scripts() -> None:
+    module = Averaging()
+    module.to(torch.float64).train()
+    assert dict(attributes_of(module)) == {"add": 0, "numel": 0, "append": 0}

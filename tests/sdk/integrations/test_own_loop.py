@@ -17,6 +17,7 @@ from holdfast import Session
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.integrations.entry import LoopEntry
+from holdfast.integrations.led_loader import LedLoader
 from holdfast.integrations.own_loop import LoopMemory, OwnLoop
 from holdfast.integrations.placed import PlacedLoader
 
@@ -281,3 +282,70 @@ def test_the_random_numbers_of_epochs_and_of_ranks_differ() -> None:
     assert [batch[0] for batch in first] == [batch[0] for batch in later] == [batch[0] for batch in other]
     drawn = {tuple(batch[1]) for found in (first, later, other) for batch in found}
     assert len(drawn) == 3 * 6
+
+
+class Orders(DataLoader[Any]):
+    """As a framework's: another order each time it is opened, by a count of its own."""
+
+    opened = 0
+
+    def __iter__(self) -> Any:
+        self.opened += 1
+        yield from [self.opened - 1] * 3
+
+
+class LedOrders(LedLoader, Orders):  # type: ignore[misc]
+    _counter = "opened"
+
+    def _check(self) -> None:
+        pass
+
+    def _open_at(self, epoch: int, position: int) -> Iterator[Any]:
+        return iter(range(position, epoch))
+
+
+def other(training: Training) -> LedOrders:
+    return LedOrders.instead_of(Orders(list(range(3))), training.loop)  # type: ignore[arg-type]
+
+
+def test_the_order_of_another_loader_does_not_depend_on_how_often_this_process_has_opened_it() -> None:
+    def orders(before: int) -> list[list[int]]:
+        training, found = Training(), []
+        loader = other(training)
+        for _ in range(before):
+            list(loader)
+
+        def body(*_: int) -> None:
+            found.append([*loader, *loader])
+            training.step()
+
+        training.run(body)
+        return found
+
+    assert orders(0) == orders(3)
+    flat = [order for found in orders(0) for order in found]
+    assert len(set(flat)) == 2 * 2 * BATCHES
+
+
+def test_another_loader_that_is_read_across_steps_is_refused() -> None:
+    training = Training()
+    read = iter(other(training))
+
+    def body(*_: int) -> None:
+        next(read)
+        training.step()
+
+    with pytest.raises(SessionError, match="a loader that is not the training's is read across steps"):
+        training.run(body)
+
+
+def test_another_loader_may_be_left_before_its_end_and_opened_again() -> None:
+    training = Training()
+    loader = other(training)
+
+    def body(*_: int) -> None:
+        next(iter(loader))
+        training.step()
+
+    training.run(body)
+    assert len(training.did) == 2 * BATCHES

@@ -1,4 +1,4 @@
-"""Turn a rank's knowledge into bytes and back, exactly and without pickle."""
+"""Turn a rank's knowledge into bytes and back, exactly and without pickle, and exchange them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from holdfast.checkpoint.format import typed
 from holdfast.errors import SessionError
+from holdfast.groups.groups import carrier, gather_numbers
 
 _TENSOR = "holdfast tensor"
 
@@ -21,7 +23,7 @@ def dumps(tree: Any, what: str) -> bytes:
     try:
         return json.dumps(typed.encode(_without_tensors(tree), path=what)).encode()
     except typed.TypedDataError as error:
-        raise SessionError(f"Lightning: {error}") from error
+        raise SessionError(str(error)) from error
 
 
 def loads(data: bytes, device: torch.device | None = None) -> Any:
@@ -47,6 +49,19 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return type(value)((key, copied(item)) for key, item in value.items())
     return copy.deepcopy(value)
+
+
+def gather(own: bytes, world_size: int, device: torch.device) -> list[bytes]:
+    """Every rank's bytes. All ranks call it together, and none returns before all have called it."""
+    if world_size == 1:
+        return [own]
+    device = carrier(dist.get_backend(), device)
+    sizes = [size for (size,) in gather_numbers([len(own)], device, world_size)]
+    room = torch.zeros(world_size, max(sizes), dtype=torch.uint8, device=device)
+    row = torch.zeros(max(sizes), dtype=torch.uint8, device=device)
+    row[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device) if own else row[:0]
+    dist.all_gather(list(room.unbind()), row)
+    return [each[:size].numpy().tobytes() for each, size in zip(room.cpu().unbind(), sizes, strict=True)]
 
 
 def _without_tensors(value: Any) -> Any:
