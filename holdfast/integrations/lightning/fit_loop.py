@@ -26,7 +26,7 @@ from holdfast.integrations.lightning.progress import (
     VALIDATE,
     FitProgress,
 )
-from holdfast.integrations.lightning.steps import FitSteps
+from holdfast.integrations.lightning.steps import FitSteps, watched_attributes
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -58,7 +58,7 @@ class ElasticFitLoop(_FitLoop):
         self._progress = FitProgress(self.trainer, session)
         strategy.loggers = strategy.loggers or Loggers(self.trainer, session)
         self._logged = Logged(self.trainer, self._progress, strategy.loggers)
-        self._prepared, self._divided_for = False, -1
+        self._prepared, self._divided_for, self._attributes = False, -1, watched_attributes()
         optimizers = {f"optimizer_{index}": each for index, each in enumerate(strategy.optimizers)}
         session.track(model=strategy.lightning_module, **optimizers, progress=self._progress)
         self._logged.log.track()
@@ -93,7 +93,8 @@ class ElasticFitLoop(_FitLoop):
                 self._prepare(session, late=anyone)
             self._progress.resume()
             if not self.skip or self._progress.begun:
-                self._train(FitSteps(session, self._progress, self._logged, strategy.lightning_module))
+                module, attributes = strategy.lightning_module, self._attributes
+                self._train(FitSteps(session, self._progress, self._logged, module, attributes))
         finally:
             self._let_go()
 

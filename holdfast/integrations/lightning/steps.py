@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 class FitSteps:
     """The steps of one generation."""
 
-    def __init__(self, session: Session, progress: FitProgress, logged: Logged, module: Any) -> None:
+    def __init__(
+        self,
+        session: Session,
+        progress: FitProgress,
+        logged: Logged,
+        module: Any,
+        attributes: OwnAttributes,
+    ) -> None:
         self._session, self._progress, self._logged = session, progress, logged
-        self._trainer, self._module = module.trainer, module
-        self._attributes = OwnAttributes("Lightning", _KEEP)
+        self._trainer, self._module, self._attributes = module.trainer, module, attributes
+        self._epoch = -1  # the epoch of the newest look at attributes
         self.open = False
 
     @property
@@ -55,8 +62,16 @@ class FitSteps:
             owners = [*self._module.modules(), *trainer_state.own_callbacks(self._trainer)]
             for loader in self._trainer.fit_loop._combined_loader.flattened:
                 owners += counting_samplers(loader)
-            look = self._attributes.step_ended if place == BATCH else self._attributes.look
+            # Samplers count when an epoch, or a generation within one, begins.
+            first, self._epoch = self._epoch != self._trainer.current_epoch, self._trainer.current_epoch
+            looks = first or place != BATCH
+            look = self._attributes.look if looks else self._attributes.step_ended
             look(owners, trainer_state.keeps, [self._module])
+
+
+def watched_attributes() -> OwnAttributes:
+    """What notices changes in one process, over all of its generations."""
+    return OwnAttributes("Lightning", _KEEP)
 
 
 _KEEP = (
