@@ -57,9 +57,12 @@ class RankLogs:
             self._indexes[path.stem] = LogIndex(path)
 
     def note(self, status: MemberStatus) -> None:
-        """Note how much a member has written, and as what. Trouble with the file is logged once."""
+        """Note how much a member has written, and as what. Trouble with the file is logged once.
+
+        A log that is known can be read: it is there, empty, before its process begins."""
         index = self._indexes.get(status.member)
         if index is None:
+            self._begin(status.member)
             path = self._paths.log_index / f"{status.member}.marks"
             index = self._indexes[status.member] = LogIndex(path)
         written = self._kept(status.member).end
@@ -114,6 +117,13 @@ class RankLogs:
                 if end - begin > room:
                     self._cut(member, end - (room - room // SPARE_SHARE))
                 room = max(0, room - (end - begin))
+
+    def _begin(self, member: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            os.close(os.open(self._paths.log(member), flags, 0o600))
+        except OSError as error:
+            self._warn(f"the log of {member} cannot be made: {error}")
 
     def _kept(self, member: str) -> _Kept:
         try:

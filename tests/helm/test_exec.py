@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -132,7 +133,7 @@ def _catches_sigterm(pid: int) -> bool:
     ("words", "said"),
     [
         (["exec"], "no command given"),
-        (["exec", "--node", "n0", "--", "python", "nowhere.py"], "script nowhere.py not found"),
+        (["exec", "--node", "n0", "--", sys.executable, "nowhere.py"], "script nowhere.py not found"),
         (["exec", "--node", "no/de", "--", "python", "-c", "1"], "node name 'no/de' is invalid"),
         (["exec", "--node", "n0", "--", "python9", "x.py"], "python9 not found on PATH"),
         (["exec", "--copy-to", "/proc/no"], "give a writable --copy-to"),

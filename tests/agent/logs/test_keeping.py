@@ -121,6 +121,11 @@ async def test_without_a_limit_everything_is_kept(kept: Kept) -> None:
     assert kept.logs.files("j")[0].gone_bytes == 0
 
 
+async def test_a_log_is_there_before_its_process_has_begun(kept: Kept) -> None:
+    kept.became("j.1", 0, 1)
+    assert kept.read("j.1") == b"", "whoever follows the rank need not be told that there is no such file"
+
+
 async def test_parts_are_found_by_generation_time_and_lines(kept: Kept) -> None:
     kept.wrote("j.1", b"of a run before this one\n")
     kept.became("j.1", -1, 0)

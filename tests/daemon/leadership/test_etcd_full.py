@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def alarm(etcd: PrivateEtcd, action: str, member: str = "0") -> dict[str, Any]:
-    """Raise, list or disarm etcd's alarm of no space, by its own API."""
-    body = json.dumps({"action": action, "memberID": member, "alarm": "NOSPACE"}).encode()
-    url = f"http://{etcd.endpoint}/v3/maintenance/alarm"
-    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=10) as reply:
+def called(etcd: PrivateEtcd, path: str, **body: Any) -> dict[str, Any]:
+    """Call etcd's own API."""
+    request = urllib.request.Request(f"http://{etcd.endpoint}/v3/{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=10) as reply:
         return dict(json.load(reply))
+
+
+async def alarm(etcd: PrivateEtcd, action: str) -> None:
+    """Raise or disarm etcd's alarm of no space."""
+    (member,) = (await asyncio.to_thread(called, etcd, "cluster/member/list"))["members"]
+    of_space = {"action": action, "memberID": member["ID"], "alarm": "NOSPACE"}
+    await asyncio.to_thread(called, etcd, "maintenance/alarm", **of_space)
 
 
 async def health(one: Coordinator) -> str:
@@ -40,14 +46,13 @@ async def test_a_full_etcd_is_said_until_it_has_room_again(folder: Path, cluster
         try:
             await one.leads()
             await submit(one.listen, "before")
-            member = alarm(etcd, "GET")["header"]["member_id"]
-            await asyncio.to_thread(alarm, etcd, "ACTIVATE", member)
+            await alarm(etcd, "ACTIVATE")
             with pytest.raises(grpc.aio.AioRpcError, match="is full"):
                 await submit(one.listen, "meanwhile")
             await until(lambda: alerted(one))
             assert alerted(one)[0]["reason"].startswith("etcd takes no writes (")
             assert "is full: compact and defragment it" in await health(one)
-            await asyncio.to_thread(alarm, etcd, "DEACTIVATE", member)
+            await alarm(etcd, "DEACTIVATE")
             await until(lambda: len(alerted(one)) == 2)
             assert "takes no writes" not in await health(one)
             await submit(one.listen, "after")
