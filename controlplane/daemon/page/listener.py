@@ -100,7 +100,8 @@ class Listener:
             transport = writer.transport
             exchange = Exchange(reader, writer, lambda asked: self._answered(visit, asked), self._refuse)
             await exchange.run()
-            writer.close()
+            if not transport.is_closing():  # a second close of TLS breaks abort in Python 3.11
+                writer.close()
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 await writer.wait_closed()
         except (OSError, TimeoutError, ssl.SSLError, asyncio.IncompleteReadError) as error:
