@@ -5,6 +5,7 @@ put. Today each kind of write is an effect of its own."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ LATER_FIELDS = {
 """Fields of stored records that older recordings do not have, each with the value that means the same."""
 ADVICE = ("kept_from",)
 """Fields of orders that older recordings do not have: they allow what may also be left undone."""
+REWORDED = (("etcd takes no writes (", "etcd does not answer ("),)
+"""Words of today, and the former ones for the same, which recordings have that do not have today's."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""
 
@@ -76,6 +79,15 @@ def without_advice(effects: Any, recorded: Any) -> Any:
     if any(key in fields for _, fields in recorded for key in ADVICE):
         return effects
     return [[name, {key: fields[key] for key in fields if key not in ADVICE}] for name, fields in effects]
+
+
+def in_former_words(effects: Any, recorded: Any) -> Any:
+    """Effects as JSON values, in the words of REWORDED that the recorded ones use."""
+    text, then = json.dumps(effects), json.dumps(recorded)
+    for now, before in REWORDED:
+        if now not in then:
+            text = text.replace(now, before)
+    return json.loads(text)
 
 
 def shown(effect: Effect, format: int) -> Any:

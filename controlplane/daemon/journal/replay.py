@@ -144,6 +144,9 @@ def _step(
 def _difference(effects: tuple[Named, ...], recorded: tuple[Named, ...]) -> str:
     effects, recorded = older.without_later(effects), older.without_later(recorded)
     effects = older.without_advice(effects, recorded)
+    if effects == recorded:
+        return ""
+    effects = older.in_former_words(effects, recorded)
     if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # NaN differs from itself
         return ""
     for place, (now, then) in enumerate(zip(effects, recorded, strict=False), 1):
