@@ -182,6 +182,10 @@ class _Shell:
             self._fail(str(error), REFUSED)
         except LauncherError as error:
             self._fail(str(error))
+        except asyncio.CancelledError:
+            if not self._stop.is_set():  # nobody ends the agent: without this task it would not do its work
+                self._fail(f"{getattr(work, '__qualname__', work)} was cancelled")
+            raise
         except Exception as error:
             log.exception("unexpected error in the agent")
             self._fail(repr(error))

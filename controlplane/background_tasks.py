@@ -1,4 +1,4 @@
-"""Run tasks that nobody waits for, and end those that are left when their owner closes.
+"""Run tasks that nobody waits for, and end those that are left when their owner closes; run some together.
 
 An event loop refers to its tasks weakly: one that nobody keeps may vanish before it is done."""
 
@@ -9,6 +9,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+
+async def together(*works: Coroutine[None, None, None]) -> None:
+    """Run these at the same time, until all are done or one fails: then the others are cancelled.
+
+    Raises an exception group of what has failed. They get a task of their own, because asyncio.TaskGroup
+    leaves a mark on the one that waits in it when another fails: it counts as a task that is being cancelled.
+    There asyncio.timeout raises CancelledError instead of TimeoutError until Python 3.11.3, and the task ends
+    without a word."""
+    await asyncio.get_running_loop().create_task(_in_a_group(works))
+
+
+async def _in_a_group(works: tuple[Coroutine[None, None, None], ...]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
 
 
 class BackgroundTasks:

@@ -20,6 +20,7 @@ import grpc.aio
 
 from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Outbox
 from controlplane.access.client_credentials import ClientCredentials, plain
+from controlplane.background_tasks import together
 from controlplane.core.records import events
 from controlplane.settings import SettingsError
 from controlplane.wire import codec
@@ -198,10 +199,7 @@ class CoordinatorLink:
                 async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                     await self._greet(call)
                 self.target = target
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._write(call))
-                    tasks.create_task(self._beat())
-                    tasks.create_task(self._read(call, target))
+                await together(self._write(call), self._beat(), self._read(call, target))
             except BaseExceptionGroup as group:
                 raise _first(group) from None
             finally:

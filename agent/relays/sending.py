@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.deciding.beat_route import BeatRoute
 from agent.peers import wire
-from controlplane.background_tasks import BackgroundTasks
+from controlplane.background_tasks import BackgroundTasks, together
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
 from controlplane.wire import relayed
@@ -94,9 +94,7 @@ class BeatSender:
                 async with asyncio.timeout(CONNECT_S):
                     await call.wait_for_connection()
                 self.route.opened()
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._write(call))
-                    tasks.create_task(self._read(call))
+                await together(self._write(call), self._read(call))
         except BaseExceptionGroup as group:
             await self._failed(group.exceptions[0])
         except (*wire.BROKEN, SettingsError) as error:

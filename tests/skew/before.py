@@ -36,7 +36,9 @@ def unpack(folder: Path) -> Path:
     if done.returncode != 0:
         raise RuntimeError(f"git archive {commit()}: {done.stderr.decode()}")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
     return folder
 
 

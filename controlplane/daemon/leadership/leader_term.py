@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.findings_ledger.ledger import FindingLedger
+from controlplane.background_tasks import together
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
 from controlplane.core.records.effects import (
@@ -225,20 +226,12 @@ class LeaderTerm:
 
     async def run(self) -> None:
         """Lead until cancelled, until Fenced (in an exception group), or until the core raises."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.loop.run())
-            group.create_task(self.recorder.run())
-            group.create_task(self._show())
-            group.create_task(self._watch_etcd())
-            group.create_task(self._hush())
-            group.create_task(self.diagnosis.run())
-            group.create_task(self.causes.run())
-            group.create_task(self.tails.run())
-            group.create_task(self.beats.run())
-            for saver in self._savers:
-                group.create_task(saver.run())
-            if self._platform is not None:
-                group.create_task(self._platform.watch(self.post, self.core))
+        works = [self.loop.run(), self.recorder.run(), self._show(), self._watch_etcd(), self._hush()]
+        works += [self.diagnosis.run(), self.causes.run(), self.tails.run(), self.beats.run()]
+        works += [saver.run() for saver in self._savers]
+        if self._platform is not None:
+            works.append(self._platform.watch(self.post, self.core))
+        await together(*works)
 
     async def _hush(self) -> None:
         """Wait for the end of the term, then end all requests that it has under way."""

@@ -1,0 +1,43 @@
+"""Tasks that run together: who waits for them is left as it was."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controlplane.background_tasks import together
+
+
+async def _fails() -> None:
+    await asyncio.sleep(0)
+    raise OSError("broken")
+
+
+async def _waits(ends: list[str]) -> None:
+    try:
+        await asyncio.sleep(60)
+    finally:
+        ends.append("cancelled")
+
+
+async def test_who_waits_for_one_that_fails_does_not_count_as_cancelled() -> None:
+    ends: list[str] = []
+    with pytest.raises(ExceptionGroup) as failed:
+        await together(_fails(), _waits(ends))
+    assert isinstance(failed.value.exceptions[0], OSError) and ends == ["cancelled"]
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+    with pytest.raises(TimeoutError):  # before Python 3.11.4 a cancelled task gets CancelledError here
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+
+
+async def test_to_cancel_who_waits_cancels_all() -> None:
+    ends: list[str] = []
+    waiting = asyncio.ensure_future(together(_waits(ends), _waits(ends)))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ends == ["cancelled"] * 2
