@@ -184,8 +184,7 @@ def _bits(value: Any, kept: Container[int]) -> Hashable:
     if issubclass(kind, list | tuple | dict | set | deque | bytearray):
         return len(value)
     if randomness.is_generator(value):
-        state = randomness.state_of(value)
-        return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
+        return randomness.bits_of(value)
     if kind is itertools.count:
         return repr(value)
     return operator.length_hint(value) if kind in _ITERATORS else _of_array(value)

@@ -18,8 +18,6 @@ import zlib
 from types import FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from holdfast.clean.reach import reached
 from holdfast.state import randomness
 
@@ -47,7 +45,7 @@ class OwnGenerators:
 
     def states(self) -> dict[str, Any]:
         """The state of each, by name."""
-        return {name: _comparable(each) for name, each in self._found.items()}
+        return {name: randomness.bits_of(each) for name, each in self._found.items()}
 
     def is_left_out(self, name: str, state: Callable[[], Any]) -> bool:
         """Whether what `state` gives is the same when this one is in another state."""
@@ -145,11 +143,6 @@ class LeftOut:
 
 _ELSEWHERE = 0x5EED
 """The seed of a generator whose part in a state is looked for."""
-
-
-def _comparable(generator: Any) -> Any:
-    state = randomness.state_of(generator)
-    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
 
 
 def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:

@@ -61,8 +61,7 @@ def _wait(pending: dist.Work | None) -> None:
 
 def exchange(own: Any, device: torch.device) -> list[Any]:
     """Every rank's JSON data, by rank. All ranks call it together."""
-    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
-    size = torch.tensor([data.numel()], device=device)
+    data, size = _packed(own, device)
     sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, size)
     counts = [int(count) for count in sizes]
@@ -70,17 +69,26 @@ def exchange(own: Any, device: torch.device) -> list[Any]:
     padded[: data.numel()] = data
     every = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(every, padded)
-    return [json.loads(bytes(part[:count].cpu().tolist())) for part, count in zip(every, counts, strict=True)]
+    return [_unpacked(part[:count]) for part, count in zip(every, counts, strict=True)]
 
 
 def tell(own: Any, source: int, rank: int, device: torch.device) -> Any:
     """The JSON data of rank `source`, given to all. All ranks, of which `rank` is this one, call it."""
-    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
-    size = torch.tensor([data.numel()], device=device)
+    data, size = _packed(own, device)
     dist.broadcast(size, source)
     if rank != source:
         data = torch.zeros(int(size), dtype=torch.uint8, device=device)
     dist.broadcast(data, source)
+    return _unpacked(data)
+
+
+def _packed(own: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """JSON data as bytes, and how many they are."""
+    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
+    return data, torch.tensor([data.numel()], device=device)
+
+
+def _unpacked(data: torch.Tensor) -> Any:
     return json.loads(bytes(data.cpu().tolist()))
 
 

@@ -117,6 +117,12 @@ def state_of(generator: Any) -> Any:
     return _plain(generator.get_state(legacy=False))
 
 
+def bits_of(generator: Any) -> bytes | str:
+    """What `state_of` returns, as something that can be compared and hashed."""
+    state = state_of(generator)
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else repr(state)
+
+
 def set_state(generator: Any, state: Any) -> None:
     """Give a random generator a state that `state_of` has returned."""
     if isinstance(generator, torch.Generator):
