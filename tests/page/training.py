@@ -8,6 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.live.readings import JobWindow, RankWindow
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch
 from controlplane.core.records.diagnosis import SlowSteps, StepTimes
 from controlplane.core.records.events import JobSubmitted
@@ -157,9 +158,9 @@ def judge(leader_term: LeaderTerm, count: int, slow: Mapping[int, float], node: 
     watch, diagnosis = JobWatch(), leader_term.diagnosis
     step_s = WORK_S * max(slow.values()) + LINKS_S
     for window in range(WINDOWS):
-        rows = tuple(_row(rank, f"{node}{rank // 8:04}", slow, window, step_s) for rank in range(count))
+        rows = [_row(rank, f"{node}{rank // 8:04}", slow, window, step_s) for rank in range(count)]
         ended_s = 1e9 + 5.0 * window
-        found = watch.observe(JobWindow("j", 1, ended_s - 5.0, ended_s, rows, count))
+        found = watch.observe(JobWindow("j", 1, ended_s - 5.0, ended_s, columns_of(rows), count))
         if found.judged:
             diagnosis.ledger.observe(ended_s, "j", found.findings, set())
         diagnosis._newest["j"] = found

@@ -90,7 +90,7 @@ def judge(
         changes = ledger.observe(window.ended_s, window.job, found.findings) if found.judged else ()
         spent += time.process_time() - begun
         ended_s.append(window.ended_s)
-        rows += len(window.ranks)
+        rows += len(window.ranks.seats)
         failed.update(f"{each.name}: {each.error}" for each in found.failed_detectors)
         for change in changes:
             if change.kind is ChangeKind.OPENED:

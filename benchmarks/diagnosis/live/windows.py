@@ -8,9 +8,11 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.diagnosis.live.draw import Truth
 from benchmarks.diagnosis.live.play import Play
-from controlplane.analysis.live.readings import UNKNOWN, JobWindow, RankWindow
+from controlplane.analysis.live.readings import NUMBERS, JobWindow, RankColumns, RankWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,19 +38,20 @@ def played(shape: Shape, truth: Truth) -> Iterator[JobWindow]:
 
 
 def _window(shape: Shape, window: Played, seats: list[tuple[Any, ...]]) -> JobWindow:
-    columns = {name: column.tolist() for name, column in window.columns.items()}
-    rows = zip(
-        *(columns["steps"], columns["last_step"], columns["steps"], columns["wall"]),
-        *(columns[phase] for phase in PHASES),
-        *(columns["cpu"], columns["longest"]),
-        [0] * shape.ranks,
-        columns["tokens"],
-        [0.0] * shape.ranks,
-        *(columns["memory"], columns["memory"], columns["limit"]),
-        [UNKNOWN] * shape.ranks,
-        strict=True,
-    )
-    ranks = tuple(RankWindow(*(*seat, 1, *row)) for seat, row in zip(seats, rows, strict=True))
+    columns = window.columns
+    known: dict[str, Any] = {
+        "generation": 1,
+        **{name: columns[name] for name in ("steps", "last_step", "tokens")},
+        "covered": columns["steps"],
+        **{f"{name}_s": columns[name] for name in ("wall", *PHASES, "cpu", "longest")},
+        "memory_bytes": columns["memory"],
+        "memory_peak_bytes": columns["memory"],
+        "memory_limit_bytes": columns["limit"],
+    }
+    numbers = np.empty((shape.ranks, len(NUMBERS)))
+    for at, name in enumerate(NUMBERS):
+        numbers[:, at] = known[name] if name in known else RankWindow._field_defaults[name]
+    ranks = RankColumns(seats, numbers)
     return JobWindow(f"job{shape.seed}", 1, window.began_s, window.ended_s, ranks, shape.ranks)
 
 
@@ -62,14 +65,17 @@ def write(folder: Path, seed: int, windows: Iterable[JobWindow], truth: Truth) -
                 json.dumps(
                     {
                         **_head(window),
-                        "columns": dict(
-                            zip(RankWindow._fields, zip(*window.ranks, strict=True), strict=True)
-                        ),
+                        "columns": _columns(window.ranks),
                     }
                 )
             )
             file.write("\n")
     (folder / "truth" / f"{seed}.json").write_text(json.dumps(asdict(truth)))
+
+
+def _columns(ranks: RankColumns) -> dict[str, list[Any]]:
+    seats = map(list, zip(*ranks.seats, strict=True))
+    return dict(zip(RankWindow._fields, (*seats, *ranks.numbers.T.tolist()), strict=True))
 
 
 def _head(window: JobWindow) -> dict[str, object]:

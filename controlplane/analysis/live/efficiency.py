@@ -13,17 +13,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+import numpy as np
 
-    from controlplane.analysis.live.readings import JobWindow, RankWindow, RankWork
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from controlplane.analysis.live.readings import JobWindow, RankWork
+    from controlplane.analysis.live.table import Reported
+    from controlplane.analysis.robust import Floats
 
 COUNTED = "counted"
 HOW = (COUNTED, "declared", "")
 """Notes of a rank that are no reason why something is not known (`holdfast.ipc.rank_facts`)."""
+OLDER = "its agent or its SDK is older than MFU"
 NO_TOKENS = "the script counts no tokens and no operations: session.count(tokens=...)"
 
 
@@ -42,13 +46,14 @@ class Efficiency:
 FAILED = Efficiency(reason="it could not be computed: see the failed detectors")
 
 
-def of_window(window: JobWindow) -> Efficiency:
-    """What the job's devices achieved in this window."""
-    rows = [row for row in window.ranks if _usable(row)]
-    if not rows:
+def of_window(window: JobWindow, reported: Reported) -> Efficiency:
+    """What the job's devices achieved in this window, of which `reported` are the rows."""
+    usable = np.flatnonzero(_usable(reported))
+    if not len(usable):
         return Efficiency()
-    samples = _rate(rows, attrgetter("samples"), attrgetter("dp_rank"))
-    tokens = _rate(rows, attrgetter("tokens"), attrgetter("dp_rank", "cp_rank"))
+    rows = UsableRows(reported, usable)
+    samples = _rate(rows, "samples", ("dp_rank",))
+    tokens = _rate(rows, "tokens", ("dp_rank", "cp_rank"))
     works = {work.rank: work for work in window.work}
     flops, why = _flops(rows, works, tokens)
     peak, why_peak = _peak(rows, works, window.ranks_expected)
@@ -64,72 +69,84 @@ def of_window(window: JobWindow) -> Efficiency:
     return Efficiency(samples, tokens, flops, peak, flops / peak, "")
 
 
-def _usable(row: RankWindow) -> bool:
-    """Whether its numbers can be: NaN compares with nothing."""
-    return (
-        row.steps > 0
-        and 0.0 < row.wall_s < math.inf
-        and 0.0 <= row.samples < math.inf
-        and 0.0 <= row.tokens < math.inf
-        and 0.0 <= row.flops < math.inf
-    )
+class UsableRows:
+    """The rows that count, in columns."""
+
+    def __init__(self, reported: Reported, which: NDArray[np.int64]) -> None:
+        self._reported, self._which = reported, which
+
+    def __len__(self) -> int:
+        return len(self._which)
+
+    def __getitem__(self, field: str) -> Floats:
+        return self._reported[field][self._which]
+
+    def whole(self, field: str) -> NDArray[np.int64]:
+        """One of the whole numbers of their seats."""
+        return self._reported.whole(field)[self._which]
 
 
-def _rate(
-    rows: Iterable[RankWindow], what: Callable[[RankWindow], float], share: Callable[[RankWindow], Hashable]
-) -> float | None:
+def _usable(reported: Reported) -> NDArray[np.bool_]:
+    """The rows whose numbers can be: NaN compares with nothing."""
+    found = (reported["steps"] > 0) & (reported["wall_s"] > 0.0) & (reported["wall_s"] < math.inf)
+    for name in ("samples", "tokens", "flops"):
+        found &= (reported[name] >= 0.0) & (reported[name] < math.inf)
+    return found
+
+
+def _rate(rows: UsableRows, what: str, share: tuple[str, ...]) -> float | None:
     """The sum over all shares of the work, each as the mean of its ranks that count; None: nobody does."""
-    sums: dict[Hashable, float] = defaultdict(float)
-    counts: dict[Hashable, int] = defaultdict(int)
-    for row in rows:
-        if (amount := what(row)) > 0:
-            key = share(row)
-            sums[key] += amount / row.wall_s
-            counts[key] += 1
-    return sum(total / counts[key] for key, total in sums.items()) if sums else None
+    amounts = rows[what]
+    counting = amounts > 0
+    if not counting.any():
+        return None
+    shares = np.zeros(int(counting.sum()), dtype=np.int64)
+    for field in share:
+        names, place = np.unique(rows.whole(field)[counting], return_inverse=True)
+        _, shares = np.unique(shares * len(names) + place, return_inverse=True)
+    sums = np.bincount(shares, weights=amounts[counting] / rows["wall_s"][counting])
+    return float((sums / np.bincount(shares)).sum())
 
 
 def _flops(
-    rows: list[RankWindow], works: dict[int, RankWork], tokens_per_s: float | None
+    rows: UsableRows, works: dict[int, RankWork], tokens_per_s: float | None
 ) -> tuple[float | None, str]:
     """Operations per second of the whole job; None with the reason why that is not known."""
-    declaring = [row for row in rows if row.flops > 0]
-    if 0 < len(declaring) < len(rows):
-        return None, f"only {len(declaring)} of {len(rows)} ranks count operations"
+    flops = rows["flops"]
+    declaring = int((flops > 0).sum())
+    if 0 < declaring < len(rows):
+        return None, f"only {declaring} of {len(rows)} ranks count operations"
     if declaring:
-        return sum(row.flops / row.wall_s for row in rows), ""
+        return float((flops / rows["wall_s"]).sum()), ""
     if tokens_per_s is None:
         return None, NO_TOKENS
     by_stage: dict[int, list[float]] = defaultdict(list)
-    sharded = any(row.tp_rank > 0 for row in rows)
-    for row in rows:
-        if why := _unknown_token(works.get(row.rank), sharded):
-            return None, f"rank {row.rank}: {why}"
-        by_stage[row.stage].append(works[row.rank].token_flops)
+    sharded = bool((rows.whole("tp_rank") > 0).any())
+    for rank, stage in zip(rows.whole("rank").tolist(), rows.whole("stage").tolist(), strict=True):
+        work = works.get(rank)
+        if work is None or work.token_flops <= 0 or (sharded and work.note == COUNTED):
+            return None, f"rank {rank}: {_unknown_token(work)}"
+        by_stage[stage].append(work.token_flops)
     return tokens_per_s * sum(sum(each) / len(each) for each in by_stage.values()), ""
 
 
-def _unknown_token(work: RankWork | None, sharded: bool) -> str:
-    """Why it is not known what a token costs in a rank's stage; "": it is."""
+def _unknown_token(work: RankWork | None) -> str:
+    """Why it is not known what a token costs in a rank's stage."""
     if work is None:
-        return "its agent or its SDK is older than MFU"
+        return OLDER
     if work.token_flops <= 0:
         return work.note
-    if sharded and work.note == COUNTED:
-        return "with tensor parallelism nobody counts the parameters of a stage: declare `parameters`"
-    return ""
+    return "with tensor parallelism nobody counts the parameters of a stage: declare `parameters`"
 
 
-def _peak(rows: list[RankWindow], works: dict[int, RankWork], ranks: int) -> tuple[float | None, str]:
+def _peak(rows: UsableRows, works: dict[int, RankWork], ranks: int) -> tuple[float | None, str]:
     """The peak of all devices together; None with the reason why that is not known."""
     if len(rows) < ranks:
         return None, f"only {len(rows)} of {ranks} ranks have reported steps in this window"
     total = 0.0
-    for row in rows:
-        work = works.get(row.rank)
-        if work is None:
-            return None, f"rank {row.rank}: its agent or its SDK is older than MFU"
-        if work.peak_flops <= 0:
-            return None, f"rank {row.rank}: {work.note}"
+    for rank in rows.whole("rank").tolist():
+        work = works.get(rank)
+        if work is None or work.peak_flops <= 0:
+            return None, f"rank {rank}: {OLDER if work is None else work.note}"
         total += work.peak_flops
     return total, ""

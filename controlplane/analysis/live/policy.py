@@ -146,6 +146,9 @@ SNAPSHOT_TIMES = 3
 CROWDED_RATIO = 0.1
 """A node is crowded when its ranks wait for a CPU for this share of a step. Less is normal: a wake-up takes
 a moment, and daemons run now and then."""
+WAITS_UNSURE = 0.1
+"""Waits for a CPU are estimated, and taken off the work of a rank: what is left is known to this share of
+them, and nobody is slow by less."""
 THROTTLED_RATIO = 0.05
 """A quota that holds a rank up for this share of a step is too low: all ranks wait for it."""
 

@@ -1,16 +1,19 @@
 """Define what a job's diagnosis is made from: how each rank spent the steps of one window of time.
 
-A window comes every few seconds, with one row per rank that reported. Rows are tuples, since a window may
-have 80,000 of them and is turned into columns at once."""
+A window comes every few seconds, with one row per rank that reported. It may have 80,000 of them, so it comes
+in columns, as agents report them; whoever has rows makes columns of them (`table.columns_of`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from controlplane.analysis.links.measures import LinkMatrix
     from controlplane.analysis.live.resources.storage import NodeStorage
+    from controlplane.analysis.robust import Floats
     from controlplane.core.records.diagnosis import GradientReport
     from controlplane.core.records.node_checks import DeviceSign
 
@@ -79,6 +82,23 @@ class RankWindow(NamedTuple):
     checkpoint_s: float = 0.0
 
 
+SeatRow = tuple[Any, ...]
+"""The first fields of a `RankWindow`: those in SEAT_FIELDS."""
+SEAT_FIELDS = RankWindow._fields[: RankWindow._fields.index("generation")]
+NUMBERS = RankWindow._fields[len(SEAT_FIELDS) :]
+"""Everything that differs from window to window."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankColumns:
+    """The rows of a window as two tables: who each row is about, and its numbers.
+
+    While nobody moves, windows may have the very same `seats`: then nobody looks at them again."""
+
+    seats: Sequence[SeatRow]
+    numbers: Floats  # a row for each of `seats`, a column for each of NUMBERS
+
+
 class SlowRow(NamedTuple):
     """What one rank says of one of its slow steps. Durations in s."""
 
@@ -124,7 +144,7 @@ class JobWindow:
     generation: int
     began_s: float
     ended_s: float
-    ranks: tuple[RankWindow, ...]
+    ranks: RankColumns
     ranks_expected: int  # ranks of this generation: 0 to `ranks_expected` - 1
     storage: tuple[NodeStorage, ...] = ()  # traffic of its nodes with their storages, where it is known
     links: LinkMatrix | None = None  # what nodes have measured on their links under suspicion; None: nothing

@@ -7,30 +7,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import low_median
-from controlplane.analysis.live.readings import PHASES, RankWindow, Unjudged
+from controlplane.analysis.live.readings import NUMBERS, PHASES, SEAT_FIELDS, RankColumns, Unjudged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from controlplane.analysis.live.readings import JobWindow
+    from controlplane.analysis.live.readings import JobWindow, RankWindow, SeatRow
     from controlplane.analysis.robust import Floats
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-SeatRow = tuple[Any, ...]
-"""The first fields of a `RankWindow`: those in SEAT_FIELDS."""
-SEAT_FIELDS = RankWindow._fields[: RankWindow._fields.index("generation")]
-NUMBERS = RankWindow._fields[len(SEAT_FIELDS) :]
-"""Everything that differs from window to window."""
+WHOLE_SEAT_FIELDS = ("rank", "device", "dp_rank", "stage", "cp_rank", "tp_rank")
+"""The fields of a seat that are whole numbers."""
+_seat_of, _numbers_of = itemgetter(slice(len(SEAT_FIELDS))), itemgetter(slice(len(SEAT_FIELDS), None))
 COUNTED = ("watched_s", "ran_s", "queued_s", "throttled_s")
 """The kernel's counts of CPU time, over `watched_s`."""
 SUMS = (
@@ -47,7 +46,8 @@ NO_STEP = "it completed no step"
 class Seats:
     """Who is which rank, and where: what a generation does not change. -1 or "": that rank is not known."""
 
-    rows: list[SeatRow]  # as reported
+    rows: Sequence[SeatRow]  # as reported
+    reported: dict[str, Ints]  # those of WHOLE_SEAT_FIELDS, a place per row
     member: tuple[str, ...]
     node: Ints  # index into `nodes`
     nodes: tuple[str, ...]
@@ -66,10 +66,26 @@ class Seats:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """The rows of a window as they came, believed or not: one array per field, a place per row."""
+
+    seats: Seats
+    numbers: Floats  # a row per rank, a column for each of NUMBERS
+
+    def __getitem__(self, field: str) -> Floats:
+        return self.numbers[:, NUMBERS.index(field)]
+
+    def whole(self, field: str) -> Ints:
+        """One of WHOLE_SEAT_FIELDS."""
+        return self.seats.reported[field]
+
+
+@dataclass(frozen=True, slots=True)
 class RankTable:
     """A window, one column per quantity."""
 
     seats: Seats
+    reported: Reported
     values: dict[str, Floats]  # NaN: not judged
     unjudged: tuple[Unjudged, ...]  # the first of them
     left_out: dict[str, int]  # reason -> ranks
@@ -77,11 +93,27 @@ class RankTable:
     out: Bools  # all ranks that were left out
 
 
-def seats(rows: list[SeatRow], count: int) -> Seats:
+@dataclass(frozen=True, slots=True)
+class SeenSteps:
+    """What the windows of a generation have shown until now, for the next one to be held against."""
+
+    seats: Seats
+    last_step: Floats  # the newest step of each rank that was ever judged; NaN: none
+
+    @classmethod
+    def after(cls, table: RankTable, before: SeenSteps | None) -> SeenSteps:
+        """That, when this table has come. A rank that was left out of it keeps its newest step."""
+        last = table.values["last_step"]
+        newest = last.copy() if before is None else np.where(np.isnan(last), before.last_step, last)
+        return cls(table.seats, newest)
+
+
+def seats(rows: Sequence[SeatRow], count: int) -> Seats:
     """Arrange what each rank reports about its place. Ranks outside of 0 to `count` - 1 are ignored."""
     columns = tuple(zip(*rows, strict=True)) or ((),) * len(SEAT_FIELDS)
     by_name = dict(zip(SEAT_FIELDS, columns, strict=True))
-    ranks = np.array(by_name["rank"], dtype=np.int64)
+    reported = {name: np.array(by_name[name], dtype=np.int64) for name in WHOLE_SEAT_FIELDS}
+    ranks = reported["rank"]
     inside = (ranks >= 0) & (ranks < count)
 
     def dense(values: Ints) -> Ints:
@@ -96,7 +128,7 @@ def seats(rows: list[SeatRow], count: int) -> Seats:
 
     names, node = numbered("node")
     domains, domain = numbered("domain")
-    stage = dense(np.array(by_name["stage"], dtype=np.int64))
+    stage = dense(reported["stage"])
     members = [""] * count
     for rank, member, here in zip(by_name["rank"], by_name["member"], inside, strict=True):
         if here:
@@ -105,12 +137,13 @@ def seats(rows: list[SeatRow], count: int) -> Seats:
     by_node = known[np.argsort(node[known], kind="stable")]
     return Seats(
         rows,
+        reported,
         tuple(members),
         node,
         names,
-        dense(np.array(by_name["device"], dtype=np.int64)),
+        dense(reported["device"]),
         stage,
-        dense(np.array(by_name["dp_rank"], dtype=np.int64)),
+        dense(reported["dp_rank"]),
         tuple((int(each), np.flatnonzero(stage == each)) for each in np.unique(stage[known])),
         domain,
         domains,
@@ -119,35 +152,32 @@ def seats(rows: list[SeatRow], count: int) -> Seats:
     )
 
 
-def tabulate(window: JobWindow, before: RankTable | None) -> RankTable:
-    """The columns of a window. `before`: the newest of the same generation, to see what goes back in time.
+def tabulate(window: JobWindow, before: SeenSteps | None) -> RankTable:
+    """The columns of a window. `before`: what the same generation has shown, to see what goes back in time.
 
     Raises ValueError for a number of expected ranks that no job has."""
     count = window.ranks_expected
     if not 0 < count <= policy.RANKS_MAX:
         raise ValueError(f"ranks_expected is {count}: it must be 1 to {policy.RANKS_MAX}")
-    first = len(SEAT_FIELDS)
-    places = [row[:first] for row in window.ranks]
-    seated = before.seats if before and before.seats.rows == places else seats(places, count)
-    # one pass over all numbers of all rows: the fastest way from tuples to columns
-    flat = chain.from_iterable([row[first:] for row in window.ranks])
-    numbers = np.fromiter(flat, np.float64, len(places) * len(NUMBERS)).reshape(-1, len(NUMBERS)).T
-    ranks = np.fromiter((int(row[0]) for row in places), np.int64, len(places))
+    rows = window.ranks
+    known = before.seats if before else None
+    same = known is not None and (known.rows is rows.seats or known.rows == rows.seats)
+    reported = Reported(known if known and same else seats(rows.seats, count), rows.numbers)
+    ranks = reported.whole("rank")
     inside = (ranks >= 0) & (ranks < count)
-    values = {}
-    for name, column in zip(NUMBERS, numbers, strict=True):
-        values[name] = np.full(count, np.nan)
-        values[name][ranks[inside]] = column[inside]
-    rows = np.bincount(ranks[inside], minlength=count)
+    by_rank = np.full((count, len(NUMBERS)), np.nan)
+    by_rank[ranks[inside]] = reported.numbers[inside]
+    columns = np.ascontiguousarray(by_rank.T)
+    values = dict(zip(NUMBERS, columns, strict=True))  # views: what is left out below is left out here
+    times = np.bincount(ranks[inside], minlength=count)
     reason = np.full(count, -1, dtype=np.int64)
     words = []
     with np.errstate(all="ignore"):
-        for index, (word, bad) in enumerate(_doubts(window, values, rows, before)):
+        for index, (word, bad) in enumerate(_doubts(window, columns, times, before)):
             words.append(word)
             reason[(reason < 0) & bad] = index
     out = reason >= 0
-    for name in NUMBERS:
-        values[name][out] = np.nan
+    columns[:, np.flatnonzero(out)] = np.nan
     named = np.flatnonzero(out)[: policy.UNJUDGED_MAX]
     foreign = [
         Unjudged(int(rank), f"the job has no such rank: it has {count}")
@@ -157,7 +187,8 @@ def tabulate(window: JobWindow, before: RankTable | None) -> RankTable:
     counts["it is no rank of the job"] = int((~inside).sum())
     unjudged = (*foreign, *(Unjudged(int(rank), words[reason[rank]]) for rank in named))
     return RankTable(
-        seated,
+        reported.seats,
+        reported,
         values,
         unjudged[: policy.UNJUDGED_MAX],
         {word: n for word, n in counts.items() if n},
@@ -166,16 +197,23 @@ def tabulate(window: JobWindow, before: RankTable | None) -> RankTable:
     )
 
 
+def columns_of(rows: Sequence[RankWindow]) -> RankColumns:
+    """The same rows in columns."""
+    numbers = chain.from_iterable(map(_numbers_of, rows))  # one pass over all: the fastest way from tuples
+    table = np.fromiter(numbers, np.float64, len(rows) * len(NUMBERS)).reshape(-1, len(NUMBERS))
+    return RankColumns(list(map(_seat_of, rows)), table)
+
+
 def _doubts(
-    window: JobWindow, values: dict[str, Floats], rows: Ints, before: RankTable | None
+    window: JobWindow, matrix: Floats, times: Ints, before: SeenSteps | None
 ) -> Iterator[tuple[str, Bools]]:
     """Each reason to leave a rank out, with the ranks that it holds for. The first that holds counts."""
-    matrix = np.array([values[name] for name in NUMBERS])
+    values = dict(zip(NUMBERS, matrix, strict=True))
     steps, wall_s, last = values["steps"], values["wall_s"], values["last_step"]
-    yield "it did not report", rows == 0
-    yield "it has several rows in one window", rows > 1
+    yield "it did not report", times == 0
+    yield "it has several rows in one window", times > 1
     yield "its row is of another generation", values["generation"] != window.generation
-    yield "its row has a value that is no finite number", ~np.isfinite(matrix).all(axis=0)
+    yield "its row has a value that is no finite number", np.asarray(~np.isfinite(matrix).all(axis=0))
     least = np.array([_least(name) for name in NUMBERS])[:, None]
     yield "its row has a negative value", np.asarray((matrix < least).any(axis=0))
     yield NO_STEP, steps == 0
@@ -185,7 +223,7 @@ def _doubts(
     yield "its phases do not add up to its steps", apart
     yield "its CPU time is longer than its steps", values["cpu_s"] > policy.WHOLE_RATIO * wall_s
     if before is not None:
-        seen = before.values["last_step"]
+        seen = before.last_step
         yield "its newest step is not newer than in the window before", last <= seen
     typical = low_median(steps)
     behind = low_median(last) - last

@@ -29,9 +29,10 @@ from controlplane.analysis.live.efficiency import FAILED as FAILED_EFFICIENCY
 from controlplane.analysis.live.efficiency import Efficiency, of_window
 from controlplane.analysis.live.eta import NO_PACE, WindowPace
 from controlplane.analysis.live.numbers import NumberMemory
+from controlplane.analysis.live.readings import NUMBERS
 from controlplane.analysis.live.resources.memory import Memory
 from controlplane.analysis.live.situation import LiveSituation
-from controlplane.analysis.live.table import NUMBERS, SUMS, RankTable, tabulate
+from controlplane.analysis.live.table import SUMS, RankTable, SeenSteps, tabulate
 from controlplane.core.records.diagnosis import Thresholds
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class JobWatch:
         self._ended_s = float("-inf")
         self._memory = Memory(1)
         self._numbers = NumberMemory()  # over all generations: steps go on
-        self._before: RankTable | None = None
+        self._before: SeenSteps | None = None
         self._pending = _Pending()
 
     def observe(self, window: JobWindow) -> LiveDiagnosis:
@@ -126,7 +127,7 @@ class JobWatch:
         if new:
             self._begin(window)
         self._ended_s = window.ended_s
-        self._before = _seen(table, self._before)
+        self._before = SeenSteps.after(table, self._before)
         self._pending.add(table, window)
         memory = self._memory
         guard.run("storage", lambda: memory.storage.add(window.ended_s, window.storage), None)
@@ -145,7 +146,7 @@ class JobWatch:
         lost = guard.run("loss", lambda: loss(table) if known else NOTHING_LOST, UNKNOWN_LOSS)
         nothing: dict[str, float] = {}
         causes = guard.run("lost_time", lambda: lost_s(table), nothing)
-        rates = guard.run("efficiency", lambda: of_window(window), FAILED_EFFICIENCY)
+        rates = guard.run("efficiency", lambda: of_window(window, table.reported), FAILED_EFFICIENCY)
         links = guard.run("links", lambda: _of_links(situation), ("", "", ""))
         pace = guard.run("pace", lambda: window_pace(table), NO_PACE)
         numbers = guard.run("numbers", lambda: self._summary(window), None)
@@ -221,14 +222,6 @@ def _cost(finding: Finding) -> tuple[float, str, str]:
     """The most expensive finding first."""
     gains = [each.gain_ratio for each in finding.recommendations if each.gain_ratio is not None]
     return -max(gains, default=0.0), finding.kind, finding.subject
-
-
-def _seen(table: RankTable, before: RankTable | None) -> RankTable:
-    """The table, with the newest step of ranks that were left out from before."""
-    if before is None:
-        return table
-    last, seen = table.values["last_step"], before.values["last_step"]
-    return replace(table, values={**table.values, "last_step": np.where(np.isnan(last), seen, last)})
 
 
 class _Pending:

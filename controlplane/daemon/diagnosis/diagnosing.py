@@ -28,7 +28,7 @@ from controlplane.core.records.node_checks import NodeSensed
 from controlplane.core.records.timing import OFF
 from controlplane.daemon.diagnosis import eta, report
 from controlplane.daemon.diagnosis.failed_parts import FailedParts
-from controlplane.daemon.diagnosis.feed import StepFeed, signs
+from controlplane.daemon.diagnosis.feed import CollectedReports, StepFeed, signs, window_s
 from controlplane.daemon.diagnosis.sensed import SensedNodes
 from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
@@ -126,6 +126,11 @@ class Diagnosis:
             self._profiled,
         )
 
+    @property
+    def window_s(self) -> float:
+        """How long a window of steps is at present (s), and how often agents report; 0: never."""
+        return window_s(len(self._core.state.nodes), self.every_s)
+
     def take(self, found: StepTimes | GradientReport | NodeSensed) -> None:
         """Take a report of an agent."""
         if not self.every_s:
@@ -152,7 +157,7 @@ class Diagnosis:
     async def run(self) -> None:
         """Judge all jobs again and again, until cancelled."""
         while self.every_s:
-            await asyncio.sleep(self.every_s)
+            await asyncio.sleep(self.window_s)
             await self.look()
 
     async def look(self) -> None:
@@ -186,11 +191,12 @@ class Diagnosis:
         )
         changes = self.ledger.report(now_s, job.name, at_once)
         unseen = frozenset(each.name for each in guard.failed)
-        window = self._window(job, now_s)
-        if window is not None:
-            found = self._newest[job.name] = await asyncio.to_thread(self._judge, window)
+        collected = self._collected(job, now_s)
+        if collected is not None:
+            window, found = await asyncio.to_thread(self._judge, collected)
+            self._newest[job.name] = found
             self._show_window(window, found, guard)
-        if window is not None and found.judged:
+        if collected is not None and found.judged:
             changes += self._observe(job, found, now_s, unseen)
         else:  # replicas were compared, and ranks profiled, whether or not steps can be judged
             only = (replicas.KIND, small_kernels.KIND)
@@ -258,12 +264,13 @@ class Diagnosis:
         await self._tell(self.ledger.report(self._wall(), job, findings))
         self._report_open(job)
 
-    def _window(self, job: Job, now_s: float) -> JobWindow | None:
+    def _collected(self, job: Job, now_s: float) -> CollectedReports | None:
+        """What agents have reported since the last window; None: nothing."""
         nodes = self._core.state.nodes
         domains = {name: nodes[name].domain for name in job.by_node if name in nodes}
-        began_s = self._began.get(job.name, now_s - self.every_s)
-        window = self._feed.window(job, domains, began_s, now_s)
-        if window is None:
+        began_s = self._began.get(job.name, now_s - self.window_s)
+        found = self._feed.collect(job, domains, began_s, now_s)
+        if found is None:
             return None
         self._began[job.name] = now_s
         links = None if self._probes is None else self._probes.matrix(job, now_s)
@@ -273,17 +280,18 @@ class Diagnosis:
             signs(nodes[name], state, self._sensed.of(nodes[name]), silent.get(name, 0.0)) for name in domains
         )
         signs_known = tuple(each for each in known if each is not None)
-        return dataclasses.replace(window, links=links, nodes=signs_known)
+        return dataclasses.replace(found, head=found.head | {"links": links, "nodes": signs_known})
 
-    def _judge(self, window: JobWindow) -> LiveDiagnosis:
-        """Run the detectors; in a thread. They are imported when there is something to judge: a standby that
-        takes over need not wait for them."""
+    def _judge(self, collected: CollectedReports) -> tuple[JobWindow, LiveDiagnosis]:
+        """Add up a window and run the detectors; in a thread. They are imported when there is something to
+        judge: a standby that takes over need not wait for them."""
         from controlplane.analysis.live.watch import JobWatch
 
+        window = collected.window()
         watch = self._watches.get(window.job)
         if watch is None:
             watch = self._watches[window.job] = JobWatch(self._thresholds)
-        return watch.observe(window)
+        return window, watch.observe(window)
 
     def _announce(self, change: FindingChange) -> None:
         finding, shown = change.entry.finding, report.row(change.entry, self._wall())

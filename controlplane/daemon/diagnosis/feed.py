@@ -1,26 +1,21 @@
-"""Collect what agents report about steps until a window of one job is judged. Pure: no clock, no I/O."""
+"""Collect what agents report about steps until a window of one job is judged. Pure: no clock, no I/O.
+
+The leader's loop only keeps reports and takes them out again; whoever judges a window, in another thread,
+adds them up first (`CollectedReports.window`)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from controlplane.analysis.live.readings import (
-    PHASES,
-    UNKNOWN,
-    DiskReading,
-    JobWindow,
-    NodeSigns,
-    RankWindow,
-    RankWork,
-    SlowRow,
-)
+from controlplane.analysis.live.readings import PHASES, DiskReading, JobWindow, NodeSigns, SlowRow
 from controlplane.analysis.live.resources.storage import NodeStorage
 from controlplane.core.failures import quarantine
-from holdfast.coordinates import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from controlplane.core.records.diagnosis import (
         GradientReport,
@@ -33,25 +28,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.node_checks import NodeSensed
     from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-
-T = TypeVar("T")
-_SUMS = (
-    *("steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s", "optimizer_s"),
-    *("snapshot_s", "other_s", "cpu_s", "samples", "tokens", "flops"),
-)
-_NEWEST = {
-    "last_step": "last_steps",
-    "generation": "generations",
-    "longest_s": "longest_s",
-    "memory_bytes": "memory_bytes",
-    "memory_peak_bytes": "memory_peak_bytes",
-}
-"""Readings of which the newest counts: by its name in a row, the report's column."""
-_ADDED = ("compile_s", "evaluate_s", "checkpoint_s")
-_NEWEST_OPTIONAL = {"memory_limit_bytes": 0, "memory_reserved_bytes": 0, "device_used": float(UNKNOWN)}
-"""Readings that older agents do not send, and what is written for them."""
-_COUNTED = ("watched_s", "ran_s", "queued_s", "throttled_s")
-"""Sums of which older agents report none."""
+    from controlplane.daemon.diagnosis.step_rows import Seating
 
 
 class _Traffic(NamedTuple):
@@ -62,36 +39,61 @@ class _Traffic(NamedTuple):
     newest: StorageTraffic
 
 
+REPORTS_PER_S = 1000
+"""Reports of nodes about a job that a leader should get per second. More nodes report less often, and windows
+are as much longer: a window without half of the nodes is judged for as much as one with all."""
+REPORTS_MAX = 4
+"""Reports of one node about one job that wait for a window, which usually has one: the newest."""
 SLOW_MAX = 20_000
 """Reports of slow steps that wait for a window: one of each node."""
 GRADIENTS_MAX = 20_000
 """Reports of gradients that wait for a window: two of each rank, in a job of 10,000."""
 
 
+def window_s(nodes: int, every_s: float) -> float:
+    """How long a window is (s), and how often each of so many nodes reports. `every_s`: as the setting
+    `diagnose_every_s`; 0: never."""
+    return every_s and max(every_s, nodes / REPORTS_PER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedReports:
+    """What was reported of a job for one window. Nothing in it changes any more."""
+
+    head: dict[str, Any]  # fields of the window that the leader knows already
+    reports: list[StepTimes]
+    slow: list[SlowSteps]
+    seating: Seating
+
+    def window(self) -> JobWindow:
+        """The window, for any thread to make."""
+        from controlplane.daemon.diagnosis.step_rows import StepRows  # numpy
+
+        rows = StepRows(self.reports, self.seating)
+        return JobWindow(
+            **self.head,
+            ranks=rows.columns(),
+            work=rows.works(),
+            ends=rows.ends(),
+            slow=tuple(_slow_rows(self.slow, self.seating.generation)),
+            slow_more=sum(each.more for each in self.slow),
+        )
+
+
 class StepFeed:
     """The reports of one leader term that no window has used yet."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # by job, by member
+        self._steps: dict[str, dict[str, deque[StepTimes]]] = defaultdict(dict)  # by job, by node
+        self._seatings: dict[str, Seating] = {}  # by job
         self._storage: dict[str, dict[str, _Traffic]] = defaultdict(dict)  # by job, by node
-        self._work: dict[str, dict[str, tuple[float, float, str]]] = defaultdict(dict)  # by job, by member
         self._disks: dict[str, dict[str, NodeDisks]] = defaultdict(dict)  # by job, by node
-        self._ends: dict[str, dict[str, tuple[str, int]]] = defaultdict(dict)  # by job, by member
         self._gradients: dict[str, list[GradientReport]] = defaultdict(list)  # by job
         self._slow: dict[str, list[SlowSteps]] = defaultdict(list)  # by job
 
     def take(self, report: StepTimes) -> None:
         """Add a report to its job's window."""
-        rows = self._rows[report.job]
-        for index, member in enumerate(report.members):
-            row = rows.get(member)
-            if row is None or row["generation"] != report.generations[index]:
-                row = rows[member] = dict.fromkeys((*_SUMS, *_COUNTED, *_ADDED), 0)
-            for name in _SUMS:
-                row[name] += getattr(report, name)[index]
-            for name, column in _NEWEST.items():
-                row[name] = getattr(report, column)[index]
-            self._take_optional(report, index, row)
+        self._steps[report.job].setdefault(report.node, deque(maxlen=REPORTS_MAX)).append(report)
         if report.slow is not None and len(self._slow[report.job]) < SLOW_MAX:
             self._slow[report.job].append(report.slow)
         if report.disks is not None:
@@ -101,30 +103,6 @@ class StepFeed:
             same = before is not None and before.incarnation == report.incarnation
             first = before.first if before is not None and same else report.storage
             self._storage[report.job][report.node] = _Traffic(report.incarnation, first, report.storage)
-
-    def _take_optional(self, report: StepTimes, index: int, row: dict[str, Any]) -> None:
-        """Add what newer agents report."""
-        if all(getattr(report, name) for name in (*_COUNTED, "cpu_limits")):
-            for name in _COUNTED:
-                row[name] += getattr(report, name)[index]
-            row["cpu_limit"] = report.cpu_limits[index]
-        for name in _ADDED:
-            row[name] += _at(getattr(report, name), index, 0.0)
-        for name, unknown in _NEWEST_OPTIONAL.items():
-            row[name] = _at(getattr(report, name), index, unknown)
-        if not 0.0 <= row["device_used"] <= 1.0:
-            row["device_used"] = float(UNKNOWN)
-        if report.end_kinds:
-            self._ends[report.job][report.members[index]] = (
-                report.end_kinds[index],
-                _at(report.end_steps, index, 0),
-            )
-        if report.compute_notes:
-            self._work[report.job][report.members[index]] = (
-                _at(report.token_flops, index, 0.0),
-                _at(report.peak_flops, index, 0.0),
-                report.compute_notes[index],
-            )
 
     def _moved(self, job: str) -> tuple[NodeStorage, ...]:
         """What each node has moved since this was asked last."""
@@ -157,74 +135,53 @@ class StepFeed:
         if len(found) < GRADIENTS_MAX:
             found.append(report)
 
-    def window(
+    def collect(
         self, job: Job, domains: Mapping[str, str], began_s: float, ended_s: float
-    ) -> JobWindow | None:
+    ) -> CollectedReports | None:
         """What was reported of this job between the two times, which it forgets; None: nothing, or the job
         has no ranks that train."""
-        rows, generation = self._rows.pop(job.name, {}), job.generation
+        steps, generation = self._steps.pop(job.name, {}), job.generation
         slow = self._slow.pop(job.name, [])
-        work, ends = self._work.pop(job.name, {}), self._ends.pop(job.name, {})
-        if not rows or generation is None:
+        if not steps or generation is None:
             return None
-        gradients = tuple(self._gradients.pop(job.name, ()))
-        spec, size = job.spec, len(generation.seats)
-        ranks = []
-        for seat in generation.seats:
-            row = rows.get(seat.member)
-            if row is None:
-                continue
-            dp_rank, stage, cp_rank, tp_rank = Coordinates(
-                seat.rank, size, spec.tensor_parallel, spec.pipeline_parallel, spec.context_parallel
-            ).place
-            ranks.append(
-                RankWindow(
-                    rank=seat.rank,
-                    member=seat.member,
-                    node=seat.node,
-                    device=seat.local_rank,
-                    domain=domains.get(seat.node, ""),
-                    dp_rank=dp_rank,
-                    stage=stage,
-                    cp_rank=cp_rank,
-                    tp_rank=tp_rank,
-                    **row,
-                )
-            )
-        works = tuple(RankWork(each.rank, *work[each.member]) for each in ranks if each.member in work)
         costs, choice = job.checkpoints.costs, job.checkpoints.choice
-        return JobWindow(
-            job=job.name,
-            generation=generation.number,
-            began_s=began_s,
-            ended_s=ended_s,
-            ranks=tuple(ranks),
-            ranks_expected=size,
-            storage=self._moved(job.name),
-            disks=self._room(job.name),
-            work=works,
-            ends=_ends([row for row in ranks if row.generation == generation.number], ends),
-            gradients=gradients,
-            slow=tuple(_slow_rows(slow, generation)),
-            slow_more=sum(each.more for each in slow),
-            checkpoints=costs.uploads,
-            checkpoint_took_s=costs.newest_upload_s,
-            checkpoint_every_s=choice.interval_s if choice is not None else spec.checkpoint_every_s,
-        )
+        head = {
+            "job": job.name,
+            "generation": generation.number,
+            "began_s": began_s,
+            "ended_s": ended_s,
+            "ranks_expected": len(generation.seats),
+            "storage": self._moved(job.name),
+            "disks": self._room(job.name),
+            "gradients": tuple(self._gradients.pop(job.name, ())),
+            "checkpoints": costs.uploads,
+            "checkpoint_took_s": costs.newest_upload_s,
+            "checkpoint_every_s": choice.interval_s if choice is not None else job.spec.checkpoint_every_s,
+        }
+        reports = list(chain.from_iterable(steps.values()))
+        return CollectedReports(head, reports, slow, self._seating(job, generation, domains))
+
+    def _seating(self, job: Job, generation: Generation, domains: Mapping[str, str]) -> Seating:
+        from controlplane.daemon.diagnosis.step_rows import Seating  # numpy: not before there are steps
+
+        found = self._seatings.get(job.name)
+        if found is None or found.generation is not generation or found.domains != domains:
+            spec = job.spec
+            found = self._seatings[job.name] = Seating(
+                generation,
+                dict(domains),
+                tp=spec.tensor_parallel,
+                pp=spec.pipeline_parallel,
+                cp=spec.context_parallel,
+            )
+        return found
 
     def forget(self, jobs: set[str]) -> None:
         """Forget the reports about all jobs but these."""
-        by_member, by_node = (self._rows, self._work, self._ends), (self._storage, self._disks)
-        for kept in (*by_member, *by_node, self._gradients, self._slow):
+        by_node = (self._steps, self._storage, self._disks)
+        for kept in (*by_node, self._gradients, self._slow, self._seatings):
             for job in [name for name in kept if name not in jobs]:
                 del kept[job]
-
-
-def _ends(
-    ranks: Sequence[RankWindow], ends: Mapping[str, tuple[str, int]]
-) -> frozenset[tuple[str, int]] | None:
-    """What these ranks say of their end; None: there are none."""
-    return frozenset(ends[row.member] for row in ranks if row.member in ends) if ranks else None
 
 
 def _slow_rows(reports: Iterable[SlowSteps], generation: Generation) -> Iterable[SlowRow]:
@@ -237,11 +194,6 @@ def _slow_rows(reports: Iterable[SlowSteps], generation: Generation) -> Iterable
                 spent_s = tuple(column[at] for column in phases)
                 numbers = each.at_steps[at], each.usual_s[at], each.wall_s[at], spent_s
                 yield SlowRow(rank, nodes[rank], generation.number, *numbers)
-
-
-def _at(column: Sequence[T], index: int, unknown: T) -> T:
-    """One value of a column that may be absent."""
-    return column[index] if column else unknown
 
 
 def signs(

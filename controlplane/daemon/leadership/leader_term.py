@@ -377,7 +377,7 @@ class LeaderTerm:
         return self.diagnosis.curves(job) | {"goodput": goodput}
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
-        nodes, window_s = len(self.core.state.nodes), self.diagnosis.every_s
+        nodes, window_s = len(self.core.state.nodes), self.diagnosis.window_s
         return welcoming.welcome(self._cluster_name, term, nodes, self._node_timeout_s, window_s)
 
     async def _show(self) -> None:

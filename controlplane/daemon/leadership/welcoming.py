@@ -22,21 +22,16 @@ def beat_interval_s(nodes: int, node_timeout_s: float) -> float:
     return min(node_timeout_s / 6, max(1.0, nodes / BEATS_PER_S))
 
 
-def step_times_every_s(nodes: int, window_s: float) -> float:
-    """How often (s) each of so many agents reports step times: once per window; in large clusters, as it
-    beats. 0: never."""
-    return window_s and max(window_s, nodes / BEATS_PER_S)
-
-
 def welcome(
     cluster: str, term: int, nodes: int, node_timeout_s: float, window_s: float
 ) -> pb.CoordinatorMessage:
-    """Return the answer to an agent that is accepted into a cluster of so many nodes. `window_s`: over which
-    steps are looked at together; 0: never."""
+    """Return the answer to an agent that is accepted into a cluster of so many nodes.
+
+    `window_s`: how often it reports step times, over which steps are looked at together; 0: never."""
     return codec.welcome(
         cluster,
         beat_interval_s(nodes, node_timeout_s),
         term,
-        step_times_every_s(nodes, window_s),
+        window_s,
         snapshots_by_beats=nodes > REPORTING_NODES_MAX,
     )

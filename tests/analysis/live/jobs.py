@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.live.readings import JobWindow, RankWindow
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
 
 if TYPE_CHECKING:
@@ -63,9 +64,15 @@ def job(
     for window in range(count):
         works = [own(rank, window) * random.gauss(1.0, noise) for rank in range(ranks)]
         step_s = max(works) + 0.1
-        rows = tuple(change(rank, window, row(rank, window, works[rank], step_s)) for rank in range(ranks))
-        found.append(JobWindow("j", 1, 10.0 * window, 10.0 * window + 10.0, rows, ranks))
+        rows = [change(rank, window, row(rank, window, works[rank], step_s)) for rank in range(ranks)]
+        found.append(JobWindow("j", 1, 10.0 * window, 10.0 * window + 10.0, columns_of(rows), ranks))
     return found
+
+
+def rows_of(window: JobWindow) -> list[RankWindow]:
+    """The rows of a window, one by one."""
+    found = zip(window.ranks.seats, window.ranks.numbers.tolist(), strict=True)
+    return [RankWindow(*seat, *numbers) for seat, numbers in found]
 
 
 def watched(windows: Iterable[JobWindow], watch: JobWatch | None = None) -> list[LiveDiagnosis]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.analysis.live.jobs import job, opened, watched
+from controlplane.analysis.live.table import columns_of
+from tests.analysis.live.jobs import job, opened, rows_of, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_another_number_of_ranks_writes_other_checkpoints() -> None:
             began_s=each.began_s + 1800.0,
             ended_s=each.ended_s + 1800.0,
             checkpoints=each.checkpoints + 30,
-            ranks=tuple(row._replace(generation=2) for row in each.ranks),
+            ranks=columns_of([row._replace(generation=2) for row in rows_of(each)]),
         )
         for each in with_checkpoints(lambda at: 40.0 + 0.1 * (at % 5), 30)
     ]

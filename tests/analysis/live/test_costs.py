@@ -9,13 +9,13 @@ import pytest
 
 from controlplane.analysis.live.costs import CAUSES, lost_s
 from controlplane.analysis.live.readings import JobWindow, RankWindow
-from controlplane.analysis.live.table import tabulate
+from controlplane.analysis.live.table import columns_of, tabulate
 from controlplane.daemon.telemetry.metrics import LOST
 from tests.analysis.live.jobs import STEPS, row
 
 
 def lost(*rows: RankWindow) -> dict[str, float]:
-    return lost_s(tabulate(JobWindow("j", 1, 0.0, 5.0, rows, len(rows)), None))
+    return lost_s(tabulate(JobWindow("j", 1, 0.0, 5.0, columns_of(rows), len(rows)), None))
 
 
 def ranks(step_s: float = 1.0, **worst: Any) -> list[RankWindow]:

@@ -12,11 +12,12 @@ import pytest
 from benchmarks.diagnosis.live import windows
 from benchmarks.diagnosis.live.draw import Shape, Truth
 from benchmarks.diagnosis.live.score import judge
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch
 from controlplane.cli.doctor.readers import windows_file
 from controlplane.core.records.diagnosis import Thresholds
 from controlplane.core.state.findings import Level
-from tests.analysis.live.jobs import STEPS, job, kinds, opened, watched
+from tests.analysis.live.jobs import STEPS, job, kinds, opened, rows_of, watched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +103,7 @@ def test_a_slow_rank_is_named_with_node_device_onset_and_cost() -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     plain = job(16, own=lambda rank, window: 1.6 if rank in (6, 9) and window >= 12 else 1.0)
     shuffled = [
-        replace(each, ranks=tuple(Random(at).sample(each.ranks, 16))) for at, each in enumerate(plain)
+        replace(each, ranks=columns_of(Random(at).sample(rows_of(each), 16))) for at, each in enumerate(plain)
     ]
     first, second = watched(plain), watched(shuffled)
     assert [each.findings for each in first] == [each.findings for each in second]

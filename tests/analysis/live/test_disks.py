@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.analysis.live.detectors.resources.disks import disk_filling
 from controlplane.analysis.live.readings import DiskReading
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch
 from tests.analysis.live import jobs
 from tests.exhaustive import all_but
@@ -120,7 +121,9 @@ def test_a_file_system_that_nodes_share_is_named_once() -> None:
 def test_the_history_goes_on_over_generations() -> None:
     windows = with_disks(lambda hours: 134.0 - 36.0 * hours, 1.5)
     later = [
-        replace(each, generation=2, ranks=tuple(row._replace(generation=2) for row in each.ranks))
+        replace(
+            each, generation=2, ranks=columns_of([row._replace(generation=2) for row in jobs.rows_of(each)])
+        )
         for each in windows[400:]
     ]
     assert ever_found([*windows[:400], *later])[-1].subject == "disk /ckpt of node n0"

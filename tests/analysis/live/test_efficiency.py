@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.analysis.live.efficiency import Efficiency, of_window
+from controlplane.analysis.live.efficiency import Efficiency
+from controlplane.analysis.live.efficiency import of_window as achieved
 from controlplane.analysis.live.readings import JobWindow, RankWork
+from controlplane.analysis.live.table import columns_of, tabulate
 from tests.analysis.live.jobs import STEPS, row
 
 PEAK = 1e12
@@ -27,7 +29,12 @@ def window(count: int = 4, work: dict[str, Any] | None = None, **changed: Any) -
         for rank in range(count)
     ]
     works = [replace(RankWork(rank, 6e6, PEAK, "counted"), **(work or {})) for rank in range(count)]
-    return JobWindow("j", 1, 0.0, 5.0, tuple(rows), count, work=tuple(works))
+    return JobWindow("j", 1, 0.0, 5.0, columns_of(rows), count, work=tuple(works))
+
+
+def of_window(made: JobWindow) -> Efficiency:
+    """What the devices achieved in a window that is a job's first."""
+    return achieved(made, tabulate(made, None).reported)
 
 
 def test_the_replicas_of_a_model_add_up() -> None:
@@ -79,7 +86,7 @@ def test_declared_operations_need_no_tokens_and_no_model() -> None:
         (replace(window(), ranks_expected=8), "only 4 of 8 ranks"),
         (window(flops=lambda rank: 1e9 * rank), "only 3 of 4 ranks count operations"),
         (window(work={"token_flops": 1e15}), "impossible"),
-        (replace(window(), ranks=()), "no rank has completed a step"),
+        (replace(window(), ranks=columns_of([])), "no rank has completed a step"),
         (window(wall_s=0.0), "no rank has completed a step"),
         (window(tokens=math.nan), "no rank has completed a step"),
     ],
@@ -98,4 +105,4 @@ def test_more_than_the_peak_is_told_as_impossible() -> None:
 
 
 def test_nothing_is_known_before_the_first_window() -> None:
-    assert of_window(JobWindow("j", 1, 0.0, 5.0, (), 4)) == Efficiency()
+    assert of_window(JobWindow("j", 1, 0.0, 5.0, columns_of([]), 4)) == Efficiency()

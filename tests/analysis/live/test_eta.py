@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.analysis.live.eta import KNOWN_KINDS, NO_PACE, UNKNOWN_KINDS, Eta, EtaMemory
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch
 from holdfast.ipc.pages import training_end
-from tests.analysis.live.jobs import STEPS, job
+from tests.analysis.live.jobs import STEPS, job, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,7 +93,7 @@ def test_steps_of_another_number_of_ranks_do_not_count() -> None:
     forecasts(job(4, 20, noise=0.0), memory=memory)
     later = [
         replace(each, began_s=each.began_s + 500, ended_s=each.ended_s + 500, generation=2,
-                ranks=tuple(row._replace(generation=2) for row in each.ranks))
+                ranks=columns_of([row._replace(generation=2) for row in rows_of(each)]))
         for each in job(2, 4, lambda _rank, _window: 3.0, noise=0.0)
     ]  # fmt: skip
     found = forecasts(later, memory=memory)

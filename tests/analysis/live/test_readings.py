@@ -10,8 +10,9 @@ import pytest
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.detectors.registry import DETECTORS, KINDS
 from controlplane.analysis.live.readings import JobWindow, RankWindow
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
-from tests.analysis.live.jobs import STEPS, job, opened, row, watched
+from tests.analysis.live.jobs import STEPS, job, opened, row, rows_of, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +24,8 @@ NAN = float("nan")
 
 
 def with_row(window: JobWindow, at: int, **changed: Any) -> JobWindow:
-    rows = [each._replace(**changed) if each.rank == at else each for each in window.ranks]
-    return replace(window, ranks=tuple(rows))
+    rows = [each._replace(**changed) if each.rank == at else each for each in rows_of(window)]
+    return replace(window, ranks=columns_of(rows))
 
 
 @pytest.mark.parametrize(
@@ -66,23 +67,23 @@ def test_a_rank_that_reports_late_or_not_at_all_is_left_out() -> None:
     windows = job(8, 14)
     (named,) = watched([*windows[:6], with_row(windows[13], 2, last_step=9 * STEPS)])[-1].unjudged
     assert (named.rank, "many steps ahead" in named.reason) == (2, True)
-    silent = [replace(each, ranks=each.ranks[:-1]) for each in windows]
+    silent = [replace(each, ranks=columns_of(rows_of(each)[:-1])) for each in windows]
     (named,) = watched(silent)[-1].unjudged
     assert (named.rank, named.reason) == (7, "it did not report")
-    twice = replace(windows[0], ranks=(*windows[0].ranks, windows[0].ranks[3]))
+    twice = replace(windows[0], ranks=columns_of([*rows_of(windows[0]), rows_of(windows[0])[3]]))
     (named,) = watched([twice])[-1].unjudged
     assert (named.rank, "several rows" in named.reason) == (3, True)
 
 
 def test_ranks_left_out_are_counted_when_there_are_too_many_to_name() -> None:
-    window = JobWindow("j", 1, 0.0, 10.0, (row(0, 0, 1.0, 1.1),), 5000)
+    window = JobWindow("j", 1, 0.0, 10.0, columns_of([row(0, 0, 1.0, 1.1)]), 5000)
     (found,) = watched([window])
     assert len(found.unjudged) == policy.UNJUDGED_MAX < found.out.sum()
     assert found.left_out == {"it did not report": 4999}
 
 
 def test_a_job_that_reports_nothing_is_not_judged() -> None:
-    found = watched(JobWindow("j", 1, 10.0 * at, 10.0 * at + 10, (), 8) for at in range(10))
+    found = watched(JobWindow("j", 1, 10.0 * at, 10.0 * at + 10, columns_of([]), 8) for at in range(10))
     assert not any(each.judged for each in found)
     assert found[-1].anatomy is not None and found[-1].anatomy.ranks == ()
     assert found[-1].slowdown == 1.0 and found[-1].loss_s == 0.0
@@ -119,7 +120,7 @@ def test_a_new_generation_begins_with_an_empty_memory() -> None:
             began_s=each.began_s + 200.0,
             ended_s=each.ended_s + 200.0,
             ranks_expected=7,
-            ranks=tuple(one._replace(generation=2) for one in each.ranks[:7]),
+            ranks=columns_of([one._replace(generation=2) for one in rows_of(each)[:7]]),
         )
         for each in job(8, 20)
     ]
@@ -142,8 +143,8 @@ def test_steps_may_last_longer_than_windows() -> None:
     late = [
         replace(
             each,
-            ranks=tuple(
-                one if (at + (one.rank % 2)) % 3 == 0 else one._replace(steps=0) for one in each.ranks
+            ranks=columns_of(
+                [one if (at + (one.rank % 2)) % 3 == 0 else one._replace(steps=0) for one in rows_of(each)]
             ),
         )
         for at, each in enumerate(windows)

@@ -6,6 +6,7 @@ import tracemalloc
 
 from controlplane.analysis.live.readings import PHASES, JobWindow, SlowRow
 from controlplane.analysis.live.slow_steps import ROW_BYTES, ROWS_MAX, STEPS_MAX, SlowStepMemory
+from controlplane.analysis.live.table import columns_of
 
 
 def row(rank: int, step: int, data_s: float = 0.1, wait_s: float = 0.5, generation: int = 1) -> SlowRow:
@@ -18,7 +19,11 @@ def row(rank: int, step: int, data_s: float = 0.1, wait_s: float = 0.5, generati
 def taken(*windows: tuple[SlowRow, ...], ranks: int = 4, more: int = 0) -> SlowStepMemory:
     memory = SlowStepMemory()
     for number, rows in enumerate(windows):
-        memory.take(JobWindow("j", 1, 5.0 * number, 5.0 * number + 5, (), ranks, slow=rows, slow_more=more))
+        memory.take(
+            JobWindow(
+                "j", 1, 5.0 * number, 5.0 * number + 5, columns_of([]), ranks, slow=rows, slow_more=more
+            )
+        )
     return memory
 
 

@@ -172,7 +172,7 @@ async def test_a_job_that_is_over_is_forgotten() -> None:
 async def test_without_diagnosis_nothing_is_kept() -> None:
     stage = Stage(every_s=0.0)
     stage.report(SLOW)
-    assert stage.diagnosis._feed._rows == {}
+    assert stage.diagnosis._feed._steps == {}
     assert "--diagnose-every-s" in stage.report_of()["anatomy"]["reason"]
 
 
@@ -216,8 +216,10 @@ async def test_windows_carry_how_long_the_newest_checkpoint_took() -> None:
     job = stage.play.cluster.state.jobs["j"]
     stage.report({})
     job.checkpoints.costs.uploads, job.checkpoints.costs.newest_upload_s = 3, 12.5
-    window = stage.diagnosis._feed.window(job, {}, 1000.0, 1005.0)
-    assert window is not None and (window.checkpoints, window.checkpoint_took_s) == (3, 12.5)
+    collected = stage.diagnosis._feed.collect(job, {}, 1000.0, 1005.0)
+    assert collected is not None
+    window = collected.window()
+    assert (window.checkpoints, window.checkpoint_took_s) == (3, 12.5)
     assert window.checkpoint_every_s == job.spec.checkpoint_every_s
 
 

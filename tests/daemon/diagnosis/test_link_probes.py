@@ -173,8 +173,9 @@ async def test_the_traffic_of_a_storage_is_what_was_moved_since_the_window_befor
         traffic = StorageTraffic(moved, moved / 100.0, 0, 0.0)
         for report in reports:
             feed.take(dataclasses.replace(report, storage=traffic, incarnation=incarnation))
-        found = feed.window(job, {}, 0.0, 1.0)
-        assert found is not None
+        collected = feed.collect(job, {}, 0.0, 1.0)
+        assert collected is not None
+        found = collected.window()
         return [(each.node, each.bytes_written, each.write_s) for each in found.storage]
 
     assert window(500) == [("a", 0, 0.0), ("b", 0, 0.0)]  # what was before is nobody's window

@@ -118,7 +118,7 @@ def _finding(s: LiveSituation, suspect: Suspect, alone: Bools) -> Finding | None
     own_s = s.work_s(*OWN)[suspect.ranks]
     excess_s = float(np.max(own_s * (1.0 - math.exp(-suspect.level))))
     cost = s.step_s / max(s.step_s - excess_s, 0.1 * s.step_s)
-    if cost < policy.COST_RATIO:
+    if cost < policy.COST_RATIO or excess_s < policy.WAITS_UNSURE * _waited_s(s, suspect):
         return None
     ratio, lonely = math.exp(suspect.level), bool(alone[suspect.ranks].any())
     why = cause(s, suspect)
@@ -149,6 +149,12 @@ def _finding(s: LiveSituation, suspect: Suspect, alone: Bools) -> Finding | None
         recommendations=why.recommendations(1.0 - 1.0 / cost),
         first_step=began,
     )
+
+
+def _waited_s(s: LiveSituation, suspect: Suspect) -> float:
+    """For how long (s per step) the suspect, or its peers if these do for longer, wait for a CPU."""
+    waited, usual = s.spent["queued"][suspect.ranks], s.usual_spent["queued"][suspect.ranks]
+    return float(np.nan_to_num(np.concatenate([waited, usual])).max())
 
 
 def _onset(s: LiveSituation, suspect: Suspect, lonely: bool) -> tuple[int | None, int, int]:

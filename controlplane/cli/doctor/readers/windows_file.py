@@ -11,8 +11,10 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.readings import JobWindow, RankWindow
+from controlplane.analysis.live.readings import NUMBERS, SEAT_FIELDS, JobWindow, RankColumns, RankWindow
 from controlplane.cli.doctor.readers.columns import check_file
 from controlplane.cli.errors import UsageError, nearest
 
@@ -72,7 +74,7 @@ def _window(found: Any, where: str) -> JobWindow:
     return JobWindow(**head, ranks=_ranks(found["columns"], where))
 
 
-def _ranks(columns: dict[str, Any], where: str) -> tuple[RankWindow, ...]:
+def _ranks(columns: dict[str, Any], where: str) -> RankColumns:
     for name in columns:
         if name not in RankWindow._fields:
             raise UsageError(f"{where}: column {name} is not known{nearest(name, RankWindow._fields)}")
@@ -86,9 +88,11 @@ def _ranks(columns: dict[str, Any], where: str) -> tuple[RankWindow, ...]:
         for value in values:
             if not isinstance(value, kind) or isinstance(value, bool) or not _finite(value):
                 raise UsageError(f"{where}: column {name} has {value!r}")
-    names = list(columns)
-    rows = zip(*columns.values(), strict=True)
-    return tuple(RankWindow(**dict(zip(names, row, strict=True))) for row in rows)
+    numbers = np.empty((count, len(NUMBERS)))
+    for at, name in enumerate(NUMBERS):
+        numbers[:, at] = columns[name] if name in columns else RankWindow._field_defaults[name]
+    seats = zip(*(columns[name] for name in SEAT_FIELDS), strict=True)
+    return RankColumns(list(seats), numbers)
 
 
 def _finite(value: Any) -> bool:
