@@ -20,6 +20,7 @@ from controlplane.core.state.findings import Level
 from tests.analysis.live.jobs import STEPS, job, kinds, opened, rows_of, watched
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from controlplane.analysis.live.readings import JobWindow, RankWindow
@@ -238,6 +239,18 @@ def test_thresholds_are_settings() -> None:
 
     quiet = JobWatch(Thresholds(communication=0.8))
     assert opened(watched(job(8, change=waits), quiet)) == []
+
+
+@pytest.mark.parametrize("silent", [(2,), range(8)])
+def test_a_rank_whose_memory_is_not_known_now_does_not_leak_by_bytes(silent: Sequence[int]) -> None:
+    """As seen in a healthy job: its newest reading was missing, so it had grown by 3 % of nothing."""
+
+    def grows(rank: int, window: int, row: RankWindow) -> RankWindow:
+        more = window * 4096 if rank == silent[0] else 0
+        known = not (rank in silent and window >= 40)
+        return row._replace(memory_bytes=(2**30 + more) * known)
+
+    assert opened(watched(job(8, 60, change=grows))) == []
 
 
 def test_a_leak_is_forecast() -> None:

@@ -45,12 +45,14 @@ class _Leak:
 def memory_leak(s: LiveSituation) -> Iterator[Finding]:
     """Memory that grows steadily: of all ranks, as one finding, or of ranks more than of a typical one."""
     values, growth = s.memory.memory.values, s.memory.memory.growth
-    if len(values) < policy.LEAK_LEAST:
+    if len(values) < policy.LEAK_LEAST or np.isnan(values[-1]).all():
         return
-    now = np.where(np.isnan(values[-1]), 0.0, values[-1])
-    left = s.table.values["memory_limit_bytes"] - now
-    fullest = int(np.argmin(np.where(left > -now, left, np.inf)) if (left > -now).any() else np.argmax(now))
-    ranks = int(np.isfinite(values[-1]).sum())
+    now = values[-1]  # NaN: not known, so that rank is not judged now
+    ranks = int(np.isfinite(now).sum())
+    with np.errstate(invalid="ignore"):
+        left = s.table.values["memory_limit_bytes"] - now
+        limited = left > -now
+    fullest = int(np.argmin(np.where(limited, left, np.inf)) if limited.any() else np.nanargmax(now))
     if leak := _leak(s, fullest, growth, now[fullest]):
         yield _finding(s, leak, everybody=ranks if ranks > 1 else 0)
     if ranks < 2:
