@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import pytest
@@ -48,6 +49,24 @@ def test_a_tree_comes_back_and_shares_nothing() -> None:
     assert _digest(back) == _digest(tree) == _digest(plain.copied(tree))
     back[3]["t"] += 1
     assert tree[3]["t"].tolist() == [1.0, 1.0]
+
+
+def test_a_counter_keeps_its_counts() -> None:
+    """MultiStepLR holds its milestones in one."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 2, 4], gamma=0.5)
+    state = schedule.state_dict()
+    assert plain.copied(state)["milestones"] == Counter({2: 2, 4: 1})
+    assert plain.loads(plain.dumps(plain.copied(state), "schedule")) == state
+
+
+def test_a_copy_is_of_the_same_kind() -> None:
+    Point = namedtuple("Point", "x y")
+    kept = [Point(1, [2]), defaultdict(list, a=[1]), OrderedDict(b=torch.ones(1))]
+    copies = plain.copied(kept)
+    assert copies == kept and list(map(type, copies)) == list(map(type, kept))
+    assert copies[1]["other"] == [] and "other" not in kept[1]
 
 
 def test_what_cannot_be_kept_is_refused_by_its_path() -> None:
