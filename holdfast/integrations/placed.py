@@ -133,6 +133,19 @@ def counting_samplers(loader: Any) -> list[Any]:
     return list(found.values())
 
 
+def own_data(dataset: Any, collate: Any) -> list[Any]:
+    """The script's own objects that give samples: data sets, also behind those of frameworks (Subset), and
+    what collates. What a callback sets there (the size of images in this epoch) is kept by nobody."""
+    pending, found = [dataset, collate], dict[int, Any]()
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in found or type(each).__module__ == "builtins":
+            continue
+        pending += [getattr(each, "dataset", None), *(getattr(each, "datasets", None) or ())]
+        found[id(each)] = each
+    return [each for each in found.values() if not is_framework(type(each))]
+
+
 def refuse_late(collate: Any) -> None:
     """Raise SessionError for a collate function of transformers whose generator is made at its first call."""
     if getattr(collate, "seed", None) is not None and hasattr(collate, "create_rng"):
