@@ -52,6 +52,7 @@ class TrainBatches:
         """Start the iterator. Returns how many batches it leaves out."""
         refuse_late(loader.collate_fn)
         if isinstance(loader.dataset, IterableDataset):
+            _end_workers(loader)
             stream = SeededStream(loader.dataset, loader.collate_fn, self._seed, epoch)
             _open(fetcher, loader, {"dataset": stream})
             return 0
@@ -62,10 +63,19 @@ class TrainBatches:
         if placed is None or known is not sampler:
             placed = PlacedSampler(sampler, self._seed, tagged=tagged)
             self._placed[id(loader)] = sampler, placed
+            _end_workers(loader)
         placed.epoch, placed.position, placed.apart = epoch, position, rank
         samples = TaggedSamples(loader.dataset, loader.collate_fn) if tagged else loader.dataset
         _open(fetcher, loader, {name: placed, "dataset": samples})
         return position
+
+
+def _end_workers(loader: Any) -> None:
+    """Have persistent workers started anew: they keep the sampler and the data set that they were started
+    with, and Lightning starts some where it sets a loader up."""
+    if loader._iterator is not None:
+        loader._iterator._shutdown_workers()
+        loader._iterator = None
 
 
 def _open(fetcher: Any, loader: Any, instead: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
 """Tune a small classifier with more of Lightning: a part of it frozen in the first epoch, gradients of more
-and more batches, milestones, a collection of metrics, and a validation within epochs."""
+and more batches, milestones, a collection of metrics, a validation within epochs, and workers that stay."""
 
 import argparse
 
@@ -81,8 +81,9 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    sampler = WeightedRandomSampler([1.0, 2.0] * 66, 132)
-    trainer.fit(Model(), DataLoader(data, batch_size=6, sampler=sampler), DataLoader(data, batch_size=12))
+    order = WeightedRandomSampler([1.0, 2.0] * 66, 132)
+    loader = DataLoader(data, batch_size=6, sampler=order, num_workers=1, persistent_workers=True)
+    trainer.fit(Model(), loader, DataLoader(data, batch_size=12))
 
 
 if __name__ == "__main__":

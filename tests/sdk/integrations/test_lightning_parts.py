@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from holdfast.errors import SessionError
 from holdfast.integrations import plain
@@ -126,6 +126,39 @@ def test_batches_from_a_position_are_those_of_the_whole_epoch(options: dict[str,
     again, fresh = TrainBatches(), loader()
     assert _batches(again, fresh, 1, 3) == second[3:]
     assert _batches(again, fresh, 0, 1) == first[1:]
+
+
+def test_persistent_workers_that_were_started_before_do_not_begin_the_epoch_anew() -> None:
+    """Lightning opens a loader where it sets it up, with its own sampler."""
+
+    def loader() -> Any:
+        return DataLoader(
+            Noisy(), 4, sampler=RandomSampler(range(20)), num_workers=1, persistent_workers=True
+        )
+
+    whole, epochs = _batches(TrainBatches(), loader(), 1, 0), TrainBatches()
+    opened = loader()
+    iter(opened)
+    assert _batches(epochs, opened, 1, 3) == whole[3:]
+    kept = opened._iterator
+    assert _batches(epochs, opened, 1, 0) == whole
+    assert opened._iterator is kept
+
+
+def test_persistent_workers_read_a_stream_with_the_numbers_of_its_epoch() -> None:
+    class Stream(IterableDataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            return iter(torch.rand(3))
+
+    loader: Any = DataLoader(Stream(), None, num_workers=1, persistent_workers=True)
+    epochs = TrainBatches()
+    first, second = (_batches(epochs, loader, epoch, 0) for epoch in (0, 1))
+    assert first != second
+    fresh: Any = DataLoader(Stream(), None, num_workers=1, persistent_workers=True)
+    assert _batches(TrainBatches(), fresh, 1, 0) == second
 
 
 def test_the_loader_is_left_as_it_was() -> None:
