@@ -147,8 +147,10 @@ REFUSED: tuple[Case, ...] = (
     ),
 )
 _COUNTING = (
-    "    class Counting(torch.utils.data.RandomSampler):\n"
+    "    class Counting(torch.utils.data.Sampler):\n"
     "        calls = 0\n\n"
+    "        def __len__(self):\n"
+    "            return 132\n\n"
     "        def __iter__(self):\n"
     "            self.calls += 1\n"
     "            return iter([(each + self.calls) % 132 for each in range(132)])\n\n"
@@ -196,7 +198,7 @@ NAMED: tuple[Case, ...] = (
         LIGHTNING_PORT,
         (
             ("    workers = args.num_workers", _COUNTING),
-            (_TRAIN_LOADER, _TRAIN_LOADER.replace("shuffle=True", "sampler=Counting(data)")),
+            (_TRAIN_LOADER, _TRAIN_LOADER.replace("shuffle=True", "sampler=Counting()")),
         ),
     ),
     _named(
