@@ -14,6 +14,7 @@ from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, drawn, seed_all
 from holdfast.errors import SessionError
 from holdfast.integrations.own_attributes import is_framework
+from holdfast.state import randomness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,6 +145,23 @@ def own_data(dataset: Any, collate: Any) -> list[Any]:
         pending += [getattr(each, "dataset", None), *(getattr(each, "datasets", None) or ())]
         found[id(each)] = each
     return [each for each in found.values() if not is_framework(type(each))]
+
+
+def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:
+    """Seed what a loader for an evaluation draws from: it is opened in this step, by this rank."""
+    end_workers(loader)
+    OwnGenerators(loader.dataset, loader.collate_fn).seed(randomness.mixed(seed, step, rank))
+
+
+def end_workers(loader: Any) -> None:
+    """Have persistent workers started anew. They keep the sampler, the data set and the random numbers that
+    they have, and a process that takes a dead rank's place has others."""
+    held = vars(loader)
+    inner = held.get("base_dataloader", held.get("_dataloader", loader))  # accelerate's, Fabric's
+    running = getattr(inner, "_iterator", None)
+    if running is not None:
+        running._shutdown_workers()
+        inner._iterator = None
 
 
 def refuse_late(collate: Any) -> None:
