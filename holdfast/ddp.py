@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from holdfast.errors import SessionError
+
 Around = Callable[[], AbstractContextManager[None]]
 
 
@@ -38,6 +40,23 @@ class FixedOrderDataParallel(DistributedDataParallel):
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
         self._register_buffer_comm_hook(weakref.ref(self), functools.partial(_sync_buffers, around))
+        ignored = self.parameters_to_ignore
+        self._frozen = [
+            (name, each)
+            for name, each in module.named_parameters()
+            if not each.requires_grad and name not in ignored
+        ]
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """DDP's. Raises SessionError if a parameter needs gradients now that did not when it was wrapped."""
+        for name, each in self._frozen if torch.is_grad_enabled() else ():
+            if each.requires_grad:
+                raise SessionError(
+                    f"ddp: {name} needs gradients now, and did not when the model was wrapped: "
+                    "DistributedDataParallel does not average them, and ranks would train apart. Unfreeze it "
+                    "before, or wrap the model anew when it is unfrozen"
+                )
+        return super().forward(*inputs, **options)  # type: ignore[no-untyped-call]
 
     def _check_sync_bufs_post_fwd(self) -> bool:
         """Whether this forward pass ends with rank 0's buffers: each one does whose gradients are reduced.

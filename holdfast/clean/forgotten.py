@@ -7,8 +7,9 @@ Theory of operation. After some steps a few bytes of each value that the script 
 numbers and strings, how long containers are, some values of tensors and arrays, the state of random
 generators. What differs at the next look was changed by the steps between. Looks come after the first three
 steps, and then after twice as many each time, so that they cost next to nothing. A value that belongs to a
-tracked object is kept and not looked at. What a look cannot see is a variable of the function itself: those
-are found in its text (`loop_locals`)."""
+tracked object is kept and not looked at. Of the function's own variables, a look sees modules and objects of
+the script's classes that have stayed the same objects since the last one: an average of the weights. Numbers
+and tensors are given anew in each step, so those that add up are found in the text (`loop_locals`)."""
 
 from __future__ import annotations
 
@@ -18,18 +19,20 @@ import logging
 import operator
 import re
 import sys
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from holdfast.clean import loop_locals
-from holdfast.clean.reach import PLAIN, reached
+from holdfast.clean.reach import PLAIN, is_scripts, reached
 from holdfast.clean.samples import ChosenValues
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+    from types import FrameType
 
     from holdfast.state.tracked import TrackedState
 
@@ -72,6 +75,7 @@ class ForgottenState:
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
         self._tensors: set[str] = set()  # what the tracked modules have, by name
+        self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
         self._over = False  # a look has failed: there are no more
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
@@ -107,17 +111,46 @@ class ForgottenState:
         skipped = {id(each) for each in (*randomness.seeded(), *_held(list(self._tracked.small.values())))}
         kept = _memory(self._tracked)
         found: dict[str, Hashable] = _switches()
-        for name, value in reached(self.functions, skipped):
+        for name, value in reached(self.functions, skipped, self._lasting(kept)):
             bits = _bits(value, kept)
             if bits is not None:
                 found.setdefault(name, bits)
         return found
+
+    def _lasting(self, kept: Container[int]) -> dict[str, Any]:
+        """Variables of the function that runs: objects that were there at the last look. Wrappers of tracked
+        modules are left out."""
+        local = _variables_of(self.functions[0]) if self.functions else {}
+        local = {name: each for name, each in local.items() if not _is_kept(each, kept)}
+        before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
+        return {name: each for name, each in local.items() if name not in before or before[name]() is each}
 
     def _tell(self, names: list[str]) -> None:
         new = [name for name in names if _root(name) not in self._told]
         self._told.update(map(_root, new))
         if new:
             log.warning(_CHANGED, *_shown(new))
+
+
+def _variables_of(function: Any) -> dict[str, Any]:
+    """Modules, and objects of the script's classes, in the variables of this function while it runs."""
+    frame: FrameType | None = sys._getframe()
+    code = getattr(function, "__code__", None)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    if frame is None or not is_scripts(function.__module__):
+        return {}
+    return {name: each for name, each in dict(frame.f_locals).items() if _is_of_script(type(each))}
+
+
+def _is_of_script(kind: type[Any]) -> bool:
+    held = issubclass(kind, torch.nn.Module) or is_scripts(kind.__module__)
+    return held and getattr(kind, "__weakrefoffset__", 0) > 0 and not issubclass(kind, type)
+
+
+def _is_kept(thing: Any, kept: Container[int]) -> bool:
+    """Whether it is a module whose tensors are all tracked."""
+    return isinstance(thing, torch.nn.Module) and all(each in kept for each in modes.storages(thing))
 
 
 def _switches() -> dict[str, Hashable]:

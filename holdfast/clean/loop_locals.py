@@ -5,7 +5,8 @@ its own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `bes
 weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
 `steps(...)`, or one that calls `begin_step`, and is made before it; or in the loop over the training's
 loader and is made before that, in the epoch. The number of `enumerate(loader)` counts too, if it is used, and
-an iterator that is made before the steps and read with `next` in them.
+an iterator that is made before the steps and read with `next` in them, and a random generator that is made
+before the batches and used in their loop without being seeded there.
 What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
 _FOLLOWING = frozenset({"update", "update_parameters", "step"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
+_GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
+_SEEDING = frozenset({"manual_seed", "seed"})
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
 
@@ -41,13 +44,14 @@ def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
     found: dict[str, UnkeptLocal] = {}
     kept = _kept(tree)
     for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
-        places = *_added_over(tree, loop), *_added_within(loop), *_numbers(loop), *_following(loop, kept)
-        for name, line in places:
+        added = *_added_over(tree, loop), *_added_within(loop), *_numbers(loop), *_following(loop, kept)
+        for name, line in (*added, *_drawing_over(tree, loop)):
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
     counting = _loops(tree, lambda each: _calls(each.iter, "steps"))
     for steps in (*counting, *_beginning(tree)):
-        for name, line in (*_added_over(tree, steps), *_read_on(tree, steps)):
+        places = *_added_over(tree, steps), *_read_on(tree, steps), *_drawing(tree, steps)
+        for name, line in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
     return list(found.values())
@@ -120,6 +124,43 @@ def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, in
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "next":
             if each.args and isinstance(each.args[0], ast.Name) and each.args[0].id in made:
                 yield each.args[0].id, each.lineno
+
+
+def _drawing_over(tree: ast.AST, loop: ast.For) -> Iterator[tuple[str, int]]:
+    """What an epoch draws from, and was made before it; and its batches likewise."""
+    loader = _loader(loop.iter)
+    for each in (loop, *_loops(loop, lambda inner: _reads(inner, loader))):
+        yield from _drawing(tree, each)
+
+
+def _drawing(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
+    """Random generators that are made before the loop, and that it uses without seeding them."""
+    within = {id(each) for each in ast.walk(loop)}
+    made: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and id(each) not in within:
+            for target, value in _pairs(each):
+                made |= _names(target, ast.Store) if _is_generator(value) else set()
+    made -= {name for part in loop.body for name in _made_anew(part)}
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Attribute) and each.attr in _SEEDING:
+            made -= _names(each.value, ast.Load)
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id in made:
+            yield each.id, each.lineno
+
+
+def _is_generator(value: ast.expr) -> bool:
+    """Whether this makes a random generator, as in `torch.Generator().manual_seed(0)`."""
+    while isinstance(value, ast.Call):
+        called = value.func
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if name in _GENERATORS:
+            return True
+        if not isinstance(called, ast.Attribute):
+            return False
+        value = called.value
+    return False
 
 
 def _of_session(tree: ast.AST) -> set[str]:

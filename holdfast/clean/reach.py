@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 OBJECTS_MAX = 20_000
 """Objects that are entered at most. What lies behind them is not looked at."""
@@ -34,14 +34,19 @@ _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
 
 def reached(
-    roots: Iterable[Any], skipped: Collection[int], *, foreign: bool = False
+    roots: Iterable[Any],
+    skipped: Collection[int],
+    variables: Mapping[str, Any] | None = None,
+    *,
+    foreign: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """Yield each value that these functions or objects can reach, with its name in the script: containers
     before what is in them, each object once.
 
-    `skipped`: the ids of objects that are not entered. `foreign`: enter what others have written, too."""
+    `skipped`: the ids of objects that are not entered. `variables`: others that are, by their names.
+    `foreign`: enter what others have written, too."""
     seen = set(skipped)
-    pending: deque[tuple[str, Any]] = deque()
+    pending: deque[tuple[str, Any]] = deque((variables or {}).items())
     for root in roots:
         pending += (("", root), *_variables(getattr(root, "__globals__", {})))
     while pending and len(seen) < OBJECTS_MAX:

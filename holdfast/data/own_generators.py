@@ -143,8 +143,3 @@ class LeftOut:
 
 _ELSEWHERE = 0x5EED
 """The seed of a generator whose part in a state is looked for."""
-
-
-def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:
-    """Seed the generators of a loader for an evaluation: it is opened in this step, by this rank."""
-    OwnGenerators(loader.dataset, loader.collate_fn).seed(randomness.mixed(seed, step, rank))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.errors import SessionError
 from holdfast.integrations.own_loop import batches_of
+from holdfast.integrations.placed import own_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,6 +72,7 @@ def epochs(
     if not isinstance(loader, kind):
         raise SessionError(refusal)
     loader.lead(loop)
+    loop.watched += own_data(getattr(loader, "dataset", None), getattr(loader, "collate_fn", None))
     return told(loop.epochs(total, batches_of(loader)), loader)
 
 

@@ -18,12 +18,12 @@ from weakref import WeakSet
 
 import torch
 
-from holdfast.data.own_generators import seed_evaluation
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.integrations import unkept
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.placed import seed_evaluation
 from holdfast.integrations.plain import gather
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM

@@ -14,6 +14,7 @@ from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, drawn, seed_all
 from holdfast.errors import SessionError
 from holdfast.integrations.own_attributes import is_framework
+from holdfast.state import randomness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +132,36 @@ def counting_samplers(loader: Any) -> list[Any]:
         if not (is_framework(type(each)) or hasattr(each, "set_epoch")):
             found[id(each)] = each
     return list(found.values())
+
+
+def own_data(dataset: Any, collate: Any) -> list[Any]:
+    """The script's own objects that give samples: data sets, also behind those of frameworks (Subset), and
+    what collates. What a callback sets there (the size of images in this epoch) is kept by nobody."""
+    pending, found = [dataset, collate], dict[int, Any]()
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in found or type(each).__module__ == "builtins":
+            continue
+        pending += [getattr(each, "dataset", None), *(getattr(each, "datasets", None) or ())]
+        found[id(each)] = each
+    return [each for each in found.values() if not is_framework(type(each))]
+
+
+def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:
+    """Seed what a loader for an evaluation draws from: it is opened in this step, by this rank."""
+    end_workers(loader)
+    OwnGenerators(loader.dataset, loader.collate_fn).seed(randomness.mixed(seed, step, rank))
+
+
+def end_workers(loader: Any) -> None:
+    """Have persistent workers started anew. They keep the sampler, the data set and the random numbers that
+    they have, and a process that takes a dead rank's place has others."""
+    held = vars(loader)
+    inner = held.get("base_dataloader", held.get("_dataloader", loader))  # accelerate's, Fabric's
+    running = getattr(inner, "_iterator", None)
+    if running is not None:
+        running._shutdown_workers()
+        inner._iterator = None
 
 
 def refuse_late(collate: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter, OrderedDict
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 
 _TENSOR = "holdfast tensor"
+_MAPPINGS = (dict, OrderedDict, Counter)
+"""Those that `dumps` keeps. A Counter that is made of pairs counts them: each is made of a dict."""
 
 
 def dumps(tree: Any, what: str) -> bytes:
@@ -44,10 +47,10 @@ def copied(value: Any) -> Any:
     """A copy of plain data that shares nothing with it; its tensors are detached."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):
         return type(value)(map(copied, value))
-    if isinstance(value, dict):
-        return type(value)((key, copied(item)) for key, item in value.items())
+    if type(value) in _MAPPINGS:
+        return type(value)({key: copied(item) for key, item in value.items()})
     return copy.deepcopy(value)
 
 
@@ -72,8 +75,8 @@ def _without_tensors(value: Any) -> Any:
         return {_TENSOR: [str(flat.dtype).removeprefix("torch."), list(flat.shape), content, away]}
     if type(value) in (list, tuple):
         return type(value)(map(_without_tensors, value))
-    if isinstance(value, dict):
-        return type(value)((key, _without_tensors(item)) for key, item in value.items())
+    if type(value) in _MAPPINGS:
+        return type(value)({key: _without_tensors(item) for key, item in value.items()})
     return value
 
 
@@ -85,7 +88,7 @@ def _with_tensors(value: Any, device: torch.device | None) -> Any:
     if value.keys() == {_TENSOR}:
         kind, shape, content, away = value[_TENSOR]
         return _tensor(kind, shape, content, device if away else None)
-    return type(value)((key, _with_tensors(item, device)) for key, item in value.items())
+    return type(value)({key: _with_tensors(item, device) for key, item in value.items()})
 
 
 def _tensor(kind: str, shape: list[int], content: bytes, device: torch.device | None) -> torch.Tensor:

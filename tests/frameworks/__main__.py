@@ -12,7 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.frameworks.cases import CASES, PACKAGES, Case, by_hand
+from tests.frameworks.case import PACKAGES, Case, by_hand
+from tests.frameworks.cases import CASES
 from tests.frameworks.log_cases import LOG_CASES, TRAINER_LOG_CASES, LogCase, TrainerLogCase
 from tests.frameworks.running import Undisturbed, run, run_logger
 

@@ -1,11 +1,19 @@
-"""List the cases: a script in a framework's own style, the lines that port it, and where it is killed."""
+"""List the cases: those that come out as they do undisturbed, and those of `refused_cases`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.frameworks.case import (
+    MAY_BEGIN_AGAIN,
+    ONCE_PER_PROCESS,
+    OWN_AGAIN,
+    SCRIPTS,
+    WITHIN_A_STEP,
+    Case,
+    Kill,
+)
 from tests.frameworks.ports import (
     ACCELERATE_ON_GPU,
     ACCELERATE_PORT,
@@ -22,111 +30,14 @@ from tests.frameworks.ports import (
     PLATEAU_PORT,
     Changes,
 )
+from tests.frameworks.refused_cases import NAMED, REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-SCRIPTS = Path(__file__).resolve().parent / "scripts"
-PACKAGES = {"hf": "transformers", "lightning": "lightning", "accelerate": "accelerate", "fabric": "lightning"}
-"""The package of each framework, as pip names it."""
-IN_STEP = ("forward", "backward", "optimizer", "scheduler", "evaluation")
-"""Kill points that torch itself shows; `evaluation`: a forward without gradients. Any other one is the name
-of a framework's event."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """One SIGKILL of the process at `rank`.
-
-    `at`: one of IN_STEP, or a framework's event (`on_save`), killed before the event has returned. `step`:
-    how often an optimizer of this process has stepped, for IN_STEP; else the number that the framework gives
-    with the event. `nth`: how often the place is reached in that step before the kill."""
-
-    at: str
-    step: int
-    rank: int = 1
-    nth: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.at}, step {self.step}, rank {self.rank}"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One row.
-
-    `changes`: the lines that port the script, as (line, line in its place); each is in it exactly once. None:
-    the script is ported already. `again`: events that may be begun again for a step, so their number is not
-    compared. `setting`: other lines that are changed, likewise. `only`: the parts of what ranks come to that
-    are compared; (): all. `refused`: nothing is killed; the undisturbed run must end with an error that says
-    this. `on_gpu`: the changes that put the script on a GPU, where it runs as one rank over NCCL; None: it
-    has two ranks on CPUs."""
-
-    name: str
-    framework: str
-    script: Path
-    kill: Kill
-    arguments: tuple[str, ...] = ()
-    changes: Changes | None = ()
-    again: frozenset[str] = frozenset()
-    setting: Changes = ()
-    only: tuple[str, ...] = ()
-    refused: str = ""
-    on_gpu: Changes | None = None
-
-    def ported(self) -> str:
-        """The text of the ported script. Raises ValueError if a line to be changed is not there once."""
-        lines = self.script.read_text().splitlines()
-        for line, instead in (*(self.changes or ()), *self.setting, *(self.on_gpu or ())):
-            if lines.count(line) != 1:
-                raise ValueError(f"{self.script.name}: it has {line!r} {lines.count(line)} times, not once")
-            lines[lines.index(line)] = instead
-        return "\n".join(lines) + "\n"
-
-    @property
-    def changed_lines(self) -> int:
-        """How many lines porting changes; for a script that is ported already, those that name holdfast."""
-        if self.changes is None:
-            return sum("holdfast" in line for line in self.script.read_text().splitlines())
-        return sum(each != line for line, instead in self.changes for each in instead.split("\n"))
-
-    def words(self, out: Path) -> tuple[str, ...]:
-        """The script's arguments. One that is given by hand gets none: it runs in the run's folder."""
-        return self.arguments if self.changes is None else (*self.arguments, "--output-dir", str(out))
-
-
-def by_hand(script: Path, step: int, framework: str = "") -> Case:
-    """The case of a script that is ported already: killed in the first forward of this step, at rank 1.
-
-    `framework`: "" for the one that the script imports first. Raises ValueError if it imports none."""
-    text = script.read_text()
-    places = {name: text.find(word) for name, word in PACKAGES.items() if word in text}
-    if not (framework or places):
-        raise ValueError(f"{script}: it imports none of {', '.join(PACKAGES)}: say --only NAME")
-    found = framework or min(places, key=lambda name: places[name])
-    again = MAY_BEGIN_AGAIN | WITHIN_A_STEP | ONCE_PER_PROCESS | OWN_AGAIN
-    return Case(script.stem, found, script, Kill("forward", step), (), None, again)
-
-
-MAY_BEGIN_AGAIN = frozenset({"on_train_begin", "on_step_begin", "on_substep_end", "on_prediction_step"})
-
 
 def _hf(name: str, kill: Kill) -> Case:
     return Case(f"hf_{name}", "hf", SCRIPTS / "hf_trainer.py", kill, (), HF_PORT, MAY_BEGIN_AGAIN)
-
-
-_AVERAGES = "    def on_optimizer_step(self, training_args, state, control, model=None, **_) -> None:"
-_KEEPS = "    def state_dict(self) -> dict[str, torch.Tensor]:"
-_WEIGHTED = (
-    "    class Weighted(Trainer):\n"
-    "        def _get_train_sampler(self, dataset=None):\n"
-    "            return torch.utils.data.WeightedRandomSampler([1.0] * 150, 150)\n\n"
-    "    trainer = Weighted("
-)
-_LOCAL = (
-    "    from accelerate.local_sgd import LocalSGD\n\n"
-    "    local = LocalSGD(accelerator, model, 4).__enter__()\n    progress = Progress()"
-)
 
 
 def _hf_logs(name: str, kill: Kill) -> Case:
@@ -143,14 +54,6 @@ def _plateau(name: str, kill: Kill) -> Case:
 METRICS = "lightning_metrics.py"
 BATCHES = frozenset({"on_train_batch_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
-ONCE_PER_PROCESS = frozenset({"on_train_start"})
-WITHIN_A_STEP = frozenset(
-    {
-        *("on_train_epoch_start", "on_substep_end", "on_before_optimizer_step"),
-        *("on_validation_start", "on_validation_batch_end"),
-    }
-)
-"""What begins or continues a step that runs again if it breaks, in Lightning."""
 
 
 def _lightning(
@@ -171,8 +74,6 @@ EVERYTHING = (
     | {"on_validation_end"}
 )
 """All but the end of the training."""
-OWN_AGAIN = frozenset({"gather_for_metrics", "save_state", "save"})
-"""What is done again in a step that runs again, in a loop of the script's own."""
 
 
 def _accelerate(name: str, kill: Kill, *arguments: str, on_gpu: Changes | None = None) -> Case:
@@ -208,32 +109,6 @@ def _unmodified(framework: str, script: str, kill: Kill, resumes: Changes) -> Ca
     so what happened since then happens again."""
     name, parts = f"{framework}_unmodified", ("weights", "optimizer", "scheduler")
     return Case(name, framework, SCRIPTS / script, kill, again=EVERYTHING, setting=resumes, only=parts)
-
-
-def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
-    """A script that asks for what is not kept. `said`: what it is told."""
-    title = f"{framework}_refuses_{name}"
-    return Case(title, framework, SCRIPTS / script, Kill("forward", 0), (), changes, refused=said)
-
-
-def _variable(name: str) -> tuple[str, str]:
-    """The change that sets a variable as `accelerate config` would."""
-    return (
-        "args = parser.parse_args()",
-        f'args = parser.parse_args()\n__import__("os").environ["{name}"] = "true"',
-    )
-
-
-def _hf_refused(name: str, argument: str) -> Case:
-    said = f"Trainer under Holdfast: {name} is not supported: "
-    line = '            report_to="none",'
-    return _refused("hf", name, "hf_trainer.py", said, *HF_PORT, (line, f"{line}\n            {argument},"))
-
-
-def _lightning_refused(name: str, option: str) -> Case:
-    port = LIGHTNING_PORT[0], (LIGHTNING_PORT[1][0], f"        strategy=HoldfastStrategy({option}),")
-    said = f"HoldfastStrategy({option.partition('=')[0]}=...): "
-    return _refused("lightning", name, "lightning_trainer.py", said, *port)
 
 
 CASES: tuple[Case, ...] = (
@@ -287,101 +162,16 @@ CASES: tuple[Case, ...] = (
     _unmodified("lightning", "lightning_trainer.py", Kill("forward", 8, nth=7), LIGHTNING_RESUMES),
     *_averages("accelerate", ACCELERATE_PORT, 80),
     *_averages("fabric", FABRIC_AVERAGE_PORT, 80),
-    _refused(
-        *("accelerate", "average", "accelerate_average.py"),
-        "Accelerator under Holdfast: the AveragedModel is not kept, and would begin anew when a rank dies: ",
-        *ACCELERATE_PORT,
-        (
-            "    accelerator.register_for_checkpointing(stopper, average)",
-            "    accelerator.register_for_checkpointing(stopper)",
-        ),
-    ),
     Case(
         "hf_average", "hf", SCRIPTS / "hf_average.py", Kill("scheduler", 6), (), AVERAGE_PORT, MAY_BEGIN_AGAIN
     ),
-    _refused(
-        *("hf", "average_in_a_tail", "hf_average.py"),
-        "the callback Average, which changes the state_dict of Average in on_step_end, is not supported: ",
-        *(*AVERAGE_PORT, (_AVERAGES, _AVERAGES.replace("on_optimizer_step", "on_step_end"))),
-    ),
-    _refused(
-        *("hf", "average", "hf_average.py"),
-        "the callback Average, which changes a copy of the weights, is not supported: ",
-        *(*AVERAGE_PORT, (_KEEPS, _KEEPS.replace("state_dict", "state"))),
-    ),
     _hf_logs("body", Kill("forward", 3)),
     _hf_logs("rank_0", Kill("on_prediction_step", 6, rank=0)),
+    _lightning("parts", Kill("forward", 11, nth=9), script="lightning_parts.py"),
+    _lightning("parts_rank_0", Kill("forward", 15, rank=0, nth=4), script="lightning_parts.py"),
+    replace(_hf("tuned", Kill("forward", 7, nth=30)), script=SCRIPTS / "hf_tuned.py"),
     _lightning("stream", Kill("forward", 9, nth=3), script="lightning_stream.py"),
     _over_epochs(),
-    replace(
-        _refused(
-            *("hf", "sampler", "hf_trainer.py"),
-            "Trainer under Holdfast: a training loader with a WeightedRandomSampler is not supported: ",
-            *HF_PORT,
-        ),
-        setting=(("    trainer = Trainer(", _WEIGHTED),),
-    ),
-    _refused(
-        *("lightning", "average", "lightning_trainer.py"),
-        "Lightning: the callback EMAWeightAveraging is not supported: ",
-        *LIGHTNING_PORT,
-        (
-            '        callbacks=[ModelCheckpoint(monitor="val_loss", save_top_k=2, save_last=True)],',
-            '        callbacks=[__import__("lightning").pytorch.callbacks.EMAWeightAveraging()],',
-        ),
-    ),
-    replace(
-        _refused(
-            *("accelerate", "local_steps", "accelerate_loop.py"),
-            "Accelerator under Holdfast: an optimizer's step within no_sync (LocalSGD) is not supported: ",
-            *ACCELERATE_PORT,
-        ),
-        setting=(("    progress = Progress()", _LOCAL),),
-    ),
-    _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
-    _hf_refused("torch_compile", "torch_compile=True"),
-    _refused(
-        *("accelerate", "compile", "accelerate_loop.py"),
-        "Accelerator under Holdfast: dynamo_backend is not supported: ",
-        *ACCELERATE_PORT,
-        (
-            '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
-            '        gradient_accumulation_steps=2, cpu=True, log_with=Lines(), dynamo_backend="inductor"',
-        ),
-    ),
-    _refused(
-        *("fabric", "compile", "fabric_loop.py"),
-        "Fabric under Holdfast: torch.compile is not supported: ",
-        *FABRIC_PORT,
-        (
-            "    model, optimizer = fabric.setup(model, optimizer)",
-            "    model, optimizer = fabric.setup(torch.compile(model), optimizer)",
-        ),
-    ),
-    _hf_refused("fsdp", 'fsdp="full_shard"'),
-    _lightning_refused("fsdp", 'sharding_strategy="FULL_SHARD"'),
-    _lightning_refused("deepspeed", "stage=2"),
-    _refused(
-        *("accelerate", "deepspeed", "accelerate_loop.py"),
-        "Accelerator under Holdfast: ACCELERATE_USE_DEEPSPEED=true is not supported: DeepSpeed owns",
-        *(*ACCELERATE_PORT, _variable("ACCELERATE_USE_DEEPSPEED")),
-    ),
-    _refused(
-        *("accelerate", "fsdp", "accelerate_loop.py"),
-        "Accelerator under Holdfast: fsdp_plugin is not supported: ",
-        *ACCELERATE_PORT,
-        (
-            '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
-            '        cpu=True, fsdp_plugin=__import__("accelerate").FullyShardedDataParallelPlugin()',
-        ),
-    ),
-    _refused(
-        *("fabric", "fsdp", "fabric_loop.py"),
-        "Fabric under Holdfast: strategy='fsdp' is not supported: ",
-        *FABRIC_PORT,
-        (
-            '    fabric = Fabric(accelerator="cpu", devices=2, precision="bf16-mixed", loggers=Lines())',
-            '    fabric = Fabric(accelerator="cpu", devices=2, strategy="fsdp", loggers=Lines())',
-        ),
-    ),
+    *REFUSED,
+    *NAMED,
 )

@@ -21,7 +21,7 @@ import torch
 
 from tests.e2e.cli_running import Run
 from tests.frameworks import judging, logging_cases, trainer_logs
-from tests.frameworks.cases import PACKAGES, Case, Kill
+from tests.frameworks.case import PACKAGES, Case, Kill
 from tests.frameworks.log_cases import TrainerLogCase
 from tests.frameworks.rows import Row
 
@@ -61,8 +61,8 @@ class RunEnd:
 
     @property
     def last_words(self) -> str:
-        """The end of its output."""
-        return "\n".join(self.said.splitlines()[-SAID_LINES:])
+        """The end of its output; all that is known of a run that did not end."""
+        return self.said if self.code < 0 else _tail(self.said)
 
 
 class Undisturbed:
@@ -89,19 +89,20 @@ def run(case: Case, undisturbed: Undisturbed) -> Row:
     if row.skipped:
         return row
     with _folder() as folder:
-        if case.refused:
+        if case.refused or case.named:
             row.kill_at = ""
-            _judge_refusal(case, row, _once(case, folder / "refused", None))
+            _judge_words(case, row, _once(case, folder / "told", None))
         else:
             _judge(case, row, undisturbed.of(case, folder), _once(case, folder / "killed", case.kill))
     row.exact = not row.differs
     return row
 
 
-def _judge_refusal(case: Case, row: Row, refused: RunEnd) -> None:
-    row.runs[refused.name] = refused.told
-    if not refused.code or case.refused not in refused.said:
-        row.differs.append(f"exit code {refused.code}, and not {case.refused!r}:\n{refused.last_words}")
+def _judge_words(case: Case, row: Row, run_end: RunEnd) -> None:
+    row.runs[run_end.name] = run_end.told
+    words = case.refused or case.named
+    if bool(run_end.code) != bool(case.refused) or words not in run_end.said:
+        row.differs.append(f"exit code {run_end.code}, and not {words!r}:\n{run_end.last_words}")
 
 
 def run_logger(case: LogCase | TrainerLogCase) -> Row:
@@ -165,9 +166,9 @@ def _once(case: Case, place: Path, kill: Kill | None) -> RunEnd:
 
 
 def ended(job: Run, deadline_s: float) -> tuple[int, str]:
-    """Its exit code and the end of its output. If it is late: -1, and where its ranks are as well."""
+    """Its exit code and its output. If it is late: -1, the end of the output, and where its ranks are."""
     try:
-        return job.end(deadline_s), _tail(job.output)
+        return job.end(deadline_s), job.output
     except AssertionError:
         return -1, f"it does not end in {deadline_s:g} s; it said:\n{_tail(job.output)}\n{_stacks(job)}"
 

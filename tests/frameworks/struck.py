@@ -29,7 +29,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tests.frameworks.cases import IN_STEP, Kill
+from tests.frameworks.case import IN_STEP, Kill
 
 RECEIVED = {
     "hf": "observe_hf",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.frameworks import judging, log_scripts
-from tests.frameworks.cases import CASES, PACKAGES, Case, Kill, by_hand
+from tests.frameworks.case import PACKAGES, Case, Kill, by_hand
+from tests.frameworks.cases import CASES
 from tests.frameworks.environment import ROOT
 from tests.frameworks.install import choices, kept, wanted
 from tests.frameworks.log_cases import LOG_CASES, LogCase

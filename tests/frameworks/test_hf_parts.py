@@ -332,7 +332,7 @@ def test_rates_come_back_to_every_group() -> None:
 def trainer(**given: Any) -> Any:
     config = {"use_seedable_sampler": True, "dispatch_batches": None} | given.pop("config", {})
     args: dict[str, Any] = {"fsdp": "", "parallelism_config": None, "auto_find_batch_size": False}
-    args["torch_compile"] = False
+    args |= {"torch_compile": False, "batch_eval_metrics": False}
     args |= {"train_sampling_strategy": "random", "accelerator_config": SimpleNamespace(**config)}
     args |= given.pop("args", {})
     own: dict[str, Any] = {
@@ -340,6 +340,7 @@ def trainer(**given: Any) -> Any:
         "is_fsdp_enabled": False,
         "is_model_parallel": False,
         "model": None,
+        "compute_metrics": None,
     }
     own |= {"is_distributed_loading_by_transformers": False, "train_dataset": Noisy()} | given
     return SimpleNamespace(args=SimpleNamespace(**args), **own)
@@ -365,6 +366,7 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ({"config": {"dispatch_batches": True}}, "dispatch_batches"),
         ({"is_model_parallel": True}, "a model sharded at load time"),
         ({"args": {"torch_compile": True}}, "torch_compile"),
+        ({"args": {"batch_eval_metrics": True}, "compute_metrics": print}, "batch_eval_metrics"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(given: dict[str, Any], name: str) -> None:
@@ -375,6 +377,7 @@ def test_what_cannot_be_kept_is_refused_by_name(given: dict[str, Any], name: str
 
 def test_what_can_be_kept_is_not_refused() -> None:
     refusals.check(trainer())
+    refusals.check(trainer(args={"batch_eval_metrics": True}))
     refusals.check_world(2, 2)
 
 

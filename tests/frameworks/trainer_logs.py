@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import Run, until
 from tests.frameworks import log_readers
-from tests.frameworks.cases import SCRIPTS
+from tests.frameworks.case import SCRIPTS
 from tests.frameworks.log_cases import TRAINER_LOG_CASES
 from tests.frameworks.log_readers import Log, served
 from tests.frameworks.logging_cases import end_everything

@@ -12,6 +12,7 @@ from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, keeps
 from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.placed import own_data
 from holdfast.integrations.plain import gather
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class OnceHandler(CallbackHandler):
     def _owners(self) -> list[Any]:
         """The script's objects, some of whose attributes are not kept."""
         without = [each for each in self.stateless() if not is_kept(each)]
-        return [self._trainer, *self._trainer.model.modules(), *without]
+        data = own_data(self._trainer.train_dataset, self._trainer.data_collator)
+        return [self._trainer, *self._trainer.model.modules(), *without, *data]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":

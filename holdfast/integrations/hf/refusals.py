@@ -57,6 +57,10 @@ def check(trainer: Any) -> None:
             "the order of samples must follow from seed and epoch",
         ),
         "dispatch_batches": (bool(config.dispatch_batches), "rank 0 alone would know where the data is"),
+        "batch_eval_metrics": (
+            args.batch_eval_metrics and trainer.compute_metrics is not None,
+            "what compute_metrics has added up when a rank dies would be counted again",
+        ),
     }
     for name, (given, why) in reasons.items():
         if given:

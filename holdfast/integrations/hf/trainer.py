@@ -58,6 +58,7 @@ class Trainer(transformers.Trainer):
             self.args.dataloader_persistent_workers = False  # they would not learn of an epoch's seeds
             log = transformers.logging.get_logger(__name__)
             log.warning("dataloader_persistent_workers is off: Holdfast")
+        self.args.ignore_data_skip = False  # of Trainer's own checkpoints: here an epoch goes on where it was
         self._progress, self._history = TrainerProgress(), LogHistory()
         ledger = EventLedger(Path(self.args.output_dir) / FOLDER)
         self.callback_handler = OnceHandler(self.callback_handler, self, ledger)

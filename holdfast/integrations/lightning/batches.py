@@ -11,14 +11,16 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from holdfast.data.own_generators import OwnGenerators, seed_evaluation
+from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, seed_all
 from holdfast.integrations.placed import (
     PlacedSampler,
     SeededStream,
     TaggedSamples,
+    end_workers,
     refuse_late,
     sampler_name,
+    seed_evaluation,
     set_attributes,
 )
 
@@ -52,6 +54,7 @@ class TrainBatches:
         """Start the iterator. Returns how many batches it leaves out."""
         refuse_late(loader.collate_fn)
         if isinstance(loader.dataset, IterableDataset):
+            end_workers(loader)  # Lightning starts some where it sets a loader up
             stream = SeededStream(loader.dataset, loader.collate_fn, self._seed, epoch)
             _open(fetcher, loader, {"dataset": stream})
             return 0
@@ -62,6 +65,7 @@ class TrainBatches:
         if placed is None or known is not sampler:
             placed = PlacedSampler(sampler, self._seed, tagged=tagged)
             self._placed[id(loader)] = sampler, placed
+            end_workers(loader)
         placed.epoch, placed.position, placed.apart = epoch, position, rank
         samples = TaggedSamples(loader.dataset, loader.collate_fn) if tagged else loader.dataset
         _open(fetcher, loader, {name: placed, "dataset": samples})

@@ -46,6 +46,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):
         fetcher._start_profiler, fetcher._stop_profiler = self._on_before_fetch, self._on_after_fetch
         while not self.done:
             steps.begin()
+            self.trainer.strategy.wrap_again()
             try:
                 self.advance(fetcher)
             except StopIteration:  # on_train_batch_start gave -1: the epoch is over

@@ -116,6 +116,7 @@ class ElasticFitLoop(_FitLoop):
         if self._prepared:
             self._divide_anew(session)
             return
+        given = self.trainer.accumulate_grad_batches
         if self._progress.begun:
             self._progress.remember_first()
             self._progress.resume()
@@ -125,6 +126,7 @@ class ElasticFitLoop(_FitLoop):
             refusals.check_loader(self._data_fetcher)
             if not late and self.trainer.enable_autolog_hparams:
                 self._logged.hyperparameters()
+            self.trainer.accumulate_grad_batches = given  # GradientAccumulationScheduler checks it in there
             self.on_run_start()
         changed = session.runtime.state.guard.changed(before) if self._progress.begun else ""
         if changed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.integrations.lightning import trainer_state
 from holdfast.integrations.lightning.progress import BATCH
 from holdfast.integrations.own_attributes import OwnAttributes
-from holdfast.integrations.placed import counting_samplers
+from holdfast.integrations.placed import counting_samplers, own_data
 from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class FitSteps:
         if self._session.rank == 0:
             owners = [*self._module.modules(), *trainer_state.own_callbacks(self._trainer)]
             for loader in self._trainer.fit_loop._combined_loader.flattened:
-                owners += counting_samplers(loader)
+                owners += [*counting_samplers(loader), *own_data(loader.dataset, loader.collate_fn)]
             # Samplers count when an epoch, or a generation within one, begins.
             first, self._epoch = self._epoch != self._trainer.current_epoch, self._trainer.current_epoch
             looks = first or place != BATCH

@@ -47,6 +47,7 @@ class HoldfastStrategy(DDPStrategy):
         self.session = session or Session(seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
         self._environment = HoldfastEnvironment(self.session)
         self._apart, self._own_forward = False, None
+        self._trained: list[bool] = []
         self.exports, self.loggers, self.resumes = Exports(), None, False
         super().__init__(cluster_environment=self._environment, **options)
 
@@ -102,7 +103,18 @@ class HoldfastStrategy(DDPStrategy):
     def wrap(self) -> None:
         """Wrap the module for this generation's group."""
         self._own_forward = self.lightning_module.__dict__.get("forward")
+        self._trained = self._needing_gradients()
         self.model = self.session.ddp(self.lightning_module, weighted=False, **self._ddp_kwargs)
+
+    def wrap_again(self) -> None:
+        """Wrap anew if a callback has frozen or unfrozen parameters (BaseFinetuning): a wrapper averages the
+        gradients of those that needed some when it was made."""
+        if self._needing_gradients() != self._trained:
+            self.unwrap()
+            self.wrap()
+
+    def _needing_gradients(self) -> list[bool]:
+        return [each.requires_grad for each in self.lightning_module.parameters()]
 
     def unwrap(self) -> None:
         """Let go of the wrapper, and of a forward that a broken call of it has left in the module."""

@@ -197,6 +197,51 @@ def test_an_average_that_is_no_tracked_module_is_named(caplog: pytest.LogCapture
     assert "average.inner" in told(caplog, step, model=model)
 
 
+class Follower:
+    """An average of the weights that is no module."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.values = [each.detach().clone() for each in model.parameters()]
+
+    def follow(self, model: torch.nn.Module) -> None:
+        for own, theirs in zip(self.values, model.parameters(), strict=True):
+            own.lerp_(theirs.detach(), 0.1)
+
+
+def follow(average: torch.nn.Module, model: torch.nn.Module) -> None:
+    with torch.no_grad():
+        for ours, theirs in zip(average.parameters(), model.parameters(), strict=True):
+            ours.lerp_(theirs, 0.1)
+
+
+def test_objects_in_variables_of_the_function_that_change_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Linear(2, 2)
+    state = TrackedState()
+    state.add("model", model)
+    forgotten = ForgottenState(state)
+
+    def train() -> None:
+        average, teacher, weights = Counting().inner, torch.nn.Linear(2, 2), Follower(model)
+        wrapped, each = torch.nn.Sequential(model), Env()
+        for _ in range(4):
+            with torch.no_grad():
+                model.weight.add_(1.0)
+            follow(average, wrapped[0])
+            weights.follow(model)
+            teacher(torch.ones(1, 2))
+            each = Env()
+            each.step()
+            forgotten.step_ended()
+
+    forgotten.entered(train, ())
+    forgotten.begin()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "average.weight" in said and "weights.values" in said
+    assert not any(name in said for name in ("teacher", "wrapped", "each", "model."))
+
+
 def test_what_classes_functions_and_hooks_keep_is_named(caplog: pytest.LogCaptureFixture) -> None:
     kind, limit, counted, keeps = Limit, Limit(), itertools.count(), smoothed
     layer, dropout, numbers = torch.nn.Linear(2, 2), torch.nn.Dropout(0.5), iter(range(9))

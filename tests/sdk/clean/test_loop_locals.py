@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
+
+import numpy
+import torch
 
 from holdfast.clean.loop_locals import unkept
 
@@ -136,3 +140,31 @@ def test_an_iterator_that_the_steps_read_on_is_found() -> None:
             print(step, next(kept), next(forgotten), next(once))
 
     assert names(main) == ["forgotten"]
+
+
+def test_a_generator_that_the_batches_draw_from_is_found() -> None:
+    def main() -> None:
+        fabric, loader = make(), make(generator=torch.Generator().manual_seed(1))
+        over, kept, shuffles = torch.Generator().manual_seed(2), numpy.random.default_rng(3), Random(4)
+        fabric.track(kept=kept)
+        make(shuffles)
+        for epoch in fabric.epochs(3, loader):
+            within, seeded = torch.Generator(), torch.Generator()
+            over.manual_seed(epoch)
+            for number, _batch in enumerate(loader):
+                seeded.manual_seed(number)
+                make(over, within, seeded, kept.random())
+            make(torch.Generator())
+
+    assert names(main) == ["number", "over", "within"]
+
+
+def test_a_generator_that_the_steps_draw_from_is_found() -> None:
+    def main() -> None:
+        session = make()
+        noise, seeded = numpy.random.RandomState(0), Random(0)
+        for step in session.steps(5):
+            seeded.seed(step)
+            make(noise.normal(), seeded.random())
+
+    assert names(main) == ["noise"]

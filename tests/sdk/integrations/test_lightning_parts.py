@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from holdfast.errors import SessionError
 from holdfast.integrations import plain
@@ -48,6 +49,24 @@ def test_a_tree_comes_back_and_shares_nothing() -> None:
     assert _digest(back) == _digest(tree) == _digest(plain.copied(tree))
     back[3]["t"] += 1
     assert tree[3]["t"].tolist() == [1.0, 1.0]
+
+
+def test_a_counter_keeps_its_counts() -> None:
+    """MultiStepLR holds its milestones in one."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 2, 4], gamma=0.5)
+    state = schedule.state_dict()
+    assert plain.copied(state)["milestones"] == Counter({2: 2, 4: 1})
+    assert plain.loads(plain.dumps(plain.copied(state), "schedule")) == state
+
+
+def test_a_copy_is_of_the_same_kind() -> None:
+    Point = namedtuple("Point", "x y")
+    kept = [Point(1, [2]), defaultdict(list, a=[1]), OrderedDict(b=torch.ones(1))]
+    copies = plain.copied(kept)
+    assert copies == kept and list(map(type, copies)) == list(map(type, kept))
+    assert copies[1]["other"] == [] and "other" not in kept[1]
 
 
 def test_what_cannot_be_kept_is_refused_by_its_path() -> None:
@@ -107,6 +126,39 @@ def test_batches_from_a_position_are_those_of_the_whole_epoch(options: dict[str,
     again, fresh = TrainBatches(), loader()
     assert _batches(again, fresh, 1, 3) == second[3:]
     assert _batches(again, fresh, 0, 1) == first[1:]
+
+
+def test_persistent_workers_that_were_started_before_do_not_begin_the_epoch_anew() -> None:
+    """Lightning opens a loader where it sets it up, with its own sampler."""
+
+    def loader() -> Any:
+        return DataLoader(
+            Noisy(), 4, sampler=RandomSampler(range(20)), num_workers=1, persistent_workers=True
+        )
+
+    whole, epochs = _batches(TrainBatches(), loader(), 1, 0), TrainBatches()
+    opened = loader()
+    iter(opened)
+    assert _batches(epochs, opened, 1, 3) == whole[3:]
+    kept = opened._iterator
+    assert _batches(epochs, opened, 1, 0) == whole
+    assert opened._iterator is kept
+
+
+def test_persistent_workers_read_a_stream_with_the_numbers_of_its_epoch() -> None:
+    class Stream(IterableDataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            return iter(torch.rand(3))
+
+    loader: Any = DataLoader(Stream(), None, num_workers=1, persistent_workers=True)
+    epochs = TrainBatches()
+    first, second = (_batches(epochs, loader, epoch, 0) for epoch in (0, 1))
+    assert first != second
+    fresh: Any = DataLoader(Stream(), None, num_workers=1, persistent_workers=True)
+    assert _batches(TrainBatches(), fresh, 1, 0) == second
 
 
 def test_the_loader_is_left_as_it_was() -> None:

@@ -10,15 +10,20 @@ import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
+    Dataset,
     IterableDataset,
     Sampler,
     SequentialSampler,
+    Subset,
+    TensorDataset,
     WeightedRandomSampler,
 )
 
 from holdfast.errors import SessionError
-from holdfast.integrations.placed import counting_samplers, order_of
+from holdfast.integrations.own_attributes import OwnAttributes
+from holdfast.integrations.placed import counting_samplers, order_of, own_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,6 +181,40 @@ def test_a_samplers_own_count_is_found_behind_wrappers() -> None:
     assert type(own) is Counting
     for sampler in (WEIGHTED, Told(), [1, 0]):
         assert not counting_samplers(DataLoader(ONES, batch_size=2, sampler=sampler))
+
+
+class Sized(Dataset[int]):
+    """Samples of a size that somebody sets."""
+
+    def __init__(self) -> None:
+        self.size = 1
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return index * self.size
+
+
+class Collate:
+    def __call__(self, samples: list[Any]) -> list[Any]:
+        return samples
+
+
+def test_own_data_sets_and_what_collates_are_found_behind_those_of_torch() -> None:
+    sized, collate = Sized(), Collate()
+    behind: Any = ConcatDataset([Subset(sized, [0]), Subset(TensorDataset(ONES), [0])])
+    assert own_data(behind, collate) == [collate, sized]
+    assert own_data(ONES, len) == own_data(TensorDataset(ONES), None) == []
+
+
+def test_a_data_set_that_an_epoch_changes_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    sized, seen = Sized(), OwnAttributes("Lightning", "Keep it")
+    for epoch in range(3):
+        sized.size = epoch
+        seen.look(own_data(Subset(sized, [0]), None))
+    (record,) = caplog.records
+    assert "Lightning: Sized.size changes in the training and is not kept" in record.getMessage()
 
 
 def test_fabric_refuses_a_sampler_that_counts_epochs_itself() -> None:

@@ -19,7 +19,7 @@ from holdfast.errors import SessionError
 from holdfast.integrations.entry import LoopEntry
 from holdfast.integrations.led_loader import LedLoader
 from holdfast.integrations.own_loop import LoopMemory, OwnLoop
-from holdfast.integrations.placed import PlacedLoader
+from holdfast.integrations.placed import PlacedLoader, seed_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -349,3 +349,35 @@ def test_another_loader_may_be_left_before_its_end_and_opened_again() -> None:
 
     training.run(body)
     assert len(training.did) == 2 * BATCHES
+
+
+class Drawing(Dataset[list[float]]):
+    """Samples of random numbers, of the process and of a generator of its own."""
+
+    def __init__(self) -> None:
+        self.own = random.Random(1)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> list[float]:
+        return [torch.rand(()).item(), self.own.random()]
+
+
+def test_an_evaluation_draws_the_same_in_persistent_workers_that_are_new() -> None:
+    def drawn(loader: Any, step: int) -> list[Any]:
+        torch.manual_seed(step)  # each step is seeded
+        seed_evaluation(loader, 1, step, 0)
+        return [torch.stack(batch).tolist() for batch in loader]
+
+    def loader() -> Any:
+        return DataLoader(Drawing(), 2, num_workers=1, persistent_workers=True)
+
+    old = loader()
+    first, second = drawn(old, 4), drawn(old, 8)
+    assert first != second == drawn(loader(), 8)
+    for name in ("base_dataloader", "_dataloader"):  # accelerate's loaders and Fabric's hold torch's
+        held = {name: old, "dataset": old.dataset, "collate_fn": old.collate_fn}
+        drawn(old, 9)
+        seed_evaluation(SimpleNamespace(**held), 1, 10, 0)
+        assert old._iterator is None
