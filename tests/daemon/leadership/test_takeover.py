@@ -18,6 +18,7 @@ from controlplane.cli.client import AdminClient as Client
 from controlplane.cli.errors import UnreachableError
 from controlplane.cli.orders.follow import status_by
 from controlplane.core.records.model import JobSpec
+from controlplane.reporting.event_text import sentence_of
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub
@@ -120,6 +121,24 @@ async def test_two_coordinators(make: Callable[..., Coordinator], cluster: str) 
     await two.leads()
     async with Agent(two.listen) as agent:
         assert (await agent.hello(cluster, term_seen=term)).term > term
+
+
+async def test_a_leader_with_other_settings_than_the_one_before_says_so(
+    make: Callable[..., Coordinator],
+) -> None:
+    one = await make("a", lease_ttl_s=2.0).start()
+    await one.leads()
+    two = await make("b", lease_ttl_s=2.0, slow_rank_policy="act", node_timeout_s=31.5).start()
+    three = await make("c", lease_ttl_s=2.0).start()
+    other = "--node-timeout-s 31.5 (there 30.0), --slow-rank-policy act (there report)"
+    await until(lambda: f"than the leader at {one.listen}: {other}; start all" in two.log())
+    three.end()
+    assert "other settings" not in three.log() + one.log()
+    one.kill()
+    await two.leads()
+    assert f"than {one.listen}: {other}" in two.log()
+    (line,) = await until(lambda: [line for line in two.lines() if line["type"] == "SettingsChanged"])
+    assert f"the leader before it, at {one.listen}: {other}; start all coordinators" in sentence_of(line).text
 
 
 async def _refusal(standby: Coordinator, cluster: str, leader: str) -> pb.CoordinatorMessage:
