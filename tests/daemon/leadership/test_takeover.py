@@ -65,6 +65,21 @@ async def test_whoever_waits_outlasts_a_change_of_leaders(
             assert (await waiting).cluster == cluster
 
 
+async def test_who_follows_a_leader_that_is_stopped_hears_of_it(make: Callable[..., Coordinator]) -> None:
+    """As one whose host is gone: nothing ends the connection, and there is nothing to read."""
+    one = await make().start()
+    await one.leads()
+    async with Client(one.listen) as admin:
+        lines = admin.events(follow=True)
+        await anext(lines)
+        os.kill(one.pid, signal.SIGSTOP)
+        with pytest.raises(UnreachableError, match=one.listen):
+            async with asyncio.timeout(60):
+                async for _ in lines:
+                    pass
+    os.kill(one.pid, signal.SIGCONT)
+
+
 async def test_killed_and_started_again_it_knows_its_jobs(
     make: Callable[..., Coordinator], cluster: str
 ) -> None:
