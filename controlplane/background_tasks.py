@@ -17,8 +17,19 @@ async def together(*works: Coroutine[None, None, None]) -> None:
     Raises an exception group of what has failed. They get a task of their own, because asyncio.TaskGroup
     leaves a mark on the one that waits in it when another fails: it counts as a task that is being cancelled.
     There asyncio.timeout raises CancelledError instead of TimeoutError until Python 3.11.3, and the task ends
-    without a word."""
-    await asyncio.get_running_loop().create_task(_in_a_group(works))
+    without a word.
+
+    Who is cancelled while the others end gets CancelledError, as always: a group hides that, and an owner
+    that cancels and waits would wait for ever."""
+    caller = asyncio.current_task()
+    assert caller is not None
+    before = caller.cancelling()
+    try:
+        await asyncio.get_running_loop().create_task(_in_a_group(works))
+    except BaseExceptionGroup as failed:
+        if caller.cancelling() > before:
+            raise asyncio.CancelledError from failed
+        raise
 
 
 async def _in_a_group(works: tuple[Coroutine[None, None, None], ...]) -> None:

@@ -20,6 +20,7 @@ import grpc.aio
 
 from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Outbox
 from controlplane.access.client_credentials import ClientCredentials, plain
+from controlplane.access.keepalive import keepalive
 from controlplane.background_tasks import together
 from controlplane.core.records import events
 from controlplane.settings import SettingsError
@@ -46,8 +47,7 @@ _WAITING_MAX = 4096
 _OPTIONS = (
     ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
-    ("grpc.keepalive_timeout_ms", 1000 * KEEPALIVE_ANSWER_S),
+    *keepalive(KEEPALIVE_S, KEEPALIVE_ANSWER_S),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from agent.logs.reading import LogSlice
+from controlplane.access.keepalive import keepalive
 from controlplane.background_tasks import BackgroundTasks
 from controlplane.core.records.logs import NO_END, LogHead, ReadLog
 from controlplane.settings import SettingsError
@@ -33,8 +34,7 @@ STREAMS_MAX = 64
 """Logs of one node that are read at the same time."""
 _LOOK_S = 0.2
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    *keepalive(10, 10),
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
     ("grpc.enable_http_proxy", 0),
 )

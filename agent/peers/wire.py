@@ -13,6 +13,7 @@ import grpc.aio
 
 from agent.peers.blocks import PeerError, SnapshotInfo
 from controlplane.access.client_credentials import plain
+from controlplane.access.keepalive import keepalive
 from controlplane.wire import bounds
 from controlplane.wire import peer_pb2 as pb
 
@@ -26,8 +27,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    *keepalive(10, 5),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),

@@ -5,12 +5,14 @@ until one answers, and UnreachableError means that none did."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
+from controlplane.access.keepalive import keepalive
 from controlplane.access.roles import HEALTH
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
 from controlplane.cli.flags.credentials import access_of
@@ -31,7 +33,13 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import CheckpointRecord, JobSpec
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20))
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 64 << 20),
+    *keepalive(10, 10),
+)
+_SILENCE_S = 30.0
+"""For so long a coordinator may look for the next line of its journal, before it counts as hanging."""
 
 
 _DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -208,10 +216,12 @@ class AdminClient:
             request = pb.EventsRequest(follow=follow, after=after, job=job)
             call = self._stub(address).Events(request, metadata=self._access.metadata())
             try:
-                async for line in call:
+                while (line := await _next(call, None if follow else _SILENCE_S)) is not grpc.aio.EOF:
                     after = line.sequence
                     yield line
                 return
+            except TimeoutError:
+                problem = f"{address}: it hangs: it has not answered for {_SILENCE_S:.0f} s"
             except grpc.aio.AioRpcError as error:
                 problem = f"{address}: {_reason_of(error)}"
                 if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
@@ -258,6 +268,12 @@ class AdminClient:
             except SettingsError as error:
                 raise UsageError(str(error)) from error
         return self._channels[address]
+
+
+async def _next(call: Any, silence_s: float | None) -> Any:
+    """The next message of a stream, or EOF. Raises TimeoutError after `silence_s`; None: waits for ever."""
+    async with asyncio.timeout(silence_s):
+        return await call.read()
 
 
 def _code_of(error: CliError) -> grpc.StatusCode | None:

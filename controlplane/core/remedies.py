@@ -9,7 +9,7 @@ REMEDIES: dict[str, str] = {
     "incidents": "Read in `holdfast why` what the newest incidents have in common.",
     "node_quarantined": "Repair the node, then run `holdfast quarantine --release NODE`.",
     "node_held": "Look at the node's network, and at why its agent comes and goes.",
-    "device_unhealthy": "Look at the device's errors in the kernel's log; reset it or replace it.",
+    "device_unhealthy": "Make room on a full disk. Else see errors in the kernel's log; reset or replace it.",
     "node_part_broken": "Repair or replace this part of the node, then have the node checked again.",
     "node_part_slow": "Look at clocks, temperature, power and other processes of the node.",
     "node_unchecked": "Look in the log of the node's agent why its check brought nothing.",

@@ -122,9 +122,9 @@ async def _campaign(settings: CoordinatorSettings, etcd: Etcd, front: ServerCont
     """Wait for a usable etcd, then stand for election and lead, again and again."""
     await _usable(etcd, settings)
     keys = Keyspace(settings.cluster)
-    candidate = Identity.own(front.address, front.page).to_bytes()
-    election = Election(etcd, keys, candidate, ttl_s=settings.lease_ttl_s)
-    await Standby(etcd, election, keys, front, core_settings(settings), diagnosis=settings).run()
+    own = Identity.own(front.address, front.page, settings)
+    election = Election(etcd, keys, own.to_bytes(), ttl_s=settings.lease_ttl_s)
+    await Standby(etcd, election, keys, front, core_settings(settings), own=own, diagnosis=settings).run()
 
 
 async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:

@@ -225,6 +225,11 @@ def _troubled(pattern: str) -> Callable[[Body], Sentence | None]:
 
 _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "Elected": _phrase(EventLevel.DECISION, "this coordinator leads, term {term}"),
+    "SettingsChanged": lambda body: Sentence(
+        EventLevel.HEADLINE,
+        f"this coordinator decides by other settings than the leader before it, at {body['leader']}: "
+        f"{', '.join(body['settings'])}; start all coordinators with the same settings",
+    ),
     "NodeJoined": _joined,
     "NodeBroken": _phrase(EventLevel.DECISION, "node {node}: connection broken: {reason}"),
     "DeviceReport": _device,

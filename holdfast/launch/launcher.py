@@ -22,7 +22,7 @@ from holdfast.ipc import traces
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.ipc.messages import launcher as msg
 from holdfast.ipc.messages.fields import BadMessage, Record, decode
-from holdfast.launch import linux
+from holdfast.launch import leftovers, linux
 from holdfast.launch import run_dir as folder
 from holdfast.launch.errand import ORPHANED, EndPolicy
 from holdfast.launch.processes import MemberProcess
@@ -53,6 +53,7 @@ class Launcher:
         self._processes: dict[str, MemberProcess] = {}
         self._by_pid: dict[int, MemberProcess] = {}
         self._strays: dict[int, tuple[int | None, int | None, int]] = {}
+        self._past: set[str] = set()  # members that have ended, and may have left processes
         self._zygote = Zygote(self._on_zygote)
         self._agent: asyncio.StreamWriter | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -73,6 +74,7 @@ class Launcher:
         """Serve until ordered to end, or without an agent for too long; then kill every member."""
         loop = asyncio.get_running_loop()
         linux.become_subreaper()
+        leftovers.disown()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate)
@@ -266,22 +268,28 @@ class Launcher:
 
     def _reap(self) -> None:
         """Reap every child that has ended: members, the zygote, orphans of members."""
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
+        while (ended := linux.next_ended()) is not None:
             pid, at_ns = ended.si_pid, time.monotonic_ns()
             if pid in self._by_pid:
                 linux.kill_session(pid)  # before its pid can be reused
             os.waitpid(pid, 0)
             exited = ended.si_code == os.CLD_EXITED
             self._exited(pid, ended.si_status if exited else None, None if exited else ended.si_status, at_ns)
+        self._end_leftovers()
+
+    def _end_leftovers(self) -> None:
+        """End what members have left in sessions of their own: it would keep ports and devices."""
+        for left in leftovers.end(self._past.__contains__, {*self._by_pid, self._zygote.pid}):
+            text = (
+                f"{left.member} has ended and left `{left.command}` (process {left.pid}) behind: it is killed"
+            )
+            log.warning("%s", text)
+            self._send(msg.LauncherNote(text))
 
     def _exited(self, pid: int, code: int | None, number: int | None, at_ns: int) -> None:
         process = self._by_pid.pop(pid, None)
+        if process is not None:
+            self._past.add(process.member)
         if process is not None and process.end is None:
             self._send(process.ended(code, number, at_ns))
             self._end_when_idle()

@@ -63,6 +63,14 @@ def children(of: int | str = "self") -> list[int]:
     ]
 
 
+def next_ended() -> os.waitid_result | None:
+    """A child that has ended, still to be reaped; None: there is none."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+
+
 def kill_session(leader: int) -> None:
     """SIGKILL what is left of a session: its leader's process group, and its orphans that are our children
     now.

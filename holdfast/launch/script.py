@@ -27,6 +27,7 @@ from holdfast.ipc import traces
 from holdfast.ipc.frames import encode
 from holdfast.ipc.messages.rank import VERSION, Raised
 from holdfast.launch import imports
+from holdfast.launch.output import LogOutput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +102,7 @@ def open_output() -> None:
 
 def _unbuffered(descriptor: int) -> io.TextIOWrapper:
     errors = "backslashreplace" if descriptor == 2 else "strict"
-    raw: Any = io.FileIO(descriptor, "w", closefd=False)
+    raw: Any = LogOutput(descriptor)
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)
 
 

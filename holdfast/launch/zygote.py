@@ -19,6 +19,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from holdfast.ipc import traces
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -31,6 +33,8 @@ _LESSON_PAUSE_S = 1.0
 _LESSON_MAX_S = 60.0
 _LESSON_MAX = 100
 """Modules in one packet to the zygote, at most."""
+_FORK_MAX_S = 10.0
+"""A process that is asked to fork, and learns nothing, may be silent so long; a fork takes milliseconds."""
 _QUICK_DEATHS_MAX = 3
 """After so many deaths right after the start, imports are to blame: the next zygote preloads nothing."""
 
@@ -42,7 +46,8 @@ class ForkRequest:
     member: str
     control: socket.socket
     log: int
-    sent: bool = field(default=False)
+    sent_at: float = field(default=0.0)
+    """When the present process was asked for it (s, monotonic); 0: not yet."""
 
     def close(self) -> None:
         """Close both: they were passed on, or never will be."""
@@ -72,6 +77,8 @@ class Zygote:
         self._replaced = False  # the present process was killed to be replaced
         self._lesson: asyncio.TimerHandle | None = None
         self._limit: asyncio.TimerHandle | None = None  # ends a lesson that takes too long
+        self._heard = 0.0  # when the present process has said something (s, monotonic)
+        self._look: asyncio.TimerHandle | None = None  # whether it answers
 
     def start(self) -> None:
         """Start the process. Requests wait until it sends `ready`. Raises OSError."""
@@ -200,7 +207,7 @@ class Zygote:
 
     def close(self) -> None:
         """Drop everything. The process ends with its socket, or the caller kills it."""
-        for timer in (self._restart, self._lesson, self._limit):
+        for timer in (self._restart, self._lesson, self._limit, self._look):
             if timer is not None:
                 timer.cancel()
         self._close_control()
@@ -219,10 +226,32 @@ class Zygote:
         descriptors = [request.control.fileno(), request.log]
         try:
             socket.send_fds(self._control, [packet], descriptors)
+            request.sent_at = time.monotonic()
+            self._look_in(_FORK_MAX_S)
         except BlockingIOError:  # hundreds are queued: try again later
             asyncio.get_running_loop().call_later(0.05, self._resend, request.member)
         except ConnectionError:
             return  # it died; `ended` follows, and sends this again
+
+    def _look_in(self, pause_s: float) -> None:
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(pause_s, self._look_now)
+
+    def _look_now(self) -> None:
+        """Replace a process that does not answer (it is stopped, say): members would wait for it for ever."""
+        self._look = None
+        asked = [request.sent_at for request in self._waiting.values() if request.sent_at > self._started]
+        if not asked or not self._ready:
+            return
+        silent_s = time.monotonic() - max(self._heard, min(asked))
+        if self._taking or silent_s < _FORK_MAX_S:
+            self._look_in(max(_FORK_MAX_S - silent_s, 1.0))
+            return
+        how = traces.process_state(self.pid) or "it is gone"
+        names = ", ".join(sorted(self._waiting))
+        text = f"the zygote has not forked {names} for {silent_s:.0f} s: {how}; another one is started"
+        self._receive({"op": "silent", "notes": [text]})
+        self._replace()
 
     def _resend(self, member: str) -> None:
         request = self._waiting.get(member)
@@ -243,6 +272,7 @@ class Zygote:
         self._handle(json.loads(data))
 
     def _handle(self, message: dict[str, Any]) -> None:
+        self._heard = time.monotonic()
         if message["op"] == "ready":
             self._ready = True
             for request in list(self._waiting.values()):

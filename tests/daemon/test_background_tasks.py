@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -41,3 +42,27 @@ async def test_to_cancel_who_waits_cancels_all() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ends == ["cancelled"] * 2
+
+
+async def test_who_is_cancelled_while_the_others_end_is_cancelled() -> None:
+    """As an agent by SIGTERM, at the moment at which its stream breaks: it tried again, and never ended."""
+    ending = asyncio.Event()
+
+    async def ends_slowly() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ending.set()
+            await asyncio.sleep(0.05)
+
+    async def tries_again() -> None:
+        while True:
+            with contextlib.suppress(ExceptionGroup):
+                await together(_fails(), ends_slowly())
+            await asyncio.sleep(60)
+
+    trying = asyncio.ensure_future(tries_again())
+    await ending.wait()
+    trying.cancel()
+    await asyncio.wait([trying], timeout=10)
+    assert trying.cancelled()

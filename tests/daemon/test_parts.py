@@ -376,8 +376,10 @@ def test_a_node_record_that_cannot_be_read_is_waited_for_and_told_once(
 
 
 def test_who_is_dead() -> None:
-    own = Identity.own("h:1")
+    own = Identity.own("h:1", "", CoordinatorSettings(retry_s=2.0))
     assert Identity.of(own.to_bytes()) == own
+    assert own.unlike(Identity.own("h:2", "", CoordinatorSettings())) == ["--retry-s 2.0 (there 1.0)"]
+    assert own.unlike(replace(own, settings=())) == [], "an earlier version does not say its settings"
     assert not own.is_dead()
     assert replace(own, born=own.born + 1).is_dead()  # the pid is someone else's now
     assert not replace(own, boot="another machine", born=0).is_dead()

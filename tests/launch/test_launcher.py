@@ -212,6 +212,21 @@ def test_the_zygote_is_started_again(launcher: LauncherProcess) -> None:
     launcher.client.say(op="signal", member="job.after", signal=9)
 
 
+def test_a_zygote_that_is_stopped_is_replaced(launcher: LauncherProcess) -> None:
+    launcher.spawn("job.before")
+    before = launcher.client.until("warm", member="job.before")["pid"]
+    stopped = zygote(launcher, before)
+    os.kill(stopped, signal.SIGSTOP)
+    launcher.spawn("job.stopped")
+    note = launcher.client.until("note")["message"]
+    assert "job.stopped" in note and "its process is stopped (T)" in note
+    launcher.client.until("warm", member="job.stopped")
+    assert not alive(stopped)
+    for name in ("job.before", "job.stopped"):
+        launcher.client.say(op="signal", member=name, signal=9)
+        launcher.client.until("exited", member=name)
+
+
 def test_a_zygote_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     with folder() as path:

@@ -28,7 +28,7 @@ def mark_dead(state: ClusterState, job: Job, member: Member, failure: Failure) -
     journaled.
 
     Spares that die while their node lives are counted per node: a node where that happens too often gets
-    no more."""
+    no more. Those that were ranks before are not: they end because the job has left their node."""
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
     member.failure, member.died_at = failure, state.now
@@ -39,7 +39,7 @@ def mark_dead(state: ClusterState, job: Job, member: Member, failure: Failure) -
         job.recovery.unjudged.append(Evidence(state.now, failure, member.name, member.node, member.rank))
         return
     kind = NoteKind.SPARE_DIED if member.role is Role.SPARE else NoteKind.MEMBER_DIED
-    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
+    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES and not member.generation:
         job.recovery.spare_failures[member.node] = job.recovery.spare_failures.get(member.node, 0) + 1
     state.note(kind, member.name, failure.message)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
+from controlplane.access.keepalive import keepalive
 from controlplane.daemon.etcd import rpc_pb2 as pb
 from controlplane.daemon.etcd.error_class import SILENT, ErrorClass, judge
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome
@@ -34,8 +35,7 @@ Answer = TypeVar("Answer", bound="Message")
 # Pings only while a call is open, and not more often than etcd allows (5 s; else GOAWAY too_many_pings).
 # A local subchannel pool: two clients in one process do not share back-off. No proxy: etcd is in the cluster.
 OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    *keepalive(10, 5),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_400),

@@ -53,11 +53,15 @@ class Standby:
         front: ServerContext,
         core_settings: CoreSettings,
         *,
+        own: Identity,
         diagnosis: DiagnosisSettings,
     ) -> None:
         self._etcd, self._election, self._keys = etcd, election, keys
         self._front, self._core_settings = front, core_settings
         self._diagnosis = diagnosis
+        self._own = own
+        self._former = own
+        """The leader that was seen last."""
         self._metrics, self._journal = front.metrics, front.journal
 
     async def run(self) -> None:
@@ -91,10 +95,24 @@ class Standby:
             self._front.leader = identity.address if identity else ""
             self._front.leader_page = identity.page if identity else ""
             self._metrics.saw_leader(self._front.leader)
+            if identity is not None:
+                self._compare(identity)
             if row is not None and identity is not None and identity.boot:
                 await self._attend(row, identity)
             else:
                 await asyncio.sleep(PAUSE_S)
+
+    def _compare(self, leader: Identity) -> None:
+        """Say once of each leader in which settings this coordinator, if it is elected, decides otherwise."""
+        other = self._own.unlike(leader)
+        if other and leader != self._former:
+            log.warning(
+                "this coordinator would decide by other settings than the leader at %s: %s; start all with "
+                "the same settings",
+                leader.address,
+                ", ".join(other),
+            )
+        self._former = leader
 
     async def _attend(self, row: EtcdRow, identity: Identity) -> None:
         """Look for a second whether the process of this leader lives; if it is dead, remove its key."""
@@ -180,6 +198,17 @@ class Standby:
         self._metrics.leader.set(1)
         self._metrics.saw_leader(self._front.address)
         self._metrics.leader_term.set(leader_term.term)
+        self._tell_changes(leader_term.term)
+
+    def _tell_changes(self, term: int) -> None:
+        """Say by which other settings the cluster is led from now on."""
+        before, self._former = self._former, self._own
+        if other := self._own.unlike(before):
+            log.warning(
+                "term %d: decides by other settings than %s: %s", term, before.address, ", ".join(other)
+            )
+            body = {"leader": before.address, "settings": other}
+            self._journal.write_body(term, "daemon", "SettingsChanged", body)
 
     def _end(self, leader_term: LeaderTerm, reason: str) -> None:
         self._front.leader, self._front.leader_page, self._front.leader_term = "", "", None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from controlplane.access.guard import AccessGuard
+from controlplane.access.keepalive import keepalive
 from controlplane.access.tls import LIMITS, listen
 from controlplane.daemon.server.admin import Admin
 from controlplane.daemon.server.health import Health
@@ -95,8 +96,7 @@ def _taken(address: str) -> str:
 OPTIONS = [
     ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
     ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to here an error names its size
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    *keepalive(10, 10),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     *LIMITS,

@@ -26,6 +26,20 @@ def alone() -> Play:
     )  # fmt: skip
 
 
+def test_a_rank_that_moves_away_is_no_spare_that_died() -> None:
+    """A node that was drained a few times would get no spares any more: "they died too often"."""
+    stage = play(
+        "elect", "hello a", "hello b", "hello c slots=1", "submit nodes=2 nproc=1", "stored", "all starting",
+        "all ready held=-1", "stored", "all running gen=1 step=0", "started", "stored", "drain b deadline=60",
+        "stored", "report j.1000002 starting", "all running gen=1 step=50", "report j.1000002 ready held=-1",
+        "report j.1000000 ready held=51 gen=1", "report j.1000001 ready held=51 gen=1", "stored",
+        "report j.1000002 running gen=2 step=51", "report j.1000000 running gen=2 step=51", "started",
+        "stored", "report j.1000001 exited cause=exited code=0",
+    )  # fmt: skip
+    job = stage.cluster.state.jobs["j"]
+    assert job.members["j.1000001"].dead and job.recovery.spare_failures == {}
+
+
 def notes(lines: list[str]) -> list[str]:
     return [line.removeprefix("Note ") for line in lines if line.startswith("Note ")]
 

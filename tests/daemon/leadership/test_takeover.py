@@ -18,6 +18,7 @@ from controlplane.cli.client import AdminClient as Client
 from controlplane.cli.errors import UnreachableError
 from controlplane.cli.orders.follow import status_by
 from controlplane.core.records.model import JobSpec
+from controlplane.reporting.event_text import sentence_of
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub
@@ -62,6 +63,21 @@ async def test_whoever_waits_outlasts_a_change_of_leaders(
         await one.start()
         async with asyncio.timeout(60):
             assert (await waiting).cluster == cluster
+
+
+async def test_who_follows_a_leader_that_is_stopped_hears_of_it(make: Callable[..., Coordinator]) -> None:
+    """As one whose host is gone: nothing ends the connection, and there is nothing to read."""
+    one = await make().start()
+    await one.leads()
+    async with Client(one.listen) as admin:
+        lines = admin.events(follow=True)
+        await anext(lines)
+        os.kill(one.pid, signal.SIGSTOP)
+        with pytest.raises(UnreachableError, match=one.listen):
+            async with asyncio.timeout(60):
+                async for _ in lines:
+                    pass
+    os.kill(one.pid, signal.SIGCONT)
 
 
 async def test_killed_and_started_again_it_knows_its_jobs(
@@ -120,6 +136,24 @@ async def test_two_coordinators(make: Callable[..., Coordinator], cluster: str) 
     await two.leads()
     async with Agent(two.listen) as agent:
         assert (await agent.hello(cluster, term_seen=term)).term > term
+
+
+async def test_a_leader_with_other_settings_than_the_one_before_says_so(
+    make: Callable[..., Coordinator],
+) -> None:
+    one = await make("a", lease_ttl_s=2.0).start()
+    await one.leads()
+    two = await make("b", lease_ttl_s=2.0, slow_rank_policy="act", node_timeout_s=31.5).start()
+    three = await make("c", lease_ttl_s=2.0).start()
+    other = "--node-timeout-s 31.5 (there 30.0), --slow-rank-policy act (there report)"
+    await until(lambda: f"than the leader at {one.listen}: {other}; start all" in two.log())
+    three.end()
+    assert "other settings" not in three.log() + one.log()
+    one.kill()
+    await two.leads()
+    assert f"than {one.listen}: {other}" in two.log()
+    (line,) = await until(lambda: [line for line in two.lines() if line["type"] == "SettingsChanged"])
+    assert f"the leader before it, at {one.listen}: {other}; start all coordinators" in sentence_of(line).text
 
 
 async def _refusal(standby: Coordinator, cluster: str, leader: str) -> pb.CoordinatorMessage:
