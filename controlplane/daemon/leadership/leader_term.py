@@ -49,6 +49,7 @@ from controlplane.daemon.diagnosis.node_checks import NodeChecking
 from controlplane.daemon.diagnosis.profiling import ProfileRequests
 from controlplane.daemon.diagnosis.report import health_of_cluster
 from controlplane.daemon.diagnosis.stack_requests import StackRequests
+from controlplane.daemon.diagnosis.tunable import TermSeen, of_job
 from controlplane.daemon.journal.stack_archive import FOLDER, StackArchive
 from controlplane.daemon.leadership import accounts as time_accounts
 from controlplane.daemon.leadership import findings as kept_findings
@@ -133,8 +134,10 @@ class LeaderTerm:
         diagnosis: DiagnosisSettings | None = None,
         tails_every_s: float = 0.0,
         relay_beats_from: int = 0,
+        lease_ttl_s: float = 0.0,
     ) -> None:
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
+        self._lease_ttl_s, self._begun = lease_ttl_s, time.monotonic()
         self.term, self._metrics, self._journal = elected.term, metrics, journal
         self.core, self.links = Cluster(core_settings), Links(metrics)
         self.recorder = StoreWriter(store, records, self.post, self.term, metrics)
@@ -367,8 +370,10 @@ class LeaderTerm:
         `rows_most`: as in `diagnosis.report.of_job`."""
         if not job:
             return health_of_cluster(self._cluster_name, self.core, self.diagnosis.ledger)
-        row = view.job_row(self.core, self.core.state.jobs[job])
-        return self.diagnosis.report(job, row.health or row.phase, rows_most)
+        row, known = view.job_row(self.core, self.core.state.jobs[job]), self.core.state.jobs[job]
+        seen = TermSeen(self.observer.seen_s(job), time.monotonic() - self._begun, self._lease_ttl_s)
+        parts = of_job(self.core, known, seen, self.stacks.reductions.get(job))
+        return self.diagnosis.report(job, row.health or row.phase, rows_most) | parts
 
     def curves(self, job: str) -> dict[str, Any]:
         """Return how a job's loss, step time (s) and goodput went, each as `Curve.row`."""

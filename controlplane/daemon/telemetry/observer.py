@@ -177,6 +177,11 @@ class Observer:
         seen = self._jobs.get(job)
         return seen.account if seen is not None else None
 
+    def seen_s(self, job: str) -> float:
+        """Return how much of a job's time (s) this leader term has seen, up to the newest look."""
+        seen = self._jobs.get(job)
+        return seen.times.elapsed_s if seen is not None else 0.0
+
     def step_s(self, row: JobRow) -> float:
         """Return the mean duration (s) of a job's newest steps; 0 when none is known, or it does not
         train."""
