@@ -41,8 +41,8 @@ def buckets(report: Mapping[str, Any], steps_ratio: float) -> Iterator[Proposal 
         return
     largest, total = max(sizes), sum(sizes)
     seen = (
-        f"rank {rank} reduces {total / MIB:.3g} MiB of gradients per step in {len(sizes)} all-reduces, "
-        f"{largest / MIB:.3g} MiB at most; {exposed_s:.3g} s of communication per step are hidden by nothing"
+        f"rank {rank} reduces {total / MIB:.3g} MiB of gradients per step in {len(sizes)} all-reduces "
+        f"of {policy.BUCKET_BYTES_LEAST >> 10} KiB or more, {largest / MIB:.3g} MiB at most; {exposed_s:.3g} s of communication per step are hidden by nothing"
     )
     wanted = max(1, math.ceil(total / policy.BUCKETS_WANTED / MIB))
     if wanted * MIB * policy.FACTOR_LEAST > largest:

@@ -34,6 +34,9 @@ class StepWait:
     data_s: float
     made_least_s: float | None  # of that its main thread ran on a CPU; None: not known
     made_most_s: float | None
+    no_cpu_ratio: (
+        float | None
+    )  # of the time in which its main thread could run it had no CPU; None: not known
     cpu_limit: float | None  # CPUs that its cgroup may use; 0: no limit; None: not known
     ranks_here: int
 
@@ -56,6 +59,7 @@ def step_wait(report: Mapping[str, Any]) -> StepWait:
         number(row, "data_s"),
         finite(row.get("made_least_s")),
         finite(row.get("made_most_s")),
+        finite(row.get("no_cpu_ratio")),
         finite(row.get("cpu_limit")),
         int(number(row, "ranks_here", 1.0)),
     )
@@ -131,6 +135,12 @@ def _made_here(found: StepWait, time: MeasuredTime, waited: str) -> Proposal | W
     if found.cpu_limit:
         room = math.floor(found.cpu_limit / found.ranks_here - 1.0)
     made = f"its main thread computes for {found.made_least_s:.3g} s of that or more: it makes samples itself"
+    if found.no_cpu_ratio is not None and found.no_cpu_ratio > policy.NO_CPU_RATIO:
+        return Withheld(
+            SETTING,
+            f"{waited}; {made}. But for {found.no_cpu_ratio:.0%} of the time in which it could run it had no "
+            "CPU: workers would wait for one as well",
+        )
     if room < 1:
         return Withheld(
             SETTING,

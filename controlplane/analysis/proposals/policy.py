@@ -30,6 +30,9 @@ SILENCE_FACTOR = 2.0
 """A timeout of nodes is this many times the longest silence of a node that lived, at least."""
 MADE_RATIO = 0.5
 """A rank makes its samples itself if its main thread ran for more of the wait for them than this."""
+NO_CPU_RATIO = 0.25
+"""A rank that had no CPU for more of the time in which it could run shares too few of them with others: more
+processes make that worse."""
 WORKERS_MOST = 16
 """More loader workers for a rank are not proposed: far more than have been measured."""
 BUCKET_BYTES_LEAST = 1 << 16

@@ -62,7 +62,9 @@ def processes(report: Mapping[str, Any]) -> Iterator[Proposal | Withheld]:
         yield unmeasured(PROCESSES, "no recovery of this leader term waited for the start of a new process")
     elif count < policy.SILENCES_LEAST:
         least = policy.SILENCES_LEAST
-        yield unmeasured(PROCESSES, f"{count} recoveries waited for a new process, and {least} are needed")
+        yield unmeasured(
+            PROCESSES, f"recoveries that waited for a new process: {count} so far, and {least} are needed"
+        )
     elif seen_s <= 0 or started_s / seen_s < policy.GAIN_LEAST:
         share = started_s / seen_s if seen_s > 0 else 0.0
         yield Withheld(PROCESSES, f"{count} recoveries waited {share:.1%} of the time for new processes")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 from typing import Any
 
@@ -22,12 +24,22 @@ def outages(count: int) -> list[Outage]:
     ]
 
 
+@functools.cache
+def _ten() -> dict[str, Any]:
+    return ran(*outages(10)).parts()
+
+
+def ten_lost() -> dict[str, Any]:
+    """What is measured where ten nodes were lost in twelve hours, each for silence alone."""
+    return copy.deepcopy(_ten())
+
+
 def told(parts: dict[str, Any]) -> Proposal | Withheld:
     return next(iter(heartbeat.heartbeats(parts)))
 
 
 def test_lost_nodes_that_only_silence_showed_speak_for_a_shorter_timeout_and_gain_what_is_predicted() -> None:
-    found = told(ran(*outages(10), hours=12).parts())
+    found = told(ten_lost())
     assert isinstance(found, Proposal) and found.at_most
     (change,) = found.changes
     assert (change.name, change.before) == ("--node-timeout-s", "60")
@@ -66,14 +78,14 @@ def test_no_shorter_timeout_without_evidence(made: Any, words: str) -> None:
 
 
 def test_a_leader_that_has_listened_for_minutes_does_not_know_how_long_a_node_may_be_silent() -> None:
-    parts = ran(*outages(10)).parts()
+    parts = ten_lost()
     parts["listening"] |= {"listened_s": 1800.0}
     found = told(parts)
     assert isinstance(found, Withheld) and "has heard heartbeats for 1800 s, and needs 3600" in found.reason
 
 
 def test_the_timeout_stays_above_the_settings_that_it_must_exceed() -> None:
-    parts = ran(*outages(10)).parts()
+    parts = ten_lost()
     parts["listening"]["longest_silence_s"] = 1.5
     found = told(parts)
     assert isinstance(found, Proposal) and found.changes[0].after == "11", "above --lease-ttl-s 10"
@@ -116,7 +128,7 @@ def test_silent_processes_are_told_and_nothing_is_proposed_for_them() -> None:
 @pytest.mark.parametrize("value", [None, "x", math.nan, -1.0, True])
 @pytest.mark.parametrize("name", ["node_timeout_s", "seen_s", "listened_s", "longest_silence_s", "noticed"])
 def test_numbers_that_cannot_be_believed_propose_nothing(name: str, value: Any) -> None:
-    parts = ran(*outages(10)).parts()
+    parts = ten_lost()
     parts["listening"][name] = value
     found = told(parts)
     assert isinstance(found, Withheld) and found.reason.startswith("not measured: ")

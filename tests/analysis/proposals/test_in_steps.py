@@ -22,7 +22,7 @@ from tests.analysis.proposals.played import reported
 MIB, GIB = 1 << 20, 2**30
 SPENT = Spent(900.0, {"forming": 100.0})
 STEP = ((4_018_008,), (4_020_000,), ())
-"""What a job of two ranks over gloo was seen to reduce in each step: two buckets, and a flag of the script."""
+"""What a job of two ranks over gloo was seen to reduce in each step: two buckets, and the script's flag."""
 SMALL = Finding(
     "small_kernels", Level.DEGRADED, "", "operators take 4 us each", confidence=0.8,
     evidence=(("device_waiting_ratio", 0.6),), recommendations=(Recommendation("Fuse them.", 0.6),),

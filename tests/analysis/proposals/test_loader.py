@@ -24,7 +24,8 @@ EVERYBODY = Finding(
 )  # fmt: skip
 NAMED = Finding(
     "slow_data", Level.DEGRADED, "rank 3 (n0, device 3)", "it waits for samples",
-    place=(("node", "n0"), ("rank", 3)), confidence=0.9, recommendations=(Recommendation("Look at the disk.", 0.36),),
+    place=(("node", "n0"), ("rank", 3)), confidence=0.9,
+    recommendations=(Recommendation("Look at the disk.", 0.36),),
 )  # fmt: skip
 
 
@@ -79,6 +80,16 @@ def test_without_a_free_cpu_workers_are_not_proposed_whatever_a_finding_says() -
     assert "may use 4 CPUs for 4 ranks: a worker would take the CPU of a rank" in why
 
 
+def test_where_cpus_are_short_already_workers_are_not_proposed() -> None:
+    report = waiting(1.0, EVERYBODY)
+    report["samples"]["no_cpu_ratio"] = 0.6
+    found = told(report)
+    assert (
+        isinstance(found, Withheld)
+        and "for 60% of the time in which it could run it had no CPU" in found.reason
+    )
+
+
 @pytest.mark.parametrize(
     ("ran_ratio", "words"),
     [(0.0, "its main thread sleeps then"), (math.nan, "not known who made the samples")],
@@ -110,3 +121,8 @@ def test_what_the_main_thread_may_have_done_beside_is_not_taken_for_samples() ->
     )
     found = sample_waits(tabulate(dataclasses.replace(window, ranks=rows), None))
     assert found is not None and (found.made_least_s, found.made_most_s) == (0.0, pytest.approx(0.4))
+    crowded = tuple(row._replace(ran_s=1.0, queued_s=8.0, other_s=0.5, data_s=8.0) for row in rows)
+    found = sample_waits(tabulate(dataclasses.replace(window, ranks=crowded), None))
+    assert found is not None, "ready to run is not asleep"
+    assert found.made_least_s == pytest.approx((9.0 - 5.0 - 0.5) / 5), "all its own work may have been ready"
+    assert found.no_cpu_ratio == pytest.approx(8 / 9)

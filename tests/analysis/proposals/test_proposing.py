@@ -95,9 +95,11 @@ def test_recoveries_that_waited_for_new_processes_speak_for_warm_spares() -> Non
     numbers = numbers_of(told)
     assert numbers["recoveries_count"] == 40
     assert told.gain_ratio == pytest.approx(numbers["started_s"] / HOUR_S)
-    few = ran(*dead[:2], hours=1.0).parts()
-    assert "2 recoveries waited for a new process" in why(propose(reported(WELL) | few, 2), "warm spares")
-    rare = ran(*dead[:3], hours=10.0).parts()
+    few = ran(*dead[:2], hours=1.0, timeout_s=15.0).parts()
+    assert "recoveries that waited for a new process: 2 so far, and 3 are needed" in why(
+        propose(reported(WELL) | few, 2), "warm spares"
+    )
+    rare = ran(*dead[:3], hours=10.0, timeout_s=15.0).parts()
     assert "3 recoveries waited 0.1% of the time" in why(propose(reported(WELL) | rare, 3), "warm spares")
     assert "no recovery of this leader" in why(propose(reported(WELL) | ran().parts(), 0), "warm spares")
 

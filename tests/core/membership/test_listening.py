@@ -1,4 +1,5 @@
-"""The longest silence of a node that lived is known, how failures were noticed, and who was given up in vain."""
+"""The longest silence of a node that lived is known, how failures were noticed, and who was given up in
+vain."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Say how long ranks wait for samples, and whether they make them themselves. Pure.
 
 A DataLoader without workers makes a batch in the training process: its main thread computes while the step
-waits for samples. With workers it sleeps. The kernel says how long the main thread ran; what forward,
-backward and optimizer took of that, the rank has measured. What is left ran in the other phases: at least
-what these cannot hold, and at most all of it, ran while samples were waited for."""
+waits for samples. With workers it sleeps. The kernel says how long the main thread ran, and how long
+it was ready to and had no CPU; how long it ran in forward, backward and optimizer, the rank has measured.
+What is left it was in the other phases: at least what these cannot hold, and at most all of it, while samples
+were waited for."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ BESIDE = ("communication", "snapshot", "other")
 class SampleWaits:
     """How long the rank waits for samples that waits longest, in s per step of one window.
 
-    `made_least_s`, `made_most_s`: of that its main thread ran on a CPU; None: not known."""
+    `made_least_s`, `made_most_s`: of that its main thread ran on a CPU, or was ready to; None: not known."""
 
     rank: int
     node: str
@@ -34,6 +35,9 @@ class SampleWaits:
     typical_data_s: float  # of the typical rank
     made_least_s: float | None
     made_most_s: float | None
+    no_cpu_ratio: (
+        float | None
+    )  # of the time in which its main thread could run it had no CPU; None: not known
     cpu_limit: float | None  # how many CPUs its cgroup may use; 0: no limit; None: not known
     ranks_here: int  # of the job on its node
 
@@ -57,19 +61,28 @@ def sample_waits(table: RankTable) -> SampleWaits | None:
         float(np.median(data_s[known])),
         least_s,
         most_s,
+        _no_cpu(float(values["ran_s"][rank]), float(values["queued_s"][rank])),
         limit if limit >= 0 else None,
         int((table.seats.node == table.seats.node[rank]).sum()),
     )
 
 
+def _no_cpu(ran_s: float, queued_s: float) -> float | None:
+    return queued_s / (ran_s + queued_s) if ran_s + queued_s > 0 else None
+
+
 def _made(table: RankTable, rank: int) -> tuple[float | None, float | None]:
-    """For how long (s per step) the main thread ran while samples were waited for: at least, and at most."""
+    """For how long (s per step) the main thread ran, or was ready to, while samples were waited for: at
+    least, and at most."""
     row = {name: float(column[rank]) for name, column in table.values.items()}
     watched_s, steps = row["watched_s"], row["steps"]
     if watched_s <= 0 or row["ran_s"] > policy.WHOLE_RATIO * watched_s:
         return None, None  # not counted, or counts that no thread can have
-    ran_s = row["ran_s"] / watched_s * row["wall_s"]
-    left_s = (ran_s - row["cpu_s"]) / steps
-    beside_s = sum(row[f"{name}_s"] for name in BESIDE) / steps
-    data_s = row["data_s"] / steps
-    return min(data_s, max(0.0, left_s - beside_s)), min(data_s, max(0.0, left_s))
+    ran_s, queued_s = (row[name] / watched_s * row["wall_s"] for name in ("ran_s", "queued_s"))
+    beside_s = sum(row[f"{name}_s"] for name in BESIDE)
+    own_s = sum(row[f"{name}_s"] for name in ("forward", "backward", "optimizer"))
+    least_s = max(ran_s - row["cpu_s"], ran_s + queued_s - own_s) - beside_s
+    most_s = ran_s + queued_s - row["cpu_s"]
+    data_s = row["data_s"]
+    found = [min(data_s, max(0.0, each)) / steps for each in (least_s, most_s)]
+    return found[0], found[1]
