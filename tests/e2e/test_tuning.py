@@ -80,7 +80,7 @@ def test_what_proposals_need_is_measured() -> None:
         assert reduced["reason"] == "" and reduced["bytes_each"] == [4 * 513 * 512], (
             "the first layer is small"
         )
-        assert reduced["calls"] > 1
+        assert reduced["every_s"] > 0
         told = doctor(job, "--tune")
         assert told["proposals"] == [], "the account is too short"
         why = {each["setting"]: each["reason"] for each in told["not_proposed"]}

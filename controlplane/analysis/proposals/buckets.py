@@ -31,18 +31,19 @@ def buckets(report: Mapping[str, Any], steps_ratio: float) -> Iterator[Proposal 
         yield unmeasured(SETTING, "no finding says that communication holds the job back")
         return
     try:
-        sizes, rank = _sizes(report)
+        step_s, backward = _typical(report)
+        sizes, rank = _sizes(report, step_s)
         evidence = section(bound, "evidence")
         exposed_s, exposed = number(evidence, "transfer_s_per_step"), number(evidence, "transfer_share_ratio")
-        backward = _backward(report)
         sure = number(bound, "confidence")
     except NotMeasured as missing:
         yield unmeasured(SETTING, str(missing))
         return
     largest, total = max(sizes), sum(sizes)
     seen = (
-        f"rank {rank} reduces {total / MIB:.3g} MiB of gradients per step in {len(sizes)} all-reduces "
-        f"of {policy.BUCKET_BYTES_LEAST >> 10} KiB or more, {largest / MIB:.3g} MiB at most; {exposed_s:.3g} s of communication per step are hidden by nothing"
+        f"rank {rank} reduces {total / MIB:.3g} MiB of gradients per step in {len(sizes)} all-reduces of "
+        f"{policy.BUCKET_BYTES_LEAST >> 10} KiB or more, {largest / MIB:.3g} MiB at most; {exposed_s:.3g} s "
+        "of communication per step are hidden by nothing"
     )
     wanted = max(1, math.ceil(total / policy.BUCKETS_WANTED / MIB))
     if wanted * MIB * policy.FACTOR_LEAST > largest:
@@ -77,7 +78,7 @@ def _bound(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((each for each in rows if isinstance(each, Mapping) and each.get("kind") == BOUND), None)
 
 
-def _sizes(report: Mapping[str, Any]) -> tuple[list[int], int]:
+def _sizes(report: Mapping[str, Any], step_s: float) -> tuple[list[int], int]:
     """The bytes of each all-reduce of gradients in a step, and whose record says so. Raises NotMeasured."""
     row = report.get("reductions")
     if not isinstance(row, Mapping):
@@ -86,16 +87,17 @@ def _sizes(report: Mapping[str, Any]) -> tuple[list[int], int]:
         )
     if row.get("reason"):
         raise NotMeasured(f"by the flight record of rank {row.get('rank')}, {row['reason']}")
-    sizes = [finite(each) for each in row.get("bytes_each") or ()]
-    if not sizes or any(each is None or each < policy.BUCKET_BYTES_LEAST for each in sizes):
-        raise NotMeasured(f"rank {row.get('rank')} calls no all-reduce as large as gradients in its steps")
-    return [int(each) for each in sizes if each is not None], int(number(row, "rank"))
+    sizes, every_s = [finite(each) for each in row.get("bytes_each") or ()], number(row, "every_s")
+    if not sizes or every_s <= 0 or any(each is None or each < policy.BUCKET_BYTES_LEAST for each in sizes):
+        raise NotMeasured(f"the flight record of rank {row.get('rank')} shows no all-reduces of gradients")
+    times = min(policy.REDUCTIONS_MOST, max(1, round(step_s / every_s)))
+    return [int(each) for each in sizes if each is not None] * times, int(number(row, "rank"))
 
 
-def _backward(report: Mapping[str, Any]) -> float:
-    """The backward pass of a typical rank, as a share of its step. Raises NotMeasured."""
+def _typical(report: Mapping[str, Any]) -> tuple[float, float]:
+    """The step of a typical rank (s), and its backward pass as a share of that. Raises NotMeasured."""
     anatomy = section(report, "anatomy")
     for each in anatomy.get("ranks") or ():
         if isinstance(each, Mapping) and each.get("rank") == anatomy.get("typical_rank"):
-            return number(section(each, "shares"), "backward")
+            return number(each, "step_s"), number(section(each, "shares"), "backward")
     raise NotMeasured("the anatomy has no typical rank, so it is not known what could hide communication")

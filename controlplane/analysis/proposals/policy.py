@@ -37,6 +37,8 @@ WORKERS_MOST = 16
 """More loader workers for a rank are not proposed: far more than have been measured."""
 BUCKET_BYTES_LEAST = 1 << 16
 """An all-reduce of fewer bytes is none of gradients: scripts sum losses and flags."""
+REDUCTIONS_MOST = 1000
+"""All-reduces of a step that are believed: more come from a step time and a record of different times."""
 BUCKETS_WANTED = 8
 """All-reduces of gradients per step: the last one, which nothing hides, then carries an eighth of them. More
 are not proposed: what the start of one costs is not measured."""

@@ -1,8 +1,10 @@
 """Read from a rank's flight record which all-reduces of gradients it calls in each step. Pure.
 
 A record has the operations of the newest steps with the sizes of their tensors, in the order of the calls.
-Steps repeat: the shortest sequence that came three times at the end is what a step calls. How long an
-operation took is not in it: gloo records no end, and NCCL one that is looked for now and then only."""
+Steps repeat: the shortest sequence of large all-reduces that came three times at the end is what a step
+calls, or a part of it, where buckets are alike: how often it comes, their times say. Small ones are left out:
+scripts sum losses and flags, now and then only. How long an operation took is not in a record: gloo notes no
+end, and NCCL one that is looked for at intervals."""
 
 from __future__ import annotations
 
@@ -18,47 +20,47 @@ if TYPE_CHECKING:
     from controlplane.analysis.flight_records.records import FlightDump, FlightEntry
 
 ROUNDS = 3
-"""A sequence counts as a step's when the newest calls are this many of it."""
+"""A sequence counts when the newest calls are this many of it."""
 DTYPE_BYTES = {"Float": 4, "Half": 2, "BFloat16": 2, "Double": 8}
 """Bytes of one number of the types that gradients have, by torch's names."""
-SHARDED = (
-    "all_gather",
-    "_all_gather_base",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "all_gather_into_tensor",
+SHARDED = frozenset(
+    ("all_gather", "_all_gather_base", "all_gather_into_tensor", "reduce_scatter", "_reduce_scatter_base")
 )
 """A job that calls these with large tensors shards its parameters, and has no buckets."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepReductions:
-    """The all-reduces of one step. `bytes_each`: of those that are as large as gradients.
-
-    `reason`: why that is not known; "": it is."""
+class RepeatedReductions:
+    """The large all-reduces that a rank calls again and again: their sizes, and after how long (s) the same
+    sequence comes again. `reason`: why they are not known; "": they are."""
 
     rank: int
     generation: int
     bytes_each: tuple[int, ...] = ()
-    calls: int = 0  # of a step, the small ones included
+    every_s: float = 0.0
     reason: str = ""
 
 
-def of_record(rank: int, generation: int, dump: FlightDump) -> StepReductions:
-    """What a rank reduces in each step, by its record."""
-    if any(_bytes(each) >= policy.BUCKET_BYTES_LEAST for each in dump.entries if each.operation in SHARDED):
-        return StepReductions(rank, generation, reason="its parameters are sharded: there are no buckets")
-    calls = [(each.group, each.operation, _bytes(each)) for each in dump.entries if each.transfer is None]
-    length = _round(calls)
+def of_record(rank: int, generation: int, dump: FlightDump) -> RepeatedReductions:
+    """What a rank reduces again and again, by its record."""
+    large = [each for each in dump.entries if _bytes(each) >= policy.BUCKET_BYTES_LEAST]
+    if any(each.operation in SHARDED for each in large):
+        return RepeatedReductions(rank, generation, reason="its parameters are sharded: there are no buckets")
+    reductions = [each for each in large if each.operation == "all_reduce"]
+    if not reductions:
+        return RepeatedReductions(rank, generation, reason="it calls no all-reduce as large as gradients")
+    sizes = [(each.group, _bytes(each)) for each in reductions]
+    length = _round(sizes)
     if not length:
-        return StepReductions(rank, generation, reason=f"its {len(calls)} newest calls repeat no sequence")
-    large = [size for _, operation, size in calls[-length:] if operation == "all_reduce"]
-    large = [size for size in large if size >= policy.BUCKET_BYTES_LEAST]
-    return StepReductions(rank, generation, tuple(large), length)
+        known = f"its {len(sizes)} newest large all-reduces repeat no sequence"
+        return RepeatedReductions(rank, generation, reason=known)
+    span_ns = reductions[-1].created_ns - reductions[-1 - (ROUNDS - 1) * length].created_ns
+    each_s = span_ns / 1e9 / (ROUNDS - 1)
+    return RepeatedReductions(rank, generation, tuple(size for _, size in sizes[-length:]), each_s)
 
 
-def _round(calls: Sequence[tuple[str, str, int]]) -> int:
-    """How many calls a step has; 0: they do not repeat."""
+def _round(calls: Sequence[tuple[str, int]]) -> int:
+    """The length of the shortest sequence that the newest calls repeat; 0: there is none."""
     for length in range(1, len(calls) // ROUNDS + 1):
         newest = calls[-length:]
         if all(calls[-length * (each + 1) : -length * each] == newest for each in range(1, ROUNDS)):

@@ -19,7 +19,7 @@ from controlplane.core.records.model import JobPhase
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controlplane.analysis.proposals.reductions import StepReductions
+    from controlplane.analysis.proposals.reductions import RepeatedReductions
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.events import StacksCollected
     from controlplane.core.records.model import Generation, Placement, Standing
@@ -66,7 +66,7 @@ class StackRequests:
         self._core, self._links, self._term, self._answer_s = core, links, term, answer_s
         self._wanted: dict[int, _WantedStacks] = {}  # by round
         self._rounds = itertools.count(FIRST_ROUND)
-        self.reductions: dict[str, StepReductions] = {}  # of the ranks that were asked last, by job
+        self.reductions: dict[str, RepeatedReductions] = {}  # of the ranks that were asked last, by job
 
     async def collect(self, job: str, ranks: Iterable[int]) -> list[RankStacks]:
         """The stacks of these ranks of a job (none: of all), by rank. Raises StacksRefused."""

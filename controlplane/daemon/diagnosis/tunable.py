@@ -13,7 +13,7 @@ from controlplane.core.records.model import Cause
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controlplane.analysis.proposals.reductions import StepReductions
+    from controlplane.analysis.proposals.reductions import RepeatedReductions
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.model import Incident, JobSpec
     from controlplane.core.state.job import Job
@@ -28,7 +28,7 @@ class TermSeen:
     lease_ttl_s: float
 
 
-def of_job(core: Cluster, job: Job, seen: TermSeen, reduced: StepReductions | None) -> dict[str, Any]:
+def of_job(core: Cluster, job: Job, seen: TermSeen, reduced: RepeatedReductions | None) -> dict[str, Any]:
     """What a job's report has for proposals alone. `reduced`: by the newest flight record that people asked
     for; one of an earlier generation counts, too, as long as the script is the same."""
     return {

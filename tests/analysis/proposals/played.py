@@ -16,7 +16,7 @@ from controlplane.simulation.world import JOB, World
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.watch import LiveDiagnosis
-    from controlplane.analysis.proposals.reductions import StepReductions
+    from controlplane.analysis.proposals.reductions import RepeatedReductions
 
 SLOW = Finding(
     "slow_rank", Level.CRITICAL, "rank 5 (n1, device 1)", "its own work takes 1.50 times as long",
@@ -86,7 +86,7 @@ class SilentNodes(World):
         agent.up, self._beating = True, None
         self.feed(agent.beat(JOB))
 
-    def parts(self, reduced: StepReductions | None = None) -> dict[str, Any]:
+    def parts(self, reduced: RepeatedReductions | None = None) -> dict[str, Any]:
         """What a report of the job has for proposals alone, at the end of the simulated time."""
         seen = tunable.TermSeen(self.clock.now, self.clock.now, 10.0)
         return tunable.of_job(self.cluster, self.cluster.state.jobs[JOB], seen, reduced)

@@ -12,14 +12,15 @@ from controlplane.analysis.live.resources.memory_room import memory_room
 from controlplane.analysis.live.table import tabulate
 from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld
 from controlplane.analysis.proposals.proposing import propose
-from controlplane.analysis.proposals.reductions import StepReductions, of_record
+from controlplane.analysis.proposals.reductions import RepeatedReductions, of_record
 from controlplane.core.state.findings import Finding, Level, Recommendation
 from controlplane.daemon.telemetry.job_time import Spent
-from tests.analysis.flight_records.made import world
+from tests.analysis.flight_records.made import NOW_NS, world
 from tests.analysis.live.jobs import job, opened, watched
 from tests.analysis.proposals.played import reported
 
 MIB, GIB = 1 << 20, 2**30
+STEP_S = 2.1
 SPENT = Spent(900.0, {"forming": 100.0})
 STEP = ((4_018_008,), (4_020_000,), ())
 """What a job of two ranks over gloo was seen to reduce in each step: two buckets, and the script's flag."""
@@ -32,14 +33,15 @@ SMALL = Finding(
 def recorded(
     *sizes: tuple[int, ...], times: int = 6, operation: str = "all_reduce", dtype: str = "Float"
 ) -> Any:
-    """The record of rank 0 in which each step calls all-reduces of these sizes."""
+    """The record of rank 0 in which each step, of 2.1 s, calls all-reduces of these sizes."""
     made, *_ = world(2)
-    for size in sizes * times:
-        made.call(operation, "0", input_sizes=[list(size)], input_dtypes=[dtype])
+    for at, size in enumerate(sizes * times):
+        called = NOW_NS + round(1e9 * STEP_S * at / len(sizes))
+        made.call(operation, "0", input_sizes=[list(size)], input_dtypes=[dtype], time_created_ns=called)
     return of_record(0, 3, dump_of(0, "made", made.document()))
 
 
-def bound(reduced: StepReductions | None) -> dict[str, Any]:
+def bound(reduced: RepeatedReductions | None) -> dict[str, Any]:
     """A job whose communication takes half of a step, with this flight record."""
 
     def change(rank: int, window: int, row: Any) -> Any:
@@ -57,11 +59,14 @@ def told(report: dict[str, Any], setting: str) -> Proposal | Withheld:
 
 def test_the_reductions_of_a_step_are_read_from_its_record() -> None:
     found = recorded(*STEP)
-    assert (found.bytes_each, found.calls, found.reason) == ((16_072_032, 16_080_000), 3, "")
+    assert (found.bytes_each, found.reason) == ((16_072_032, 16_080_000), "")
+    assert found.every_s == pytest.approx(STEP_S)
     assert sorted(recorded(*STEP[1:], *STEP[:1]).bytes_each) == sorted(found.bytes_each)
     half = recorded(*STEP, dtype="BFloat16")
     assert half.bytes_each == (8_036_016, 8_040_000)
-    assert recorded((100,)).bytes_each == (), "nothing as large as gradients"
+    assert "no all-reduce as large as gradients" in recorded((100,)).reason
+    alike = recorded(STEP[0], STEP[0], ())
+    assert alike.bytes_each == (16_072_032,) and 0 < alike.every_s < STEP_S, "one of two that are alike"
 
 
 def test_records_that_do_not_repeat_or_are_of_sharded_jobs_say_so() -> None:
@@ -89,13 +94,13 @@ def test_large_buckets_of_a_job_that_communication_holds_back_are_to_be_smaller(
     ("reduced", "words"),
     [
         (None, "not measured: no flight record of its ranks is known: `holdfast stacks JOB` brings them"),
-        (StepReductions(0, 1, reason="its 9 newest calls repeat no sequence"), "its 9 newest calls repeat"),
-        (StepReductions(1, 1, (), 3), "rank 1 calls no all-reduce as large as gradients"),
-        (StepReductions(0, 1, (MIB,) * 20, 20), "no smaller ones; what larger ones gain is not measured"),
+        (RepeatedReductions(0, 1, reason="its 9 newest repeat no sequence"), "its 9 newest repeat"),
+        (RepeatedReductions(1, 1), "the flight record of rank 1 shows no all-reduces of gradients"),
+        (RepeatedReductions(0, 1, (MIB,), STEP_S / 20), "no smaller ones; what larger ones gain is not"),
     ],
 )
 def test_without_what_carries_them_no_buckets_are_proposed(
-    reduced: StepReductions | None, words: str
+    reduced: RepeatedReductions | None, words: str
 ) -> None:
     found = told(bound(reduced), "bucket size")
     assert isinstance(found, Withheld) and words in found.reason
