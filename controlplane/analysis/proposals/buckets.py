@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, finite, number, section
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld, unmeasured
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def buckets(report: Mapping[str, Any], steps_ratio: float) -> Iterator[Proposal 
         min(gain, 0.99),
         at_most=True,
         confidence=sure,
-        changes=(Change("bucket_cap_mb", f"buckets of up to {largest / MIB:.3g} MiB", str(wanted)),),
+        changes=(SettingChange("bucket_cap_mb", f"buckets of up to {largest / MIB:.3g} MiB", str(wanted)),),
         reason=f"{seen}, and the backward pass, which could hide it, takes {backward:.0%} of a step",
         evidence=(
             ("largest_bytes", float(largest)),

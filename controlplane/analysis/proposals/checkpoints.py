@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.intervals import ettr_exact, young
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import MeasuredTime, NotMeasured
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld, rate_known, unmeasured
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld, rate_known, unmeasured
 from controlplane.core.records.words import Cause
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def copies(
     yield _proposal(found, factor, after_s, gains, settings)
 
 
-def _changes(settings: Mapping[str, Any], factor: float) -> tuple[Change, ...]:
+def _changes(settings: Mapping[str, Any], factor: float) -> tuple[SettingChange, ...]:
     """The job's intervals, in steps, brought to the new ones; (): Holdfast chooses one of them itself, or
     they are not known. Checkpoints stay at a multiple of snapshots, as jobs must have them."""
     snapshots, checkpoints = settings.get("snapshot_every"), settings.get("checkpoint_every")
@@ -114,7 +114,7 @@ def _changes(settings: Mapping[str, Any], factor: float) -> tuple[Change, ...]:
     every = each * max(1, round(factor * checkpoints / each))
     wanted = ("--snapshot-every", snapshots, each), ("--checkpoint-every", checkpoints, every)
     named = wanted if settings.get("storage") else wanted[:1]
-    return tuple(Change(name, str(old), str(new)) for name, old, new in named if old != new)
+    return tuple(SettingChange(name, str(old), str(new)) for name, old, new in named if old != new)
 
 
 def _proposal(

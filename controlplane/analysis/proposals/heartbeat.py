@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, finite, number, section
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld, rate_known, unmeasured
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld, rate_known, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -129,7 +129,7 @@ def _shorter(found: Listening) -> Proposal | Withheld:
         min(gain, 0.99),
         at_most=True,
         confidence=rate_known(count),
-        changes=(Change(FLAG, f"{found.timeout_s:g}", f"{wanted_s:g}"),),
+        changes=(SettingChange(FLAG, f"{found.timeout_s:g}", f"{wanted_s:g}"),),
         reason=(
             f"{_counted(count, 'node')} lost by silence alone, {after_s / count:.3g} s after the last "
             f"heartbeat each: {after_s:.0f} s of {found.seen_s:.0f} s; {lived}, in {found.listened_s:.0f} s, "
@@ -174,7 +174,7 @@ def _longer(found: Listening) -> Proposal | Withheld:
         min((saved_s - waited_s) / found.seen_s, 0.99),
         at_most=False,
         confidence=rate_known(count),
-        changes=(Change(FLAG, f"{found.timeout_s:g}", f"{wanted_s:g}"),),
+        changes=(SettingChange(FLAG, f"{found.timeout_s:g}", f"{wanted_s:g}"),),
         reason=(
             f"{came}; a recovery takes {found.recovered_s:.3g} s, so {saved_s:.0f} s of {found.seen_s:.0f} s "
             f"were for nothing, and {waited_s:.0f} s of waiting would come instead"

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, finite, number, section
-from controlplane.analysis.proposals.proposal import NOT_MEASURED, Change, Proposal, Withheld, unmeasured
+from controlplane.analysis.proposals.proposal import (
+    NOT_MEASURED,
+    Proposal,
+    SettingChange,
+    Withheld,
+    unmeasured,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -160,8 +166,8 @@ def _made_here(found: StepWait, time: MeasuredTime, waited: str) -> Proposal | W
         f"{', and see that the node has a CPU for each' if room == math.inf else ''}.",
         share,
         at_most=True,
-        confidence=time.known_ratio,
-        changes=(Change("num_workers", "0", str(workers)),),
+        confidence=time.known_ratio * min(1.0, (found.made_least_s or 0.0) / found.data_s),
+        changes=(SettingChange("num_workers", "0", str(workers)),),
         reason=(
             f"{waited}; {made}; {workers} workers have a batch every {found.data_s / workers:.3g} s, "
             f"and the rest of a step takes {rest_s:.3g} s{fewer}; {cpus} for {found.ranks_here} ranks"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, number, section
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld, unmeasured
+from controlplane.analysis.proposals.proposal import Proposal, Withheld, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,6 @@ def micro_batches(report: Mapping[str, Any], steps_ratio: float) -> Iterator[Pro
             gain,
             at_most=True,
             confidence=sure,
-            changes=(Change("micro-batch", "as it is", "twice as large"),),
             reason=f"{waits}{per_step}",
             evidence=(
                 ("device_waiting_ratio", waiting),

@@ -10,7 +10,7 @@ NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One setting, from what to what. `name`: a flag, or a name within the script."""
 
     name: str
@@ -34,7 +34,7 @@ class Proposal:
     confidence: float
     reason: str  # what was measured, in a sentence
     evidence: tuple[tuple[str, float | str], ...]  # each name ends in its unit
-    changes: tuple[Change, ...] = ()  # (): what it is now, or should be, cannot be known
+    changes: tuple[SettingChange, ...] = ()  # (): what it is now, or should be, cannot be known
     alternatives: tuple[str, ...] = ()  # other actions against the same loss
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, number, section
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld, rate_known, unmeasured
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld, rate_known, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +75,7 @@ def processes(report: Mapping[str, Any]) -> Iterator[Proposal | Withheld]:
             min(started_s / seen_s, 1.0),
             at_most=True,
             confidence=rate_known(count),
-            changes=(Change("--spares", f"{spares:.0f}", f"{spares + 1:.0f}"),),
+            changes=(SettingChange("--spares", f"{spares:.0f}", f"{spares + 1:.0f}"),),
             reason=(
                 f"{count} recoveries waited for the start of a process: {started_s:.0f} s in "
                 f"{seen_s:.0f} s until all ranks stood ready"

@@ -136,8 +136,7 @@ class LeaderTerm:
         relay_beats_from: int = 0,
         lease_ttl_s: float = 0.0,
     ) -> None:
-        self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
-        self._lease_ttl_s, self._begun = lease_ttl_s, time.monotonic()
+        self._cluster_name, self._lease_ttl_s = cluster, lease_ttl_s
         self.term, self._metrics, self._journal = elected.term, metrics, journal
         self.core, self.links = Cluster(core_settings), Links(metrics)
         self.recorder = StoreWriter(store, records, self.post, self.term, metrics)
@@ -157,10 +156,9 @@ class LeaderTerm:
         parts = self.core, self.links, self.term
         self.profiles = ProfileRequests(*parts, write, judge=self.diagnosis.take_profile)
         self.stacks, self.logs = StackRequests(*parts), LogRelays(*parts)
-        self.beats = self._relays(relay_beats_from)
         before = frozenset(spec.job for spec in elected.specs)
         self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
-        self.changes, self._prober = Changes(), Prober(self.post)
+        self.changes, self._prober, self.beats = Changes(), Prober(self.post), self._relays(relay_beats_from)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
         self._trouble, self._troubled, self._spans = trouble, "", spans
@@ -370,8 +368,9 @@ class LeaderTerm:
         `rows_most`: as in `diagnosis.report.of_job`."""
         if not job:
             return health_of_cluster(self._cluster_name, self.core, self.diagnosis.ledger)
-        row, known = view.job_row(self.core, self.core.state.jobs[job]), self.core.state.jobs[job]
-        seen = TermSeen(self.observer.seen_s(job), time.monotonic() - self._begun, self._lease_ttl_s)
+        known = self.core.state.jobs[job]
+        row = view.job_row(self.core, known)
+        seen = TermSeen(self.observer.seen_s(job), self.observer.age_s, self._lease_ttl_s)
         parts = of_job(self.core, known, seen, self.stacks.reductions.get(job))
         return self.diagnosis.report(job, row.health or row.phase, rows_most) | parts
 
@@ -383,7 +382,8 @@ class LeaderTerm:
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
         nodes, window_s = len(self.core.state.nodes), self.diagnosis.window_s
-        return welcoming.welcome(self._cluster_name, term, nodes, self._node_timeout_s, window_s)
+        timeout_s = self.core.settings.node_timeout_s
+        return welcoming.welcome(self._cluster_name, term, nodes, timeout_s, window_s)
 
     async def _show(self) -> None:
         """Update the gauges that are counted from the cluster's state, once a second."""

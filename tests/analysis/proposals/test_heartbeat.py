@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.analysis.proposals import heartbeat, policy
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld
 from controlplane.simulation.failures import Outage
 from tests.analysis.proposals.played import SilentNodes, ran
 
@@ -101,7 +101,7 @@ def test_nodes_that_were_given_up_and_lived_speak_for_a_longer_timeout() -> None
     made.run()
     found = told(made.parts())
     assert isinstance(found, Proposal) and not found.at_most
-    assert found.changes == (Change("--node-timeout-s", "20", "48"),)
+    assert found.changes == (SettingChange("--node-timeout-s", "20", "48"),)
     numbers = {name: float(value) for name, value in found.evidence}
     assert numbers["mistaken_count"] == 8 and numbers["longest_mistaken_s"] == pytest.approx(24.0, abs=0.1)
     saved_s = 8 * numbers["recovered_s"] - numbers["waited_instead_s"]

@@ -10,7 +10,7 @@ import pytest
 from controlplane.analysis.flight_records.fields import dump_of
 from controlplane.analysis.live.resources.memory_room import memory_room
 from controlplane.analysis.live.table import tabulate
-from controlplane.analysis.proposals.proposal import Change, Proposal, Withheld
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld
 from controlplane.analysis.proposals.proposing import propose
 from controlplane.analysis.proposals.reductions import RepeatedReductions, of_record
 from controlplane.core.state.findings import Finding, Level, Recommendation
@@ -81,7 +81,7 @@ def test_large_buckets_of_a_job_that_communication_holds_back_are_to_be_smaller(
     report = bound(recorded(*STEP))
     found = told(report, "bucket size")
     assert isinstance(found, Proposal) and found.at_most
-    assert found.changes == (Change("bucket_cap_mb", "buckets of up to 15.3 MiB", "4"),)
+    assert found.changes == (SettingChange("bucket_cap_mb", "buckets of up to 15.3 MiB", "4"),)
     (finding,) = [each for each in report["findings"] if each["kind"] == "communication_bound"]
     exposed = finding["evidence"]["transfer_share_ratio"]
     backward = next(each["shares"]["backward"] for each in report["anatomy"]["ranks"])

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import WITHIN_STEPS
-from controlplane.analysis.proposals.proposal import Change
+from controlplane.analysis.proposals.proposal import SettingChange
 from controlplane.analysis.proposals.proposing import propose
 from controlplane.core.elasticity import slow_policy
 from controlplane.daemon.telemetry import badput
@@ -79,7 +79,7 @@ def test_the_intervals_of_the_job_are_named_from_what_to_what() -> None:
     told = of(propose(report | {"settings": known}, 400), "snapshots")
     snapshots, checkpoints = told.changes
     factor = numbers_of(told)["proposed_interval_s"] / numbers_of(told)["interval_s"]
-    assert snapshots == Change("--snapshot-every", "10", str(round(10 * factor)))
+    assert snapshots == SettingChange("--snapshot-every", "10", str(round(10 * factor)))
     assert checkpoints.name == "--checkpoint-every" and int(checkpoints.after) % int(snapshots.after) == 0
     for hidden in ({"snapshot_auto": True}, {"checkpoint_auto": True}, {"snapshot_every": "10"}):
         assert of(propose(report | {"settings": known | hidden}, 400), "snapshots").changes == ()
@@ -91,7 +91,7 @@ def test_recoveries_that_waited_for_new_processes_speak_for_warm_spares() -> Non
     dead = [Outage(number % 4, 300 + 80 * number, 300 + 80 * number, "exit") for number in range(40)]
     parts = ran(*dead, hours=1.0, timeout_s=15.0).parts()
     told = of(propose(reported(WELL) | parts, 40), "warm spares")
-    assert told.changes == (Change("--spares", "0", "1"),) and told.at_most
+    assert told.changes == (SettingChange("--spares", "0", "1"),) and told.at_most
     numbers = numbers_of(told)
     assert numbers["recoveries_count"] == 40
     assert told.gain_ratio == pytest.approx(numbers["started_s"] / HOUR_S)
