@@ -54,7 +54,8 @@ def bound(reduced: RepeatedReductions | None) -> dict[str, Any]:
 
 def told(report: dict[str, Any], setting: str) -> Proposal | Withheld:
     found = propose(report, 0)
-    return next(each for each in (*found.proposals, *found.withheld) if each.setting == setting)
+    every: list[Proposal | Withheld] = [*found.proposals, *found.withheld]
+    return next(each for each in every if each.setting == setting)
 
 
 def test_the_reductions_of_a_step_are_read_from_its_record() -> None:

@@ -48,7 +48,8 @@ def waiting(
 
 def told(report: dict[str, Any]) -> Proposal | Withheld:
     found = propose(report, 0)
-    return next(each for each in (*found.proposals, *found.withheld) if each.setting == "loader")
+    every: list[Proposal | Withheld] = [*found.proposals, *found.withheld]
+    return next(each for each in every if each.setting == "loader")
 
 
 def test_a_rank_that_makes_its_samples_itself_gets_workers_that_hide_the_wait() -> None:
@@ -121,7 +122,7 @@ def test_what_the_main_thread_may_have_done_beside_is_not_taken_for_samples() ->
         for row in window.ranks
     )
     found = sample_waits(tabulate(dataclasses.replace(window, ranks=rows), None))
-    assert found is not None and (found.made_least_s, found.made_most_s) == (0.0, pytest.approx(0.4))
+    assert found is not None and found.made_least_s == 0.0 and found.made_most_s == pytest.approx(0.4)
     crowded = tuple(row._replace(ran_s=1.0, queued_s=8.0, other_s=0.5, data_s=8.0) for row in rows)
     found = sample_waits(tabulate(dataclasses.replace(window, ranks=crowded), None))
     assert found is not None, "ready to run is not asleep"
