@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import pytest
 
-from controlplane.analysis.live.resources.loading import sample_waits
+from controlplane.analysis.live.resources.loading import SampleWaits, sample_waits
 from controlplane.analysis.live.table import tabulate
 from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld
 from controlplane.analysis.proposals.proposing import propose
@@ -114,17 +113,20 @@ def test_a_finding_that_names_who_waits_says_more_than_the_account_and_one_about
 
 
 def test_what_the_main_thread_may_have_done_beside_is_not_taken_for_samples() -> None:
-    (window, *_) = job(2, 1, noise=0.0)
-    rows = tuple(
-        row._replace(
-            data_s=2.0, other_s=3.0, communication_s=0.0, wall_s=10.0, cpu_s=1.0, watched_s=10.0, ran_s=4.0
-        )
-        for row in window.ranks
+    numbers = {"data_s": 2.0, "other_s": 3.0, "ran_s": 4.0}
+    found = _waits(**numbers)
+    assert found.made_least_s == 0.0 and found.made_most_s == pytest.approx(0.4)
+    crowded = _waits(**numbers | {"ran_s": 1.0, "queued_s": 8.0, "other_s": 0.5, "data_s": 8.0})
+    assert crowded.made_least_s == pytest.approx((9.0 - 5.0 - 0.5) / 5), (
+        "all its own work may have been ready"
     )
-    found = sample_waits(tabulate(dataclasses.replace(window, ranks=rows), None))
-    assert found is not None and found.made_least_s == 0.0 and found.made_most_s == pytest.approx(0.4)
-    crowded = tuple(row._replace(ran_s=1.0, queued_s=8.0, other_s=0.5, data_s=8.0) for row in rows)
-    found = sample_waits(tabulate(dataclasses.replace(window, ranks=crowded), None))
-    assert found is not None, "ready to run is not asleep"
-    assert found.made_least_s == pytest.approx((9.0 - 5.0 - 0.5) / 5), "all its own work may have been ready"
-    assert found.no_cpu_ratio == pytest.approx(8 / 9)
+    assert crowded.no_cpu_ratio == pytest.approx(8 / 9)
+
+
+def _waits(**numbers: float) -> SampleWaits:
+    """The waits of two ranks alike in a window of 10 s, in which each has 5 s of own work."""
+    whole = {"communication_s": 0.0, "wall_s": 10.0, "cpu_s": 1.0, "watched_s": 10.0} | numbers
+    (window, *_) = job(2, 1, change=lambda rank, window, row: row._replace(**whole), noise=0.0)
+    found = sample_waits(tabulate(window, None))
+    assert found is not None
+    return found
