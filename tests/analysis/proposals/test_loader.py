@@ -113,7 +113,7 @@ def test_a_finding_that_names_who_waits_says_more_than_the_account_and_one_about
 
 
 def test_what_the_main_thread_may_have_done_beside_is_not_taken_for_samples() -> None:
-    numbers = {"data_s": 2.0, "other_s": 3.0, "ran_s": 4.0}
+    numbers: dict[str, float] = {"data_s": 2.0, "other_s": 3.0, "ran_s": 4.0}
     found = _waits(**numbers)
     assert found.made_least_s == 0.0 and found.made_most_s == pytest.approx(0.4)
     crowded = _waits(**numbers | {"ran_s": 1.0, "queued_s": 8.0, "other_s": 0.5, "data_s": 8.0})
@@ -125,7 +125,12 @@ def test_what_the_main_thread_may_have_done_beside_is_not_taken_for_samples() ->
 
 def _waits(**numbers: float) -> SampleWaits:
     """The waits of two ranks alike in a window of 10 s, in which each has 5 s of own work."""
-    whole = {"communication_s": 0.0, "wall_s": 10.0, "cpu_s": 1.0, "watched_s": 10.0} | numbers
+    whole: dict[str, Any] = {
+        "communication_s": 0.0,
+        "wall_s": 10.0,
+        "cpu_s": 1.0,
+        "watched_s": 10.0,
+    } | numbers
     (window, *_) = job(2, 1, change=lambda rank, window, row: row._replace(**whole), noise=0.0)
     found = sample_waits(tabulate(window, None))
     assert found is not None
