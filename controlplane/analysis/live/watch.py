@@ -30,7 +30,9 @@ from controlplane.analysis.live.efficiency import Efficiency, of_window
 from controlplane.analysis.live.eta import NO_PACE, WindowPace
 from controlplane.analysis.live.numbers import NumberMemory
 from controlplane.analysis.live.readings import NUMBERS
+from controlplane.analysis.live.resources.loading import SampleWaits, sample_waits
 from controlplane.analysis.live.resources.memory import Memory
+from controlplane.analysis.live.resources.memory_room import MemoryRoom, memory_room
 from controlplane.analysis.live.situation import LiveSituation
 from controlplane.analysis.live.table import SUMS, RankTable, SeenSteps, tabulate
 from controlplane.core.records.diagnosis import Thresholds
@@ -74,6 +76,8 @@ class LiveDiagnosis:
     pace: WindowPace = NO_PACE
     numbers: NumberSummary | None = None  # losses and gradients; None: the script has none measured
     unseen: frozenset[str] = frozenset()  # kinds of findings that parts which failed look for
+    samples: SampleWaits | None = None  # None: no rank is judged
+    memory: MemoryRoom | None = None  # of the fullest rank; None: not known
 
     @property
     def slowdown(self) -> float:
@@ -150,10 +154,13 @@ class JobWatch:
         links = guard.run("links", lambda: _of_links(situation), ("", "", ""))
         pace = guard.run("pace", lambda: window_pace(table), NO_PACE)
         numbers = guard.run("numbers", lambda: self._summary(window), None)
+        samples = guard.run("samples", lambda: sample_waits(table), None)
+        memory = guard.run("memory", lambda: memory_room(table), None)
         return LiveDiagnosis(
             window.job, window.generation, window.began_s, window.ended_s, situation is not None, findings,
             tuple(guard.failed), table.unjudged, table.left_out, table.out, _nodes_seen(table), known,
             anatomy, lost, causes, rates, *links, pace=pace, numbers=numbers, unseen=_unseen(guard.failed),
+            samples=samples, memory=memory,
         )  # fmt: skip
 
     def _summary(self, window: JobWindow) -> NumberSummary | None:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.intervals import ettr_exact, young
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import MeasuredTime, NotMeasured
-from controlplane.analysis.proposals.proposal import Proposal, Withheld, unmeasured
+from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld, rate_known, unmeasured
 from controlplane.core.records.words import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
 SETTING = "snapshots"
 RECOVERY = tuple(cause.value for cause in Cause if cause is not Cause.RESIZED)
@@ -74,8 +75,10 @@ def costs(time: MeasuredTime, failures: int | None) -> CopyCosts:
     return CopyCosts(interval_s, interval_s * stall_ratio, recovery_s, exposed_s, redone_s, failures)
 
 
-def copies(time: MeasuredTime, failures: int | None) -> Iterator[Proposal | Withheld]:
-    """One proposal, or the reason why there is none."""
+def copies(
+    time: MeasuredTime, failures: int | None, settings: Mapping[str, Any]
+) -> Iterator[Proposal | Withheld]:
+    """One proposal, or the reason why there is none. `settings`: the job's own, {} if they are not known."""
     try:
         found = costs(time, failures)
     except NotMeasured as missing:
@@ -96,10 +99,27 @@ def copies(time: MeasuredTime, failures: int | None) -> Iterator[Proposal | With
     if min(gains) < policy.GAIN_LEAST:
         yield Withheld(SETTING, f"another interval would gain {max(0.0, min(gains)):.1%}: too little to tell")
         return
-    yield _proposal(found, factor, after_s, gains)
+    yield _proposal(found, factor, after_s, gains, settings)
 
 
-def _proposal(found: CopyCosts, factor: float, after_s: float, gains: list[float]) -> Proposal:
+def _changes(settings: Mapping[str, Any], factor: float) -> tuple[SettingChange, ...]:
+    """The job's intervals, in steps, brought to the new ones; (): Holdfast chooses one of them itself, or
+    they are not known. Checkpoints stay at a multiple of snapshots, as jobs must have them."""
+    snapshots, checkpoints = settings.get("snapshot_every"), settings.get("checkpoint_every")
+    if not isinstance(snapshots, int) or not isinstance(checkpoints, int) or min(snapshots, checkpoints) < 1:
+        return ()
+    if settings.get("snapshot_auto") or settings.get("checkpoint_auto") or settings.get("checkpoint_every_s"):
+        return ()
+    each = max(1, round(factor * snapshots))
+    every = each * max(1, round(factor * checkpoints / each))
+    wanted = ("--snapshot-every", snapshots, each), ("--checkpoint-every", checkpoints, every)
+    named = wanted if settings.get("storage") else wanted[:1]
+    return tuple(SettingChange(name, str(old), str(new)) for name, old, new in named if old != new)
+
+
+def _proposal(
+    found: CopyCosts, factor: float, after_s: float, gains: list[float], settings: Mapping[str, Any]
+) -> Proposal:
     rarer = factor > 1.0
     way = f"{factor:.1f} times as far apart" if rarer else f"{1.0 / factor:.1f} times as often"
     change = f"multiply them by {factor:.1f}" if rarer else f"divide them by {1.0 / factor:.1f}"
@@ -108,6 +128,8 @@ def _proposal(found: CopyCosts, factor: float, after_s: float, gains: list[float
         f"Copy the state {way} (`--snapshot-every` and `--checkpoint-every`: {change}).",
         min(gains),
         at_most=False,
+        confidence=rate_known(found.failures),
+        changes=_changes(settings, factor),
         reason=(
             f"{found.failures} failures, one every {found.mtbf_s:.0f} s, lost "
             f"{found.redone_s / found.failures:.3g} s of steps each: by that, copies are "

@@ -24,12 +24,18 @@ class MeasuredTime:
     total_s: float
     productive_s: float
     lost_s: dict[str, float]  # by cause
+    unknown_s: float
     waited_again_s: float  # waiting for nodes in all lives but the first that is known; 0: none, or one life
 
     @property
     def steps_ratio(self) -> float:
         """The share of all time that passes within steps."""
         return (self.productive_s + sum(self.lost(name) for name in WITHIN_STEPS)) / self.total_s
+
+    @property
+    def known_ratio(self) -> float:
+        """The share of all time of which it is known what it was spent on."""
+        return 1.0 - min(1.0, self.unknown_s / self.total_s)
 
     def lost(self, *causes: str) -> float:
         """What was lost to these causes (s)."""
@@ -41,6 +47,24 @@ def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def section(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of the report. Raises NotMeasured."""
+    found = report.get(name)
+    if not isinstance(found, Mapping):
+        raise NotMeasured(
+            f"the report has no {name!r}: the coordinator is older, or has seen nothing of it yet"
+        )
+    return found
+
+
+def number(row: Mapping[str, Any], name: str, least: float = 0.0) -> float:
+    """A number of a part of the report. Raises NotMeasured."""
+    found = finite(row.get(name))
+    if found is None or found < least:
+        raise NotMeasured(f"{name} of the report is {row.get(name)!r:.40}")
+    return found
 
 
 def time_of(report: Mapping[str, Any]) -> MeasuredTime:
@@ -60,7 +84,7 @@ def time_of(report: Mapping[str, Any]) -> MeasuredTime:
     lives = account.get("lives")
     later = lives[1:] if isinstance(lives, list) else []
     again_s = sum(_lost(life).get("waiting", 0.0) for life in later if isinstance(life, Mapping))
-    return MeasuredTime(total_s, productive_s, lost_s, min(again_s, lost_s.get("waiting", 0.0)))
+    return MeasuredTime(total_s, productive_s, lost_s, unknown_s, min(again_s, lost_s.get("waiting", 0.0)))
 
 
 def _seconds(row: Mapping[str, Any], name: str) -> float:

@@ -21,6 +21,30 @@ FACTOR_MOST = 10.0
 seen."""
 FACTOR_LEAST = 1.25
 """Intervals that differ by less, up or down, cost nearly the same: the optimum is flat."""
+SILENCES_LEAST = 3
+"""Failures of nodes that were noticed by silence, before another timeout is proposed for them."""
+LISTENED_LEAST_S = 3600.0
+"""A leader that has heard heartbeats for less has not seen how long a node that lives may be silent: pauses
+of a machine come seldom."""
+SILENCE_FACTOR = 2.0
+"""A timeout of nodes is this many times the longest silence of a node that lived, at least."""
+MADE_RATIO = 0.5
+"""A rank makes its samples itself if its main thread ran for more of the wait for them than this."""
+NO_CPU_RATIO = 0.25
+"""A rank that had no CPU for more of the time in which it could run shares too few of them with others: more
+processes make that worse."""
+WORKERS_MOST = 16
+"""More loader workers for a rank are not proposed: far more than have been measured."""
+BUCKET_BYTES_LEAST = 1 << 16
+"""An all-reduce of fewer bytes is none of gradients: scripts sum losses and flags."""
+REDUCTIONS_MOST = 1000
+"""All-reduces of a step that are believed: more come from a step time and a record of different times."""
+BUCKETS_WANTED = 8
+"""All-reduces of gradients per step: the last one, which nothing hides, then carries an eighth of them. More
+are not proposed: what the start of one costs is not measured."""
+MEMORY_RATIO = 0.5
+"""Twice the micro-batch takes twice the activations, and no more of the rest: it fits where the peak of the
+fullest rank is no more than this share of its memory."""
 CONFIDENCE_LEAST = 0.5
 """Nothing is proposed for a finding that is less sure who is to blame: half is what one has that is compared
 with its own past alone."""

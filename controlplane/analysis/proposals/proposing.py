@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis.proposals import checkpoints, policy, recommended, waits
-from controlplane.analysis.proposals.measured import MeasuredTime, NotMeasured, time_of
+from controlplane.analysis.proposals import (
+    buckets,
+    checkpoints,
+    heartbeat,
+    loader,
+    micro_batches,
+    policy,
+    recommended,
+    spares,
+)
+from controlplane.analysis.proposals.measured import MeasuredTime, NotMeasured, section, time_of
 from controlplane.analysis.proposals.proposal import Proposal, Tuning, Withheld, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-NEVER = (
-    unmeasured("micro-batch", "the report has neither the free memory of ranks nor steps of other sizes"),
-    unmeasured("bucket size", "the report has no sizes and times of single collectives"),
-    unmeasured("heartbeat", "the account does not tell how long failures were not noticed"),
+BY_ACCOUNT = (
+    checkpoints.SETTING,
+    spares.NODES,
+    spares.PROCESSES,
+    loader.SETTING,
+    heartbeat.SETTING,
 )
-"""What no report says anything about."""
+"""Parts of the settings that the job's account speaks for."""
 BY_FINDINGS = {
     "communication": "no finding says that communication holds the job back",
     "layout": "no finding says that a stage is overfull",
@@ -40,20 +51,30 @@ def propose(report: Mapping[str, Any], failures: int | None) -> Tuning:
     withheld = [each for each in found if isinstance(each, Withheld)]
     named = {each.setting for each in found}
     withheld += [unmeasured(name, why) for name, why in BY_FINDINGS.items() if name not in named]
-    return Tuning(tuple(proposals), (*withheld, *NEVER))
+    return Tuning(tuple(proposals), tuple(withheld))
 
 
 def _all(
     report: Mapping[str, Any], time: MeasuredTime, failures: int | None
 ) -> Iterator[Proposal | Withheld]:
-    found = list(recommended.of_findings(report, time.steps_ratio))
-    yield from found
+    told = list(recommended.of_findings(report, time.steps_ratio))
     if time.total_s < policy.TIME_LEAST_S:
+        yield from told
         missing = f"the account has {time.total_s:.0f} s, and needs {policy.TIME_LEAST_S:.0f} s"
-        for setting in (checkpoints.SETTING, waits.SPARES, waits.LOADER):
+        for setting in BY_ACCOUNT:
             yield unmeasured(setting, missing)
-        return
-    yield from checkpoints.copies(time, failures)
-    yield from waits.spares(time)
-    if not any(isinstance(each, Proposal) and each.setting == waits.LOADER for each in found):
-        yield from waits.loader(time)
+    else:
+        yield from loader.preferred(told, list(loader.loaders(report, time)))
+        yield from checkpoints.copies(time, failures, _settings(report))
+        yield from spares.nodes(time)
+        yield from spares.processes(report)
+        yield from heartbeat.heartbeats(report)
+    yield from buckets.buckets(report, time.steps_ratio)
+    yield from micro_batches.micro_batches(report, time.steps_ratio)
+
+
+def _settings(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return section(report, "settings")
+    except NotMeasured:
+        return {}

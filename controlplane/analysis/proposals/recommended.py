@@ -67,6 +67,7 @@ def _proposals(finding: Mapping[str, Any], steps_ratio: float) -> Iterator[Propo
             actions[0],
             share,
             at_most=True,
+            confidence=float(finding["confidence"]),
             reason=f"{kind}, {about}: {reason}",
             evidence=(
                 ("finding", f"{finding.get('id') or kind}"),

@@ -40,6 +40,8 @@ def _row(each: Proposal) -> dict[str, Any]:
         "action": each.action,
         "gain_ratio": round(each.gain_ratio, 4),
         "at_most": each.at_most,
+        "confidence": round(each.confidence, 2),
+        "changes": [{"name": one.name, "from": one.before, "to": one.after} for one in each.changes],
         "reason": each.reason,
         "evidence": dict(each.evidence),
         "alternatives": list(each.alternatives),
@@ -58,8 +60,11 @@ def as_text(job: str, found: Tuning) -> str:
 
 def _proposal(each: Proposal) -> str:
     gain = f"up to {each.gain_ratio:.1%}" if each.at_most else f"{each.gain_ratio:.1%}"
-    lines = [f"do:  {each.action}", f"why: {each.reason}", *(f"or:  {other}" for other in each.alternatives)]
-    return "\n".join([f"{each.setting}: gains {gain}", *(_filled(line, "  ", "       ") for line in lines)])
+    changed = "; ".join(f"{one.name} from {one.before} to {one.after}" for one in each.changes)
+    lines = [f"do:  {each.action}", *([f"set: {changed}"] if changed else []), f"why: {each.reason}"]
+    lines += [f"or:  {other}" for other in each.alternatives]
+    head = f"{each.setting}: gains {gain}, confidence {each.confidence:.2f}"
+    return "\n".join([head, *(_filled(line, "  ", "       ") for line in lines)])
 
 
 def _filled(line: str, first: str, later: str) -> str:

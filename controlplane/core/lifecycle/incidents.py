@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.elasticity import pausing, resizing, shrinking
 from controlplane.core.failures import deaths, devices, quarantine, verdicts
 from controlplane.core.lifecycle import corrupt_state, ending, launching
+from controlplane.core.membership import listening
 from controlplane.core.placement import capacity, device_deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
@@ -59,6 +60,7 @@ def take(state: ClusterState, job: Job) -> None:
     ):
         return  # a new launch is on its way into etcd: members lost before that are judged after it
     job.recovery.evidence += fresh
+    listening.noticed(job, fresh)
     device_deaths.count_deaths(state, job, fresh)
     quarantine.charge_judged(state, fresh)
     verdict = breaks.with_records(job, verdicts.judge(job.name, job.recovery.evidence, job.seats))

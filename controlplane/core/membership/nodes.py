@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane import timeout_constraints
 from controlplane.core.elasticity import draining
 from controlplane.core.failures import deaths, eligibility, marks, node_checks, quarantine
-from controlplane.core.membership import mass_failure, members, replacement, short_beats
+from controlplane.core.membership import listening, mass_failure, members, replacement, short_beats
 from controlplane.core.records import effects as fx
 from controlplane.core.records import step_beats
 from controlplane.core.records.model import NO_RANK, Cause, Failure
@@ -48,6 +48,11 @@ def joined(state: ClusterState, event: ev.NodeJoined) -> None:
     was, away_s = node.state, state.now - node.last_contact_at
     again = event.incarnation != node.incarnation and node.free_to_go
     planned = node.replaced or node.drain is not None  # it was expected to go away
+    if new_launcher:
+        node.listening.given_up = ()  # its processes are gone
+    else:
+        listening.spoke(state, node)
+    node.listening.process_timeout_s = event.process_timeout_s
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.last_contact_at = event.slots, event.port, state.now
     node.domain, node.peer = event.domain or event.node, event.peer
@@ -171,6 +176,7 @@ def heard(state: ClusterState, event: ev.NodesHeard) -> None:
     for name, incarnation in event.nodes:
         node = state.nodes.get(name)
         if node is not None and node.incarnation == incarnation and node.state == "up":
+            listening.spoke(state, node)
             node.last_contact_at = state.now
             mass_failure.spoke(state, node)
         else:
@@ -274,10 +280,13 @@ def _lose(state: ClusterState, node: Node, answer: str) -> None:
     if not (answer or node.free_to_go):
         quarantine.charge(state, node, Cause.NODE_LOST, "")
     marks.record(state, node)
+    hit: dict[str, None] = {}
     for job, member in state.members_of(name):
         if not member.dead and not deaths.is_over(job, member):
+            hit[job.name] = None
             message = f"node {name} is lost: {node.reason}"
             deaths.mark_dead(state, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
+    node.listening.given_up = tuple(hit)
     state.nodes_changed()
 
 
@@ -299,6 +308,7 @@ def _contact(state: ClusterState, name: str, incarnation: int, what: str) -> Nod
         if node is None:  # its record was deleted while its stream was up: it must say hello again
             state.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
         return None
+    listening.spoke(state, node)
     node.last_contact_at = state.now
     if not node.up:
         was, node.state, node.reason, node.up_since = node.state, "up", "", state.now

@@ -19,6 +19,7 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import look_gap_s
 from controlplane.core.records.words import TRANSITIONS
 from controlplane.core.state.deadlines import Deadlines
+from controlplane.core.state.findings import NodeListening
 from controlplane.core.state.node_check import ChecksUnderWay, NodeCheck
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class Node:
     seq: int = -1  # sequence number of its newest heartbeat
     top: int = -1  # sequence number of its newest heartbeat or report
     last_contact_at: float = 0.0  # when (s) its agent last sent anything
-    # Device -> why it is unhealthy, as the agent reports.
-    bad_devices: dict[str, str] = field(default_factory=dict)
+    bad_devices: dict[str, str] = field(default_factory=dict)  # device -> why, as the agent reports
+    listening: NodeListening = field(default_factory=NodeListening)
     domain: str = ""  # failure domain; never "" once it has joined
     peer: str = ""  # host:port of its peer service, "": none
     copies: tuple[PeerCopy, ...] = ()  # replicas that it keeps of other nodes' snapshots
@@ -112,8 +113,7 @@ class Node:
     deaths: dict[int, list[float]] = field(default_factory=dict)  # local rank -> when (s) ranks died there
     proved_at: float = -1.0  # when (s) it last answered a probe, or silent for a reason of ours; -1: never
     lost_at: float = -1.0  # when (s) it was given up; -1: never
-    # When (s) it came back after a break, within the window.
-    returns: list[float] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)  # when (s) it came back, within the window
     held_until: float = 0.0  # hold-down: it takes no new ranks before (s)
     held_why: str = ""
     cut: str = ""  # why it counts as cut from its peers; "": it is not

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.evidence import Evidence, ReplayAnswer, ReplicasReported
     from controlplane.core.records.model import (
+        Cause,
         CheckpointRecord,
         Fault,
         Generation,
@@ -41,6 +42,16 @@ class Clock:
     learned: float = 0.0  # the core learned of it
     judged: float = 0.0  # verdict and plan were made; orders to stop leave in the same step
     stored: float = 0.0  # etcd holds the generation that resolves it; 0: not yet
+
+
+@dataclass(slots=True)
+class Noticing:
+    """How a job's failures were noticed in this leader term."""
+
+    times: dict[Cause, int] = field(default_factory=dict)
+    after_s: dict[Cause, float] = field(default_factory=dict)  # from failures to their reports, all together
+    # Silences (s) of nodes that lived and were given up with its ranks; the node came back after each.
+    mistaken_s: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,7 @@ class Recovery:
     over: str = ""  # the reason shown while it trains after an incident
     inexact: dict[str, None] = field(default_factory=dict)  # what differs from a run without failures
     clock: Clock = field(default_factory=Clock)
+    noticing: Noticing = field(default_factory=Noticing)
     relaunch: bool = False  # the open incident starts all ranks again
     stop_by: float = 0.0  # survivors must be at the barrier by then
     # (generation, since when): its members were ordered to stop at once, not at a step boundary; 0: none.

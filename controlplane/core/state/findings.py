@@ -37,6 +37,15 @@ class MassFailureGuard:
         return self.waits.pop(node, None) is not None
 
 
+@dataclass(slots=True)
+class NodeListening:
+    """What this leader has measured of one node's silences. Without the time in which it did not listen."""
+
+    longest_s: float = 0.0  # the longest one that ended before the node was given up
+    given_up: tuple[str, ...] = ()  # jobs whose ranks were given up with the node, while it is lost
+    process_timeout_s: float = 0.0  # of its agent; 0: not sent
+
+
 class Level(StrEnum):
     """How healthy the cluster, or one job, is."""
 

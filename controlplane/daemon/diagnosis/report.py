@@ -161,6 +161,16 @@ def efficiency(newest: LiveDiagnosis | None, every_s: float) -> dict[str, Any]:
     return dataclasses.asdict(newest.efficiency)
 
 
+def window_parts(newest: LiveDiagnosis | None) -> dict[str, Any]:
+    """What else the newest window shows: `samples`, of the rank that waits longest for them, and `memory`, of
+    the fullest one; None each where it is not known."""
+    samples, memory = (None, None) if newest is None else (newest.samples, newest.memory)
+    return {
+        "samples": None if samples is None else dataclasses.asdict(samples),
+        "memory": None if memory is None else dataclasses.asdict(memory),
+    }
+
+
 def _rank(each: RankAnatomy) -> dict[str, Any]:
     return {
         "rank": each.rank,

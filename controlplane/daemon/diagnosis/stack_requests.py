@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,14 @@ from controlplane.core.records.model import JobPhase
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from controlplane.analysis.proposals.reductions import RepeatedReductions
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.events import StacksCollected
     from controlplane.core.records.model import Generation, Placement, Standing
     from controlplane.core.state.job import Job
     from controlplane.daemon.server.links import Links
+
+log = logging.getLogger(__name__)
 
 FIRST_ROUND = 1 << 60
 ANSWER_S = 5.0
@@ -62,6 +66,7 @@ class StackRequests:
         self._core, self._links, self._term, self._answer_s = core, links, term, answer_s
         self._wanted: dict[int, _WantedStacks] = {}  # by round
         self._rounds = itertools.count(FIRST_ROUND)
+        self.reductions: dict[str, RepeatedReductions] = {}  # of the ranks that were asked last, by job
 
     async def collect(self, job: str, ranks: Iterable[int]) -> list[RankStacks]:
         """The stacks of these ranks of a job (none: of all), by rank. Raises StacksRefused."""
@@ -80,7 +85,27 @@ class StackRequests:
                 await _within(wanted.complete, self._answer_s)
         finally:
             del self._wanted[round_number]
+        self._learn(job, generation, wanted)
         return [self._row(found, seat, wanted, refused) for seat in seats]
+
+    def _learn(self, job: str, generation: Generation, wanted: _WantedStacks) -> None:
+        """Keep what a rank reduces in each step, by the first flight record that can be read."""
+        from controlplane.analysis.flight_records.fields import DumpError
+        from controlplane.analysis.flight_records.packed import unpack
+        from controlplane.analysis.proposals.reductions import of_record
+
+        for name in [name for name in self.reductions if name not in self._core.state.jobs]:
+            del self.reductions[name]
+        for report in sorted(wanted.reports.values(), key=lambda each: each.rank):
+            if not report.flight_record:
+                continue
+            try:
+                record = unpack(report.rank, report.flight_record)
+            except DumpError as error:
+                log.warning("job %s: the flight record of rank %d: %s", job, report.rank, error)
+                continue
+            self.reductions[job] = of_record(report.rank, generation.number, record)
+            return
 
     def take(self, event: StacksCollected) -> bool:
         """Take an agent's answer, if it is one to a person's request. Return whether it is."""

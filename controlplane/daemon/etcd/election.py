@@ -42,7 +42,7 @@ class Election:
         self._etcd = etcd
         self._keys = keys
         self._candidate = candidate
-        self._ttl_s = ttl_s
+        self.ttl_s = ttl_s
 
     async def leader(self) -> EtcdRow | None:
         """Return the leader's row: its value is the leader's identity, its create_revision the term. None:
@@ -66,7 +66,7 @@ class Election:
                 await asyncio.sleep(RETRY_S)
 
     async def _campaign(self) -> Leadership | None:
-        lease = await self._etcd.grant(self._ttl_s)
+        lease = await self._etcd.grant(self.ttl_s)
         key = self._keys.leader
         try:
             result = await self._etcd.txn([absent(key)], [Put(key, self._candidate, lease.id)])

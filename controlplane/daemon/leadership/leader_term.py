@@ -49,6 +49,7 @@ from controlplane.daemon.diagnosis.node_checks import NodeChecking
 from controlplane.daemon.diagnosis.profiling import ProfileRequests
 from controlplane.daemon.diagnosis.report import health_of_cluster
 from controlplane.daemon.diagnosis.stack_requests import StackRequests
+from controlplane.daemon.diagnosis.tunable import TermSeen, of_job
 from controlplane.daemon.journal.stack_archive import FOLDER, StackArchive
 from controlplane.daemon.leadership import accounts as time_accounts
 from controlplane.daemon.leadership import findings as kept_findings
@@ -133,8 +134,9 @@ class LeaderTerm:
         diagnosis: DiagnosisSettings | None = None,
         tails_every_s: float = 0.0,
         relay_beats_from: int = 0,
+        lease_ttl_s: float = 0.0,
     ) -> None:
-        self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
+        self._cluster_name, self._lease_ttl_s = cluster, lease_ttl_s
         self.term, self._metrics, self._journal = elected.term, metrics, journal
         self.core, self.links = Cluster(core_settings), Links(metrics)
         self.recorder = StoreWriter(store, records, self.post, self.term, metrics)
@@ -154,10 +156,9 @@ class LeaderTerm:
         parts = self.core, self.links, self.term
         self.profiles = ProfileRequests(*parts, write, judge=self.diagnosis.take_profile)
         self.stacks, self.logs = StackRequests(*parts), LogRelays(*parts)
-        self.beats = self._relays(relay_beats_from)
         before = frozenset(spec.job for spec in elected.specs)
         self.tails = LogTails(self.core, self.links, self.logs, tails_every_s, inherited=before)
-        self.changes, self._prober = Changes(), Prober(self.post)
+        self.changes, self._prober, self.beats = Changes(), Prober(self.post), self._relays(relay_beats_from)
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.on_event, self.loop.held = self._note_event, held
         self._trouble, self._troubled, self._spans = trouble, "", spans
@@ -367,8 +368,11 @@ class LeaderTerm:
         `rows_most`: as in `diagnosis.report.of_job`."""
         if not job:
             return health_of_cluster(self._cluster_name, self.core, self.diagnosis.ledger)
-        row = view.job_row(self.core, self.core.state.jobs[job])
-        return self.diagnosis.report(job, row.health or row.phase, rows_most)
+        known = self.core.state.jobs[job]
+        row = view.job_row(self.core, known)
+        seen = TermSeen(self.observer.seen_s(job), self.observer.age_s, self._lease_ttl_s)
+        parts = of_job(self.core, known, seen, self.stacks.reductions.get(job))
+        return self.diagnosis.report(job, row.health or row.phase, rows_most) | parts
 
     def curves(self, job: str) -> dict[str, Any]:
         """Return how a job's loss, step time (s) and goodput went, each as `Curve.row`."""
@@ -378,7 +382,8 @@ class LeaderTerm:
 
     def _welcome(self, term: int) -> pb.CoordinatorMessage:
         nodes, window_s = len(self.core.state.nodes), self.diagnosis.window_s
-        return welcoming.welcome(self._cluster_name, term, nodes, self._node_timeout_s, window_s)
+        timeout_s = self.core.settings.node_timeout_s
+        return welcoming.welcome(self._cluster_name, term, nodes, timeout_s, window_s)
 
     async def _show(self) -> None:
         """Update the gauges that are counted from the cluster's state, once a second."""

@@ -154,6 +154,7 @@ class Standby:
             diagnosis=self._diagnosis,
             tails_every_s=log_tails.EVERY_S,
             relay_beats_from=self._front.relay_beats_from,
+            lease_ttl_s=self._election.ttl_s,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is stopping"

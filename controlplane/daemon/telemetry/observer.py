@@ -76,6 +76,7 @@ class Observer:
         """`accounts`: as the last leader saved them, by job."""
         self._before = dict(accounts or {})
         self._metrics, self._clock, self._wall = metrics, clock, wall
+        self._began = clock()
         self._rest_until = 0.0  # when the next look is due
         self._jobs: dict[str, _Seen] = {}
         self._timers: dict[tuple[str, str], dict[str, float]] = {}  # (job, checkpoint): when it reached what
@@ -176,6 +177,16 @@ class Observer:
         """Return where this job's time went; None when nothing is known of it."""
         seen = self._jobs.get(job)
         return seen.account if seen is not None else None
+
+    @property
+    def age_s(self) -> float:
+        """How long (s) this leader term has lasted."""
+        return self._clock() - self._began
+
+    def seen_s(self, job: str) -> float:
+        """Return how much of a job's time (s) this leader term has seen, up to the newest look."""
+        seen = self._jobs.get(job)
+        return seen.times.elapsed_s if seen is not None else 0.0
 
     def step_s(self, row: JobRow) -> float:
         """Return the mean duration (s) of a job's newest steps; 0 when none is known, or it does not

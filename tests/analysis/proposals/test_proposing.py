@@ -11,11 +11,13 @@ import pytest
 
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import WITHIN_STEPS
+from controlplane.analysis.proposals.proposal import SettingChange
 from controlplane.analysis.proposals.proposing import propose
 from controlplane.core.elasticity import slow_policy
 from controlplane.daemon.telemetry import badput
 from controlplane.daemon.telemetry.job_time import Spent
-from tests.analysis.proposals.played import BOUND, SLOW, failing, reported
+from controlplane.simulation.failures import Outage
+from tests.analysis.proposals.played import BOUND, SLOW, failing, ran, reported
 
 if TYPE_CHECKING:
     from controlplane.analysis.proposals.proposal import Proposal, Tuning
@@ -47,7 +49,7 @@ def test_a_job_that_is_well_gets_no_proposal_and_the_reasons() -> None:
     assert found.proposals == ()
     told = {each.setting for each in found.withheld}
     assert told >= {"snapshots", "spares", "loader", "placement", "communication", "layout", "micro-batch"}
-    assert told >= {"bucket size", "heartbeat"}
+    assert told >= {"bucket size", "heartbeat", "warm spares"}
     assert all(each.reason for each in found.withheld)
     assert "0 failures so far" in why(found, "snapshots")
 
@@ -68,6 +70,38 @@ def test_the_interval_is_brought_near_its_best_and_gains_what_was_predicted(time
     gained = after.productive_s / after.total_s - before.productive_s / before.total_s
     assert numbers["expected_gain_ratio"] == pytest.approx(gained, abs=0.05)
     assert 0.0 < told.gain_ratio <= numbers["expected_gain_ratio"]
+
+
+def test_the_intervals_of_the_job_are_named_from_what_to_what() -> None:
+    report = reported(failing(60.0, 20.0, HOUR_S, 60.0, 400))
+    assert of(propose(report, 400), "snapshots").changes == ()
+    known = {"snapshot_every": 10, "checkpoint_every": 100, "storage": True}
+    told = of(propose(report | {"settings": known}, 400), "snapshots")
+    snapshots, checkpoints = told.changes
+    factor = numbers_of(told)["proposed_interval_s"] / numbers_of(told)["interval_s"]
+    assert snapshots == SettingChange("--snapshot-every", "10", str(round(10 * factor)))
+    assert checkpoints.name == "--checkpoint-every" and int(checkpoints.after) % int(snapshots.after) == 0
+    for hidden in ({"snapshot_auto": True}, {"checkpoint_auto": True}, {"snapshot_every": "10"}):
+        assert of(propose(report | {"settings": known | hidden}, 400), "snapshots").changes == ()
+    alone = of(propose(report | {"settings": known | {"storage": False}}, 400), "snapshots")
+    assert alone.changes == (snapshots,), "without a storage there are no checkpoints"
+
+
+def test_recoveries_that_waited_for_new_processes_speak_for_warm_spares() -> None:
+    dead = [Outage(number % 4, 300 + 80 * number, 300 + 80 * number, "exit") for number in range(40)]
+    parts = ran(*dead, hours=1.0, timeout_s=15.0).parts()
+    told = of(propose(reported(WELL) | parts, 40), "warm spares")
+    assert told.changes == (SettingChange("--spares", "0", "1"),) and told.at_most
+    numbers = numbers_of(told)
+    assert numbers["recoveries_count"] == 40
+    assert told.gain_ratio == pytest.approx(numbers["started_s"] / HOUR_S)
+    few = ran(*dead[:2], hours=1.0, timeout_s=15.0).parts()
+    assert "recoveries that waited for a new process: 2 so far, and 3 are needed" in why(
+        propose(reported(WELL) | few, 2), "warm spares"
+    )
+    rare = ran(*dead[:3], hours=10.0, timeout_s=15.0).parts()
+    assert "3 recoveries waited 0.1% of the time" in why(propose(reported(WELL) | rare, 3), "warm spares")
+    assert "no recovery of this leader" in why(propose(reported(WELL) | ran().parts(), 0), "warm spares")
 
 
 def test_an_interval_that_is_good_is_left_alone() -> None:

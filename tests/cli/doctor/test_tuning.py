@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from controlplane.cli.doctor import tuning
 from controlplane.cli.main import main
+from controlplane.simulation.failures import Outage
 from tests.analysis.live.jobs import job, opened, watched
-from tests.analysis.proposals.played import failing, reported
+from tests.analysis.proposals.played import failing, ran, reported
+from tests.analysis.proposals.test_heartbeat import ten_lost
+from tests.analysis.proposals.test_in_steps import SMALL, STEP, bound, recorded, roomy
+from tests.analysis.proposals.test_loader import waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnosis.md"
 FAILURES = 20
 SPENT = failing(40.0, 4.0, 3600.0, 60.0, FAILURES)
 
 
+@functools.cache
+def _processes_died() -> dict[str, Any]:
+    """What is measured where 20 processes died in twenty hours, and no node fell silent."""
+    return ran(
+        *[Outage(at % 4, 3400.0 * (1 + at), 3400.0 * (1 + at), "exit") for at in range(20)], hours=20
+    ).parts()
+
+
+@functools.cache
 def of_a_slow_rank() -> dict[str, object]:
     """The report of a job in which rank 5 of 8 was slow."""
-    found = opened(watched(job(8, own=lambda rank, window: 1.5 if rank == 5 and window > 9 else 1.0)))
-    return reported(SPENT, *found)
+    seen = watched(job(8, own=lambda rank, window: 1.5 if rank == 5 and window > 9 else 1.0))
+    return reported(SPENT, *opened(seen), newest=seen[-1]) | _processes_died()
+
+
+def processes_die_often() -> dict[str, Any]:
+    """The report of a job in which a process died every 80 s."""
+    dead = [Outage(at % 4, 300 + 80 * at, 300 + 80 * at, "exit") for at in range(40)]
+    return reported(SPENT) | ran(*dead, hours=1.0, timeout_s=15.0).parts()
+
+
+EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
+    "heartbeat": lambda: reported(SPENT) | ten_lost(),
+    "loader": lambda: waiting(1.0, data_s=4.0, cpu_limit=12.0),
+    "bucket size": lambda: bound(recorded(*STEP)),
+    "micro-batch": lambda: roomy(30.0, SMALL),
+    "warm spares": processes_die_often,
+}
+"""A report for each kind of proposal of which the documentation shows one."""
+
+
+@pytest.mark.parametrize("setting", EXAMPLES)
+def test_the_documentation_shows_each_kind_of_proposal_as_it_is_printed(setting: str) -> None:
+    parts = tuning.shown("table", EXAMPLES[setting](), FAILURES).split("\n\n")
+    (shown,) = [part for part in parts if part.startswith(f"{setting}: gains")]
+    assert f"\n{shown}\n" in DOCUMENT.read_text(), shown
 
 
 def test_the_example_of_the_documentation_is_what_is_printed() -> None:
@@ -35,8 +76,9 @@ def test_json_and_yaml_say_the_same() -> None:
     assert yaml.safe_load(tuning.shown("yaml", of_a_slow_rank(), FAILURES)) == told
     assert list(told) == ["job", "note", "proposals", "not_proposed"]
     assert [each["setting"] for each in told["proposals"]] == ["placement", "snapshots"]
-    fields = ["setting", "action", "gain_ratio", "at_most", "reason", "evidence", "alternatives"]
-    assert list(told["proposals"][0]) == fields
+    fields = ["setting", "action", "gain_ratio", "at_most", "confidence", "changes", "reason", "evidence"]
+    assert list(told["proposals"][0]) == [*fields, "alternatives"]
+    assert told["proposals"][1]["changes"] == [{"name": "--snapshot-every", "from": "10", "to": "40"}]
     assert told["proposals"][0]["evidence"]["finding"].startswith("slow_rank:rank 5 ")
     assert {"setting", "reason"} == set(told["not_proposed"][0])
 
