@@ -100,6 +100,9 @@ class RankState:
     entry: FunctionEntry = field(default_factory=FunctionEntry)
     closed: str = ""  # why the session cannot be used any more; "": it can
 
+    # The layout in a generation, for a place among so many ranks.
+    _known_layout: tuple[tuple[int, int, int], Coordinates] | None = None
+
     replayed_as: int = -1  # the rank whose place it takes while steps are replayed; -1: none are
 
     # what this rank can give to others
@@ -144,7 +147,10 @@ class RankState:
     def layout(self) -> Coordinates:
         """The rank's coordinates in the job's layout. Raises SessionError before it has a place."""
         self.check_placed("layout")
-        return coordinates.read(os.environ, self.place, self.world_size)
+        now = (self.generation, self.place, self.world_size)
+        if self._known_layout is None or self._known_layout[0] != now:
+            self._known_layout = now, coordinates.read(os.environ, self.place, self.world_size)
+        return self._known_layout[1]
 
     @property
     def device(self) -> torch.device:

@@ -66,7 +66,7 @@ class Guard:
         self._inside = False
         self.entered = False  # a step has begun in this generation
         self.carries = False  # gradients cross the newest boundary
-        self.skippable = False  # the script allows the tail of a step to be cut
+        self._skippable = False
         self.reason = ""  # why the newest broken step could not be undone; "": it could
         # Called before an optimizer begins in a step; what it raises leaves the state as it was.
         self.on_begun: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
@@ -118,6 +118,17 @@ class Guard:
         for index in range(len(self._begun)):
             self._begun[index] = self._ended[index] = 0
         self._inside = self.entered = True
+
+    @property
+    def skippable(self) -> bool:
+        """Whether the script allows the tail of a step to be cut."""
+        return self._skippable
+
+    @skippable.setter
+    def skippable(self, skippable: bool) -> None:
+        if skippable and not self._skippable:
+            self._owned.learn_tails()
+        self._skippable = skippable
 
     @property
     def anchor(self) -> int:
@@ -226,7 +237,7 @@ class Guard:
     def _after(self, index: int) -> Any:
         def hook(*_: Any) -> None:
             self._ended[index] += 1
-            self._owned.end_of_optimizers()
+            self._owned.end_of_optimizers(decides=self.skippable)
             self.on_tail(index)
 
         return hook

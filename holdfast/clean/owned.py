@@ -31,8 +31,9 @@ _version, _address = attrgetter("_version"), methodcaller("data_ptr")
 class Owned:
     """The parameters of the tracked optimizers.
 
-    They are watched from a step's start to its first optimizer's step, and from its last optimizer's step to
-    its end."""
+    They are watched from a step's start to its first optimizer's step; and from its last optimizer's step to
+    its end, where that tail may be cut off. Elsewhere a step in which an optimizer has stepped counts only as
+    a whole, so what moves in its tail decides nothing, and only the steps look that compare all bits."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -46,6 +47,9 @@ class Owned:
         self._count = 0
         self._every = 1
         self._begun_at = self._compared_s = 0.0
+        self._learns_until = _LEARNED_FIRST
+        self._learns = True  # this step compares all bits
+        self._unseen_tail = False  # an optimizer has stepped in this step, and was not looked at after it
         self.tail_moves = False  # a parameter moved between the last optimizer's step and the step's end
 
     def arm(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -62,10 +66,12 @@ class Owned:
     def begin(self) -> None:
         """Begin a step."""
         self._count += 1
+        self._learns = self._count <= self._learns_until or self._count % _LEARNED_EVERY == 0
+        self._unseen_tail = False
         begun_at = self._clock()
         self._look(sampled=self._count % self._every == 0)
         now = self._clock()
-        if self._seen is not None and self._bits is None and self._count > _LEARNED_FIRST:
+        if self._seen is not None and self._bits is None and self._count > self._learns_until:
             self._pace(now - begun_at + self._compared_s, now - self._begun_at)
         self._begun_at = now
 
@@ -86,14 +92,26 @@ class Owned:
         """The count of noted writes to each parameter."""
         return list(map(_version, self._live))
 
-    def end_of_optimizers(self) -> None:
-        """Note the parameters after an optimizer's step, which may be the last one of the step."""
-        self._look(sampled=False)
+    def learn_tails(self) -> None:
+        """Compare all bits in the next steps again: from now on something depends on what moves after the
+        last optimizer's step."""
+        self._learns_until = self._count + _LEARNED_FIRST
+
+    def end_of_optimizers(self, *, decides: bool) -> None:
+        """Note the parameters after an optimizer's step, which may be the last one of the step.
+
+        `decides`: something depends on what moves after it. If not, only the steps look in which all bits are
+        compared."""
+        self._unseen_tail = not (decides or self._learns)
+        if not self._unseen_tail:
+            self._look(sampled=False)
 
     def end(self, *, optimized: bool) -> list[torch.Tensor]:
         """Complete the step. Returns the parameters seen to have moved outside of an optimizer's step.
 
         `optimized`: an optimizer has stepped in it."""
+        if self._unseen_tail:
+            return []
         found = self.moved() if self._versions else []
         self.tail_moves = self.tail_moves or (optimized and bool(found))
         return found
@@ -104,9 +122,8 @@ class Owned:
         addresses = list(map(_address, self._live))
         if addresses != self._addresses:
             self._choose_samples(addresses)
-        learns = self._count <= _LEARNED_FIRST or self._count % _LEARNED_EVERY == 0
-        self._bits = list(map(digest.whole, self._live)) if learns else None
-        self._seen = self._samples.take() if sampled and not learns else None
+        self._bits = list(map(digest.whole, self._live)) if self._learns else None
+        self._seen = self._samples.take() if sampled and not self._learns else None
 
     def _pace(self, spent_s: float, step_s: float) -> None:
         """Choose how often to compare, so that it takes its share of the time and no more."""

@@ -23,6 +23,9 @@ class StreamPositions:
         # By seed, then completed steps. None: consumed, and forgotten.
         self._states: dict[int, dict[int, StreamPosition | None]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
     def hold(self, seed: int, step: int, held: StreamPosition) -> None:
         """Keep the position of a stream after `step` completed steps."""
         self._states.setdefault(seed, {})[step] = held

@@ -60,7 +60,6 @@ class SampleStreams:
         self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}
         self.running = False  # a step is running
         self.taken = 0  # samples of this rank's share in this step, as far as it has taken them
-        self._placed: tuple[tuple[int, int, int], tuple[int, int]] = ((-1, -1, -1), (0, 1))
         self._consumers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ what scripts ask for
@@ -72,7 +71,7 @@ class SampleStreams:
         share = self.share(global_batch)
         first = self._give_once((n, global_batch, seed), part, parts)
         order = self.use(n, global_batch, seed, caller="sample_indices")
-        ahead = self._ahead.setdefault(seed, sampling.Ahead())
+        ahead = self._ahead.get(seed) or self._ahead.setdefault(seed, sampling.Ahead())
         chosen = samples(order, self.state.data_step, share, ahead)
         if first and self.records:
             self.attempt(global_batch, chosen.tolist())
@@ -191,11 +190,8 @@ class SampleStreams:
 
     def place(self) -> tuple[int, int]:
         """This rank's replica, and the number of replicas. Raises SessionError."""
-        state = self.state
-        now = (state.generation, state.place, state.world_size)
-        if self._placed[0] != now:
-            self._placed = (now, (state.layout.dp_rank, state.layout.dp))
-        return self._placed[1]
+        layout = self.state.layout
+        return layout.dp_rank, layout.dp
 
     def weigh(self, samples: int, parts: int, global_batch: int) -> None:
         """Note that the next micro-batch, one of `parts`, has so many samples."""
@@ -245,8 +241,9 @@ class SampleStreams:
         self._given.clear()
         self._claims().begin()
         self.weighting.begin()
-        for consumer in list(self._consumers):
-            consumer.begin()
+        if self._consumers:  # to go through a weak set costs as much as all else here
+            for consumer in list(self._consumers):
+                consumer.begin()
 
     def end(self) -> None:
         """End the step. Raises SessionError if some of its samples were not consumed."""
@@ -256,17 +253,21 @@ class SampleStreams:
                     f"step {self.state.step} took {len(given)} of {parts} micro-batches of "
                     f"{contract.shown(sizes)}: the others would be skipped"
                 )
-        for consumer in list(self._consumers):
-            consumer.end()
+        if self._consumers:
+            for consumer in list(self._consumers):
+                consumer.end()
         self.running = False
 
     def _trim(self, anchor: int, completed: int) -> None:
         """Forget what is not needed with so many completed steps and a possible return to step `anchor`."""
-        functions, windows = self.state.functions, self.state.skipped
-        self._places.trim(functions.local(anchor), functions.local(completed))
-        batches = functions.batch(anchor, windows), functions.batch(completed, windows)
-        for stream in self._known.values():
-            stream.trim(*batches, functions.local(completed))
+        functions, windows, local = self.state.functions, self.state.skipped, self.state.step
+        if self._places:
+            self._places.trim(functions.local(anchor), local)
+        if self._known:
+            batch = functions.batch(completed, windows)
+            before = batch if anchor == completed else functions.batch(anchor, windows)
+            for stream in self._known.values():
+                stream.trim(before, batch, local)
 
     def leave(self) -> None:
         """Leave the elastic function."""

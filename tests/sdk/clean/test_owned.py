@@ -23,7 +23,7 @@ def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
         with torch.no_grad():
             parameters[0].mul_(0.9)
         assert owned.moved() == parameters[:1]
-        owned.end_of_optimizers()
+        owned.end_of_optimizers(decides=True)
         assert owned.moved() == []
     noticed = set()
     for _ in range(
@@ -92,6 +92,23 @@ def test_samples_of_every_dtype_show_a_write_that_no_counter_counts(*, dtype: to
         left_out = not tensor.numel() or not tensor.is_contiguous()
         assert samples.changed(seen) == (set() if left_out else {index})
         tensor.detach().fill_(1)
+    assert samples.changed(seen) == set()
+
+
+def test_samples_of_tensors_between_two_words_and_of_several_dtypes() -> None:
+    """A write shows wherever the memory begins, and only in the tensor that was written to."""
+    area = bytearray(4097)
+    between = torch.frombuffer(area, dtype=torch.float32, offset=1, count=1000)
+    tensors = [between, torch.ones(7, dtype=torch.float64), torch.ones(9), torch.ones(5, dtype=torch.int16)]
+    samples = ChosenValues(tensors)
+    seen = samples.take()
+    assert tensors[0].data_ptr() % 4
+    for index, tensor in enumerate(tensors):
+        before = tensor.clone()
+        tensor.fill_(2)
+        assert samples.changed(seen) == {index}
+        assert samples.changed(seen, gone={index}) == set()
+        tensor.copy_(before)
     assert samples.changed(seen) == set()
 
 
