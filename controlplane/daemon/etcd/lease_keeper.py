@@ -87,6 +87,7 @@ class LeaseKeeper:
         self._calls = _Calls(target, min(try_timeout_s, lease.ttl_s / BEATS_PER_TTL))
         self._clock, self._observed, self._over = clock, observed, over
         self._turned_at = clock()
+        self._stood_s, self._stood_until = 0.0, clock()  # the newest turn that took longer than half of a TTL
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
@@ -96,7 +97,17 @@ class LeaseKeeper:
 
     def alive(self) -> None:
         """Say that the event loop turns. To be called by nothing but a task of that loop."""
-        self._turned_at = self._clock()
+        now = self._clock()
+        if now - self._turned_at > self.lease.ttl_s / 2:
+            self._stood_s, self._stood_until = now - self._turned_at, now
+        self._turned_at = now
+
+    def stood_s(self) -> float:
+        """How long the loop has not turned, now or within the last TTL; 0: less than half of a TTL."""
+        now, ttl_s = self._clock(), self.lease.ttl_s
+        lately_s = self._stood_s if now - self._stood_until < ttl_s else 0.0
+        present_s = now - self._turned_at
+        return max(lately_s, present_s if present_s > ttl_s / 2 else 0.0)
 
     def halt(self) -> None:
         """Keep the lease no longer; a call under way is cut off."""
