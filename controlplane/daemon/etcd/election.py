@@ -161,7 +161,8 @@ class Leadership:
     def _lose(self, reason: str) -> None:
         if not self.lost.is_set():
             if stood_s := self._keeper.stood_s():  # else etcd would be blamed
-                reason = f"this coordinator stood still for {stood_s:.0f} s, stopped or without a CPU; {reason}"
+                still = f"this coordinator stood still for {stood_s:.0f} s, stopped or without a CPU"
+                reason = f"{still}; {reason}"
             self.reason = reason
             log.info("term %d is over: %s", self.term, reason)
             self._keeper.halt()
