@@ -114,7 +114,7 @@ def etcd(samples: Samples) -> Iterator[Sample]:
         made = module("rows").RecordMapping(keys).puts(effect)
         puts = {key: None if value is None else taken_apart(value) for key, value in made.items()}
         yield {"kind": type(effect).__name__, "values": taken_apart(effect), "puts": puts}
-    identity = module("identity").Identity("h:1", "boot-1", 42, 4242, "https://h:2")
+    identity = module("identity").Identity("h:1", "boot-1", 42, 4242, "https://h:2", (("--retry-s", "2.0"),))
     yield _row("Identity", identity, identity.to_bytes())
     times = module("times")
     account = times.Account(1.7e9, times.Spent(12.5, {"rank/signaled": 3.25}))
