@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals
-from holdfast.clean.reach import PLAIN, is_scripts, reached
+from holdfast.clean.reach import PLAIN, is_scripts, reached, variables_of
 from holdfast.clean.samples import ChosenValues
 from holdfast.state import modes, randomness
 
@@ -120,7 +120,7 @@ class ForgottenState:
     def _lasting(self, kept: Container[int]) -> dict[str, Any]:
         """Variables of the function that runs: objects that were there at the last look. Wrappers of tracked
         modules are left out."""
-        local = _variables_of(self.functions[0]) if self.functions else {}
+        local = _objects_of(self.functions[0]) if self.functions else {}
         local = {name: each for name, each in local.items() if not _is_kept(each, kept)}
         before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
         return {name: each for name, each in local.items() if name not in before or before[name]() is each}
@@ -132,7 +132,7 @@ class ForgottenState:
             log.warning(_CHANGED, *_shown(new))
 
 
-def _variables_of(function: Any) -> dict[str, Any]:
+def _objects_of(function: Any) -> dict[str, Any]:
     """Modules, and objects of the script's classes, in the variables of this function while it runs."""
     frame: FrameType | None = sys._getframe()
     code = getattr(function, "__code__", None)
@@ -140,7 +140,7 @@ def _variables_of(function: Any) -> dict[str, Any]:
         frame = frame.f_back
     if frame is None or not is_scripts(function.__module__):
         return {}
-    return {name: each for name, each in dict(frame.f_locals).items() if _is_of_script(type(each))}
+    return {name: each for name, each in variables_of(frame).items() if _is_of_script(type(each))}
 
 
 def _is_of_script(kind: type[Any]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import sys
 import sysconfig
@@ -20,6 +21,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from types import FrameType
 
 OBJECTS_MAX = 20_000
 """Objects that are entered at most. What lies behind them is not looked at."""
@@ -130,7 +132,19 @@ def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
     """The variables of a generator that is not at its end."""
     frame = running.gi_frame
     if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
-        yield from ((f"{name}.{each}", value) for each, value in dict(frame.f_locals).items())
+        yield from ((f"{name}.{each}", value) for each, value in variables_of(frame).items())
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """The variables of a function that runs or waits.
+
+    Before Python 3.13 a frame keeps those that it has shown. It has to forget them: what the function lets go
+    of, as a batch, would live until it shows them again."""
+    shown = frame.f_locals
+    found = dict(shown)
+    if type(shown) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no class body, whose own it is
+        shown.clear()
+    return found
 
 
 def _of_class(name: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
