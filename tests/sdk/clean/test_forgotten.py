@@ -8,7 +8,6 @@ import logging
 import random
 import subprocess
 import sys
-import weakref
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -311,38 +310,6 @@ def test_variables_of_the_function_are_found_in_its_text(caplog: pytest.LogCaptu
         "hidden",
         "best",
     ]
-
-
-class Source:
-    """Gives batches from a generator of its own."""
-
-    def __init__(self, held: list[weakref.ref[torch.Tensor]]) -> None:
-        self.batches = self._batches(held)
-
-    def _batches(self, held: list[weakref.ref[torch.Tensor]]) -> Iterator[torch.Tensor]:
-        while True:
-            batch = torch.ones(3)
-            held.append(weakref.ref(batch))
-            yield batch
-
-
-def test_a_look_keeps_no_variable_alive() -> None:
-    """Before Python 3.13 a frame keeps the variables that it has shown: a step's logits lived until the next
-    look, thousands of steps later."""
-    looking, held = ForgottenState(TrackedState()), list[weakref.ref[torch.Tensor]]()
-
-    def train() -> int:
-        source = Source(held)
-        for _ in range(3):
-            logits = next(source.batches) * 2
-            held.append(weakref.ref(logits))
-            looking.step_ended()
-        next(source.batches)  # its generator holds this one
-        del logits
-        return sum(each() is not None for each in held)
-
-    looking.entered(train, ())
-    assert (train(), len(held)) == (1, 7)
 
 
 def test_a_tensor_whose_memory_was_given_back_is_not_read(tmp_path: Path) -> None:
