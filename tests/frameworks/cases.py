@@ -1,4 +1,4 @@
-"""List the cases: those that come out as they do undisturbed, and those of `plain_cases` and `refused_cases`."""
+"""List the cases: those that come out as they do undisturbed, and those of plain_cases and refused_cases."""
 
 from __future__ import annotations
 

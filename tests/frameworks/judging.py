@@ -1,4 +1,4 @@
-"""Compare a killed run with an undisturbed one, or that with a plain one: every bit, every log line, every event. Pure."""
+"""Compare two runs, one of which was killed, or without Holdfast: every bit, log line and event. Pure."""
 
 from __future__ import annotations
 

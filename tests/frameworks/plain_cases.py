@@ -31,7 +31,10 @@ def _with(line: str, was: str, instead: str) -> tuple[str, str]:
 
 _OFF = "n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0"
 _GPT2 = "    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer={}, n_head=2)"
-_SIZES = '    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}'
+_SIZES = (
+    '    sizes = {"hidden_size": 16, "num_hidden_layers": 1, '
+    '"num_attention_heads": 2, "intermediate_size": 32}'
+)
 _NOISE = "        return self.points[index] + 0.1 * torch.randn(8), self.kinds[index]"
 _LAYERS = (
     "    model = nn.Sequential("
@@ -47,6 +50,20 @@ _HF = (_with(_GPT2.format(2), "n_head=2", _OFF),)
 _HF_LOGS = (
     _with(_GPT2.format(1), "n_head=2", _OFF),
     _with("        hidden = torch.from_numpy(self.rng.random(16) < 0.2)", "0.2", "0.0"),
+    _with(
+        '            self.log({"micro_loss": loss.item()})',
+        "loss.item()",
+        'self.accelerator.reduce(loss.detach(), "mean").item()',
+    ),
+)
+"""Ranks log one loss: under Holdfast `log_history` has rank 0's entries on every rank, by design."""
+_HF_AVERAGE = (
+    _with(
+        "    model = GPT2LMHeadModel("
+        "GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2))",
+        "n_head=2",
+        _OFF,
+    ),
 )
 _HF_TUNED = (*_HF, ("            neftune_noise_alpha=5.0,", ""))
 _HF_PLATEAU = (
@@ -68,6 +85,10 @@ _LIGHTNING_METRICS = (
 )
 _FABRIC = (_with(_NOISE, " + 0.1 * torch.randn(8)", ""), _with(_LAYERS, "0.2", "0.0"))
 _FABRIC_AVERAGE = (_with(_LAYERS, "0.2", "0.0"),)
+_ACCELERATE_AVERAGE = (
+    *_FABRIC_AVERAGE,
+    _with("    accelerator = Accelerator(cpu=True, log_with=Lines())", "log_with=Lines()", _SEEDABLE),
+)
 _ACCELERATE = (*_FABRIC, _with(_ACCELERATOR, "log_with=Lines()", _SEEDABLE))
 _OVER_EPOCHS = (
     _with(
@@ -100,6 +121,7 @@ PLAIN: tuple[Case, ...] = (
     _plain("hf_plain_logs", "hf_logs.py", AVERAGE_PORT, _HF_LOGS),
     _plain("hf_plain_tuned", "hf_tuned.py", HF_PORT, _HF_TUNED),
     _plain("hf_plain_plateau", "hf_plateau.py", PLATEAU_PORT, _HF_PLATEAU),
+    _plain("hf_plain_average", "hf_average.py", AVERAGE_PORT, _HF_AVERAGE),
     _plain("lightning_plain", "lightning_trainer.py", LIGHTNING_PORT, _LIGHTNING),
     _plain("lightning_plain_metrics", "lightning_metrics.py", LIGHTNING_PORT, _LIGHTNING_METRICS),
     replace(
@@ -111,9 +133,10 @@ PLAIN: tuple[Case, ...] = (
     _rates("one_cycle"),
     _rates("sequence"),
     _plain("accelerate_plain", "accelerate_loop.py", ACCELERATE_PORT, _ACCELERATE),
+    _plain("accelerate_plain_average", "accelerate_average.py", ACCELERATE_PORT, _ACCELERATE_AVERAGE),
     _plain("accelerate_plain_over_epochs", "accelerate_over_epochs.py", ACCELERATE_PORT, _OVER_EPOCHS),
     _plain("fabric_plain", "fabric_loop.py", FABRIC_PORT, _FABRIC),
     _plain("fabric_plain_average", "fabric_average.py", FABRIC_AVERAGE_PORT, _FABRIC_AVERAGE),
 )
-"""Nothing is killed. `lightning_plain_parts` shows no weights: its order of samples is drawn, and plain DDP does
-not average the gradients of what BaseFinetuning unfreezes, which Holdfast does."""
+"""Nothing is killed. Of `lightning_plain_parts` only rates and counts are compared: its order of samples is
+drawn, and plain DDP does not average the gradients of what BaseFinetuning unfreezes, which Holdfast does."""

@@ -4,9 +4,9 @@
 
 FOLDER has the plan (`kill.json`, absent for an undisturbed run; `watched`: note what its steps train on).
 There this writes `killed` before a kill, so that it happens once; every event of the framework when it has
-returned (`events.PID.jsonl`); and what each rank came to (`RANK.json`). Nothing of Holdfast is changed: kills within a step are found by torch's global
-hooks (a scheduler has none: its `step` is wrapped), events by a callback that the framework is given in the
-way in which it takes callbacks.
+returned (`events.PID.jsonl`); and what each rank came to (`RANK.json`). Nothing of Holdfast is changed: kills
+within a step are found by torch's global hooks (a scheduler has none: its `step` is wrapped), events by a
+callback that the framework is given in the way in which it takes callbacks.
 
 Hooks do nothing within compiled code: what they read would be compiled into it, so that the run with a kill
 would compile its model again in every step, and come out with other bits than the run without one."""
