@@ -67,12 +67,20 @@ class Case:
     only: tuple[str, ...] = ()
     refused: str = ""
     named: str = ""
+    plain: bool = False
     on_gpu: Changes | None = None
 
     def ported(self) -> str:
         """The text of the ported script. Raises ValueError if a line to be changed is not there once."""
+        return self._changed((*(self.changes or ()), *self.setting, *(self.on_gpu or ())))
+
+    def unported(self) -> str:
+        """The text of the script as the framework alone runs it. Raises ValueError likewise."""
+        return self._changed(self.setting)
+
+    def _changed(self, changes: Changes) -> str:
         lines = self.script.read_text().splitlines()
-        for line, instead in (*(self.changes or ()), *self.setting, *(self.on_gpu or ())):
+        for line, instead in changes:
             if lines.count(line) != 1:
                 raise ValueError(f"{self.script.name}: it has {line!r} {lines.count(line)} times, not once")
             lines[lines.index(line)] = instead

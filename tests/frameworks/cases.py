@@ -1,4 +1,4 @@
-"""List the cases: those that come out as they do undisturbed, and those of `refused_cases`."""
+"""List the cases: those that come out as they do undisturbed, and those of plain_cases and refused_cases."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.frameworks.case import (
     Case,
     Kill,
 )
+from tests.frameworks.plain_cases import PLAIN
 from tests.frameworks.ports import (
     ACCELERATE_ON_GPU,
     ACCELERATE_PORT,
@@ -172,6 +173,7 @@ CASES: tuple[Case, ...] = (
     replace(_hf("tuned", Kill("forward", 7, nth=30)), script=SCRIPTS / "hf_tuned.py"),
     _lightning("stream", Kill("forward", 9, nth=3), script="lightning_stream.py"),
     _over_epochs(),
+    *PLAIN,
     *REFUSED,
     *NAMED,
 )

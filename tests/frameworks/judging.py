@@ -1,4 +1,4 @@
-"""Compare a killed run with an undisturbed one: every bit, every log line, every event. Pure."""
+"""Compare two runs, one of which was killed, or without Holdfast: every bit, log line and event. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ def parts(ends: Ends, only: Collection[str]) -> Ends:
     return {rank: {name: part[name] for name in only if name in part} for rank, part in ends.items()}
 
 
-def bits(undisturbed: Ends, killed: Ends) -> list[str]:
-    """Where the ends differ, by rank, part and name."""
+def bits(
+    first: Ends,
+    second: Ends,
+    runs: tuple[str, str] = ("undisturbed", "killed"),
+    needed: Collection[str] = ("weights",),
+) -> list[str]:
+    """Where the ends of these two runs differ, by rank, part and name. `needed`: parts that must be there."""
     found = []
-    for rank in sorted(undisturbed.keys() | killed.keys()):
-        if rank not in killed or rank not in undisturbed:
-            which = "undisturbed" if rank in killed else "killed"
-            found.append(f"rank {rank} came to no end in the {which} run")
+    for rank in sorted(first.keys() | second.keys()):
+        if rank not in second or rank not in first:
+            found.append(f"rank {rank} came to no end in the {runs[rank in first]} run")
             continue
-        wanted, got = undisturbed[rank], killed[rank]
-        if not wanted.get("weights"):
-            found.append(f"rank {rank}: no weights were found to compare")
+        wanted, got = first[rank], second[rank]
+        absent = [part for part in needed if not wanted.get(part)]
+        found += [f"rank {rank}: no {part} were found to compare" for part in absent]
         for part in sorted(wanted.keys() | got.keys()):
             mine, theirs = wanted.get(part, {}), got.get(part, {})
             names = [

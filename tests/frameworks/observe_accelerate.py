@@ -64,9 +64,14 @@ def came_to() -> dict[str, dict[str, str]]:
         "optimizer": digests.of([each.optimizer.state_dict() for each in accelerator._optimizers]),
         "scheduler": digests.of([each.scheduler.state_dict() for each in accelerator._schedulers]),
         "progress": digests.of([each.state_dict() for each in accelerator._custom_objects]),
-        "log": digests.of([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]),
+        "log": _logged(folder) if accelerator.is_main_process else {},
         "checkpoints": _checkpoints(folder) if accelerator.is_main_process else {},
     }
+
+
+def _logged(folder: Path) -> dict[str, str]:
+    """The lines that rank 0 has written. Another rank may read them before it has."""
+    return digests.of([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()])
 
 
 def _checkpoints(folder: Path) -> dict[str, str]:

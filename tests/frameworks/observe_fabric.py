@@ -34,7 +34,9 @@ def _recorded(spy: Spy, name: str, method: Callable[..., Any]) -> Callable[..., 
         if name == "save":
             _seen.update(folder=Path(given[0]).parent, first=self.is_global_zero, state=given[1])
             _seen["precision"] = self._precision
-        step = given[1] if name == "log_dict" else given[1]["progress"]["steps"]
+        step = named["step"] if "step" in named else given[1]
+        if name == "save":
+            step = step["progress"]["steps"]
         spy.begins(name, step)
         result = method(self, *given, **named)
         spy.ended(name, step)
@@ -55,9 +57,14 @@ def came_to() -> dict[str, dict[str, str]]:
         "scaler": digests.of(_seen["precision"].state_dict()),
         "progress": digests.of(state["progress"]),
         "average": digests.of(dict(state["average"].state_dict())) if "average" in state else {},
-        "log": digests.of([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]),
+        "log": _logged(folder) if _seen["first"] else {},
         "checkpoints": _checkpoints(folder) if _seen["first"] else {},
     }
+
+
+def _logged(folder: Path) -> dict[str, str]:
+    """The lines that rank 0 has written. Another rank may read them before it has."""
+    return digests.of([json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()])
 
 
 def _checkpoints(folder: Path) -> dict[str, str]:

@@ -85,8 +85,8 @@ def came_to() -> dict[str, dict[str, str]]:
             [{k: v for k, v in each.items() if k != "lr_lambdas"} for each in schedulers]
         ),
         "scaler": digests.of(trainer.precision_plugin.state_dict()),
-        "log": digests.of(_logged(trainer)),
-        "checkpoints": digests.of(_checkpoints(trainer)),
+        "log": digests.of(_logged(trainer)) if trainer.is_global_zero else {},
+        "checkpoints": digests.of(_checkpoints(trainer)) if trainer.is_global_zero else {},
         "progress": digests.of(
             {"step": trainer.global_step, "epoch": trainer.current_epoch, "batches": recorder.batches}
         ),
@@ -94,7 +94,7 @@ def came_to() -> dict[str, dict[str, str]]:
 
 
 def _logged(trainer: Any) -> list[dict[str, str]]:
-    """The lines of all runs that the CSVLogger has made."""
+    """The lines of all runs that the CSVLogger has made at rank 0. Another rank may read them too soon."""
     found: list[dict[str, str]] = []
     for path in sorted(Path(trainer.logger.root_dir).glob("*/metrics.csv")):
         with path.open(newline="") as file:

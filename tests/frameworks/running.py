@@ -1,4 +1,5 @@
-"""Run one case twice under `holdfast run`, undisturbed and with its kill, and compare the two."""
+"""Run one case twice under `holdfast run`, undisturbed and with its kill, or once without Holdfast, under
+torchrun, and compare the two."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from tests.frameworks import judging, logging_cases, trainer_logs
 from tests.frameworks.case import PACKAGES, Case, Kill
 from tests.frameworks.log_cases import TrainerLogCase
 from tests.frameworks.rows import Row
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +75,7 @@ class Undisturbed:
 
     def of(self, case: Case, folder: Path) -> RunEnd:
         """The undisturbed run of this case's script."""
-        key = (case.framework, case.ported(), case.arguments)
+        key = (case.framework, case.ported(), case.arguments, case.plain)
         if key not in self._known:
             self._known[key] = _once(case, folder / "undisturbed", None)
         return self._known[key]
@@ -92,6 +94,9 @@ def run(case: Case, undisturbed: Undisturbed) -> Row:
         if case.refused or case.named:
             row.kill_at = ""
             _judge_words(case, row, _once(case, folder / "told", None))
+        elif case.plain:
+            row.kill_at = ""
+            _judge(case, row, _plainly(case, folder / "plain"), undisturbed.of(case, folder))
         else:
             _judge(case, row, undisturbed.of(case, folder), _once(case, folder / "killed", case.kill))
     row.exact = not row.differs
@@ -120,37 +125,63 @@ def run_logger(case: LogCase | TrainerLogCase) -> Row:
     return row
 
 
-def _judge(case: Case, row: Row, undisturbed: RunEnd, killed: RunEnd) -> None:
-    for each in (undisturbed, killed):
+def _judge(case: Case, row: Row, wanted: RunEnd, got: RunEnd) -> None:
+    for each in (wanted, got):
         row.runs[each.name] = each.told
         if each.code:
             row.differs.append(f"the {each.name} run: exit code {each.code}:\n{each.last_words}")
     if row.differs:
         return
-    if not killed.killed:
+    if not (got.killed or case.plain):
         row.differs.append(f"nothing was killed: no process was at {case.kill}")
-    ends = [judging.parts(each.ends, case.only) for each in (undisturbed, killed)]
-    row.differs += judging.bits(*ends)
-    row.callbacks = found = judging.events(undisturbed.events, killed.events, case.again)
+    ends = judging.parts(wanted.ends, case.only), judging.parts(got.ends, case.only)
+    needed = case.only or (("weights", "rates", "samples") if case.plain else ("weights",))
+    row.differs += judging.bits(*ends, (wanted.name, got.name), needed)
+    row.callbacks = found = judging.events(wanted.events, got.events, case.again)
     if not found["exact"]:
         row.differs.append(f"events: repeated {found['repeated']}, missing {found['missing']}")
 
 
-def _once(case: Case, place: Path, kill: Kill | None) -> RunEnd:
-    """Run it to its end, with this kill."""
+def _prepared(case: Case, place: Path, text: str) -> tuple[str, ...]:
+    """Make the folder of a run of this text, and return the words that run it in a process of a rank."""
     place.mkdir()
-    if kill is not None:
-        (place / "kill.json").write_text(json.dumps(dataclasses.asdict(kill)))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only wait for each other
     script = place / case.script.name
-    script.write_text(case.ported())
+    script.write_text(text)
+    if case.plain:
+        (place / "watched").touch()
+    words = ("tests.frameworks.struck", case.framework, str(place), str(script))
+    return ("-m", *words, *case.words(place / "out"))
+
+
+def _plainly(case: Case, place: Path) -> RunEnd:
+    """Run the script without Holdfast to its end: as many ranks, under torchrun."""
+    words, output, begun = _prepared(case, place, case.unported()), place / "output", time.monotonic()
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    with output.open("w") as out:
+        process = subprocess.Popen(leashed([*torchrun, *words]), stdout=out, stderr=out)
+    try:
+        code = process.wait(DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        code = -1
+    finally:
+        process.terminate()  # torchrun ends its ranks
+        process.wait()
+    told = {"seconds": round(time.monotonic() - begun, 1)}
+    return RunEnd(place.name, code, output.read_text(), told, False, _ends(place), list(_events(place)))
+
+
+def _once(case: Case, place: Path, kill: Kill | None) -> RunEnd:
+    """Run it to its end, with this kill."""
+    words = _prepared(case, place, case.ported())
+    if kill is not None:
+        (place / "kill.json").write_text(json.dumps(dataclasses.asdict(kill)))
     begun = time.monotonic()
     job = Run(
         place,
         *(RANKS_2 if case.on_gpu is None else RANK_ALONE),
         *("--nproc-per-node", "1", "--spares", "1"),
-        *("-m", "tests.frameworks.struck", case.framework, str(place), str(script)),
-        *case.words(place / "out"),
+        *words,
         job=f"f{place.parent.name[3:]}{place.name[0]}".replace("_", "x"),
     )
     outcomes: list[str] = []

@@ -2,11 +2,11 @@
 
     python -m tests.frameworks.struck FRAMEWORK FOLDER SCRIPT [the script's arguments]
 
-FOLDER has the plan (`kill.json`, absent for an undisturbed run). There this writes `killed` before a kill, so
-that it happens once; every event of the framework when it has returned (`events.PID.jsonl`); and what each
-rank came to (`RANK.json`). Nothing of Holdfast is changed: kills within a step are found by torch's global
-hooks (a scheduler has none: its `step` is wrapped), events by a callback that the framework is given in the
-way in which it takes callbacks.
+FOLDER has the plan (`kill.json`, absent for an undisturbed run; `watched`: note what its steps train on).
+There this writes `killed` before a kill, so that it happens once; every event of the framework when it has
+returned (`events.PID.jsonl`); and what each rank came to (`RANK.json`). Nothing of Holdfast is changed: kills
+within a step are found by torch's global hooks (a scheduler has none: its `step` is wrapped), events by a
+callback that the framework is given in the way in which it takes callbacks.
 
 Hooks do nothing within compiled code: what they read would be compiled into it, so that the run with a kill
 would compile its model again in every step, and come out with other bits than the run without one."""
@@ -30,6 +30,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tests.frameworks.case import IN_STEP, Kill
+from tests.frameworks.steps import Steps
 
 RECEIVED = {
     "hf": "observe_hf",
@@ -125,13 +126,14 @@ def main() -> None:
     framework, folder, script = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     observer = importlib.import_module(f"tests.frameworks.{RECEIVED[framework]}")
     observer.install(Spy(folder))
+    steps = Steps() if (folder / "watched").exists() else None
     sys.argv = sys.argv[3:]
     sys.path.insert(0, str(Path(script).parent))
     os.chdir(folder)  # what a script writes without being told where
     seed_all()
     runpy.run_path(script, run_name="__main__")
     partial = folder / f"{rank()}.{os.getpid()}.part"
-    partial.write_text(json.dumps(observer.came_to()))
+    partial.write_text(json.dumps(observer.came_to() | (steps.came_to() if steps else {})))
     partial.rename(folder / f"{rank()}.json")
 
 

@@ -46,6 +46,19 @@ def test_ends_without_weights_prove_nothing() -> None:
     assert judging.bits(empty, empty) == ["rank 0: no weights were found to compare"]
 
 
+def test_a_plain_run_needs_the_samples_and_rates_of_its_steps() -> None:
+    words = ["rank 0: no rates were found to compare", "rank 1: no rates were found to compare"]
+    assert judging.bits(ENDS, ENDS, ("plain", "undisturbed"), ("weights", "rates")) == words
+    lost = {0: ENDS[0]}
+    assert judging.bits(lost, ENDS, ("plain", "undisturbed")) == ["rank 1 came to no end in the plain run"]
+
+
+def test_each_framework_has_a_case_of_a_plain_run() -> None:
+    plain = [case for case in CASES if case.plain]
+    assert {case.framework for case in plain} == set(PACKAGES)
+    assert not [case.name for case in plain if "holdfast" in case.unported()]
+
+
 @pytest.mark.parametrize(
     ("got", "part", "said"),
     [
