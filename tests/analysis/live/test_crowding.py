@@ -115,6 +115,17 @@ def test_less_than_a_tenth_of_the_waits_for_a_cpu_accuses_nobody() -> None:
     assert ("slow_rank", "rank 2 (n0, device 2)") in found(more)
 
 
+def test_work_that_is_uneven_by_less_than_ranks_wait_for_a_cpu_is_not_called_so() -> None:
+    """As seen in a healthy job whose ranks waited for a CPU for 40 % of a step."""
+
+    def half_stopped(waits_s: float) -> list[tuple[str, str]]:
+        windows = played(lambda rank: waits_s, lambda rank: 0.3 * (rank < 2), cpu_s=lambda rank: 0.4, ranks=4)
+        return found(windows)
+
+    assert half_stopped(0.6) == [("crowded_cpu", "node n0")]
+    assert ("uneven_work", "") in half_stopped(0.1)
+
+
 def test_more_work_on_a_crowded_machine_is_more_work() -> None:
     windows = played(lambda rank: 0.4, cpu_s=lambda rank: 1.5 if rank == 3 else CPU_S)
     assert ("heavy_work", "work of rank 3 (n0, device 3)") in found(windows)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.lasting.standings import LastingWork
     from controlplane.analysis.live.places import Suspect
     from controlplane.analysis.live.situation import LiveSituation
-    from controlplane.analysis.live.table import Bools, Seats
+    from controlplane.analysis.live.table import Bools, Ints, Seats
 
 
 def slow_work(s: LiveSituation) -> Iterator[Finding]:
@@ -118,7 +118,7 @@ def _finding(s: LiveSituation, suspect: Suspect, alone: Bools) -> Finding | None
     own_s = s.work_s(*OWN)[suspect.ranks]
     excess_s = float(np.max(own_s * (1.0 - math.exp(-suspect.level))))
     cost = s.step_s / max(s.step_s - excess_s, 0.1 * s.step_s)
-    if cost < policy.COST_RATIO or excess_s < policy.WAITS_UNSURE * _waited_s(s, suspect):
+    if cost < policy.COST_RATIO or excess_s < policy.WAITS_UNSURE * _waited_s(s, suspect.ranks):
         return None
     ratio, lonely = math.exp(suspect.level), bool(alone[suspect.ranks].any())
     why = cause(s, suspect)
@@ -151,9 +151,9 @@ def _finding(s: LiveSituation, suspect: Suspect, alone: Bools) -> Finding | None
     )
 
 
-def _waited_s(s: LiveSituation, suspect: Suspect) -> float:
-    """For how long (s per step) the suspect, or its peers if these do for longer, wait for a CPU."""
-    waited, usual = s.spent["queued"][suspect.ranks], s.usual_spent["queued"][suspect.ranks]
+def _waited_s(s: LiveSituation, ranks: Ints) -> float:
+    """For how long (s per step) these ranks, or their peers if these do for longer, wait for a CPU."""
+    waited, usual = s.spent["queued"][ranks], s.usual_spent["queued"][ranks]
     return float(np.nan_to_num(np.concatenate([waited, usual])).max())
 
 
@@ -191,6 +191,9 @@ def _nobody(s: LiveSituation, alone: Bools) -> Iterator[Finding]:
     worst = int(slow[np.argmax(level[slow])])
     stage = s.seats.stage == s.seats.stage[worst]
     ratio, count = math.exp(float(level[worst])), int((stage & ~np.isnan(level)).sum())
+    excess_s = float(s.work_s(*OWN)[worst]) * (1.0 - 1.0 / ratio)
+    if excess_s < _waited_s(s, np.array([worst])):
+        return  # too few CPUs hold the ranks up for longer, and that is told
     words = "two ranks" if count == 2 else f"{count} ranks, {len(slow)} of them slower"
     yield Finding(
         "uneven_work",
