@@ -34,10 +34,11 @@ COUNTED = ("watched_s", "ran_s", "queued_s", "throttled_s")
 """The kernel's counts of CPU time, over `watched_s`."""
 SUMS = (
     *(f"{phase}_s" for phase in PHASES),
-    *("wall_s", "cpu_s", "steps", "samples", "tokens", "flops", "compile_s", "evaluate_s", "checkpoint_s"),
+    *("wall_s", "cpu_s", "steps", "covered", "samples", "tokens", "flops"),
+    *("compile_s", "evaluate_s", "checkpoint_s"),
     *COUNTED,
 )
-"""What adds up over windows."""
+"""What adds up over reports and windows. Of other numbers the newest counts."""
 NO_STEP = "it completed no step"
 """Nothing against a rank: its step may last longer than a window."""
 
@@ -84,13 +85,17 @@ class Reported:
 class RankTable:
     """A window, one column per quantity."""
 
-    seats: Seats
     reported: Reported
     values: dict[str, Floats]  # NaN: not judged
     unjudged: tuple[Unjudged, ...]  # the first of them
     left_out: dict[str, int]  # reason -> ranks
     waiting: Bools  # ranks that reported, and completed no step
     out: Bools  # all ranks that were left out
+
+    @property
+    def seats(self) -> Seats:
+        """Who is which rank, and where."""
+        return self.reported.seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,6 @@ def tabulate(window: JobWindow, before: SeenSteps | None) -> RankTable:
     counts["it is no rank of the job"] = int((~inside).sum())
     unjudged = (*foreign, *(Unjudged(int(rank), words[reason[rank]]) for rank in named))
     return RankTable(
-        reported.seats,
         reported,
         values,
         unjudged[: policy.UNJUDGED_MAX],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from controlplane.analysis.live.readings import NUMBERS, UNKNOWN, RankColumns, RankWork
+from controlplane.analysis.live.table import COUNTED, SUMS
 from holdfast.coordinates import Coordinates
 
 if TYPE_CHECKING:
@@ -29,19 +30,11 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-SUMS = frozenset(
-    (
-        *("steps", "covered", "wall_s", "data_s", "forward_s", "backward_s", "communication_s"),
-        *("optimizer_s", "snapshot_s", "other_s", "cpu_s", "samples", "tokens", "flops"),
-        *("watched_s", "ran_s", "queued_s", "throttled_s", "compile_s", "evaluate_s", "checkpoint_s"),
-    )
-)
-"""Numbers that add up. Of the others the newest counts."""
 NAMES = {"last_step": "last_steps", "generation": "generations", "cpu_limit": "cpu_limits"}
 """Numbers of a row that a report calls otherwise."""
 UNTOLD = {"device_used": float(UNKNOWN), "cpu_limit": float(UNKNOWN)}
 """What counts for an agent that does not report it; 0 for all other numbers."""
-COUNTS = ("watched_s", "ran_s", "queued_s", "throttled_s", "cpu_limits")
+COUNTS = (*COUNTED, "cpu_limits")
 """The kernel's counts: an agent reports all of them, or none counts."""
 
 

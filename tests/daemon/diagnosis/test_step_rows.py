@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.analysis.live.readings import NUMBERS, SEAT_FIELDS
+from controlplane.analysis.live.table import SUMS
 from controlplane.core.records.model import Generation, Placement, Resume
 from controlplane.core.records.words import Tier
 from controlplane.daemon.diagnosis.feed import window_s
-from controlplane.daemon.diagnosis.step_rows import NAMES, SUMS, UNTOLD, Seating, StepRows
+from controlplane.daemon.diagnosis.step_rows import NAMES, UNTOLD, Seating, StepRows
 from tests.daemon.diagnosis.stage import Stage
 
 if TYPE_CHECKING:
