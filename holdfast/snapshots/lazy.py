@@ -53,8 +53,9 @@ def compared(count: int) -> bool:
 def candidates(plan: SnapshotPlan) -> frozenset[int]:
     """Indices of the plan's tensors that only an optimizer of torch changes, in its step.
 
-    Left out: what other tensors share memory with, tied weights, shards of larger tensors, tensors on
-    devices, inference tensors, and all that belongs to an optimizer that steps in backward or is not
+    So do shards of larger tensors (FSDP2, TP): the optimizer moves this rank's part, and collectives of
+    forward and backward only read it. Left out: what other tensors share memory with, tied weights, tensors
+    on devices, inference tensors, and all that belongs to an optimizer that steps in backward or is not
     torch's own."""
     known = [part for part in plan.parts if _steps_alone(part.thing)]
     owned = {state.live(parameter).data_ptr() for part in known for parameter in parameters_of(part.thing)}
@@ -62,13 +63,13 @@ def candidates(plan: SnapshotPlan) -> frozenset[int]:
     sharers = Counter(_storage(tensor) for tensor in plan.tensors)
     found = set()
     for part in plan.parts:
-        for offset, (tensor, whole) in enumerate(zip(part.tensors, part.wholes, strict=True)):
+        for offset, tensor in enumerate(part.tensors):
             mine = part in known or (
                 isinstance(part.thing, torch.nn.Module)
                 and tensor.data_ptr() in owned
                 and tensor.data_ptr() not in tied
             )
-            if part.kept and mine and whole is None and _copies_alone(tensor, sharers):
+            if part.kept and mine and _copies_alone(tensor, sharers):
                 found.add(part.base + offset)
     return frozenset(found)
 

@@ -11,8 +11,8 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "workloads"
 SNAPSHOT_EVERY = 5
 SNAPSHOT = SNAPSHOT_EVERY
 """Steps that a kill may cost where the dead rank's state comes from a snapshot."""
-LARGE = ("--inner", "4096")
-"""Makes weights large enough to be copied beside the next step."""
+LARGE, LARGE_SHARDS = ("--inner", "4096"), ("--inner", "16384")
+"""Make weights, or a rank's shards of them, large enough to be copied beside the next step."""
 AHEAD = 1
 """Where it comes from a living rank: some of them may have completed a step that others have not."""
 
@@ -93,6 +93,15 @@ WORKLOADS = (
     ),
     Workload("fsdp2", "fsdp2.py"),
     Workload("hsdp", "fsdp2.py", ("--hsdp",), variant=True),
+    Workload("lazy_fsdp2", "fsdp2.py", LARGE_SHARDS, lazy=True),
+    Workload(
+        "lazy_tensor_parallel",
+        "tensor_parallel.py",
+        LARGE_SHARDS,
+        flags=("--tensor-parallel", "2"),
+        lazy=True,
+        variant=True,
+    ),
     Workload("zero1", "zero1.py"),
     Workload("moe", "moe.py"),
     Workload("moe_copies", "moe.py", ("--copies",), variant=True),

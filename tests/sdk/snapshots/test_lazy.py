@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
@@ -203,6 +208,47 @@ def test_parameters_and_state_of_an_optimizer_of_torch_are_late_and_buffers_are_
     rig.model.register_buffer("table", torch.zeros(SIDE, SIDE))
     late = _late(rig.tracked)
     assert len(late) == 3 and not any("table" in name or "running" in name for name in late)
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def _fsdp2() -> torch.nn.Module:
+    halves = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    model = torch.nn.Sequential(torch.nn.Linear(SIDE, SIDE), torch.nn.Tanh())
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)), mp_policy=halves)
+    return model
+
+
+def _tensor_parallel() -> torch.nn.Module:
+    return parallelize_module(_model(), init_device_mesh("cpu", (1,)), {"0": ColwiseParallel()})
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("build", [_fsdp2, _tensor_parallel])
+def test_shards_and_their_state_are_late_and_hold_the_bytes_of_the_boundary(
+    tmp_path: Path, build: Callable[[], torch.nn.Module]
+) -> None:
+    model = build()
+    rig = Rig(tmp_path / "a.arena", model, torch.optim.AdamW(model.parameters()))
+    assert len(_late(rig.tracked)) == 3  # a weight, and both of its moments
+    for _ in range(_COMPARED + 2):
+        expected = rig.begin()
+        rig.model(torch.randn(4, SIDE)).square().mean().backward()
+        ended = rig.writer.settle()
+        assert ended is not None and ended.whole and not ended.moved
+        rig.optimizer.step()
+        assert rig.holds(expected)
+    rig.begin()
+    next(rig.model.parameters()).to_local().data.mul_(2)  # type: ignore[attr-defined]
+    ended = rig.writer.settle()
+    assert ended is not None and not ended.whole and "weight" in ended.moved[0]
+    rig.writer.detach()
+    rig.arena.close()
 
 
 def test_the_target_of_a_momentum_encoder_is_not_late() -> None:
