@@ -192,6 +192,9 @@ LEAK_SAMPLES = 48
 reach back to the beginning."""
 LEAK_LEAST = 20
 """SpacedSamples before a trend is one."""
+LEAK_STEPS = 100
+"""Steps from the first of them to the last: allocators and caches fill by steps, each time that a longer
+sequence comes than any before, however long steps take."""
 LEAK_RATIO = 0.03
 """Growth from the first third of the samples to the last, as a share of memory: less is noise."""
 LEAK_SUSPECTS = 64

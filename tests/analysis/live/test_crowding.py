@@ -85,6 +85,22 @@ def test_a_job_that_is_slower_since_others_take_its_cpus_is_not_called_slowed() 
     assert found(blind) == [("job_slowed", "")]
 
 
+def test_cpus_that_others_want_do_not_count_as_idle_devices() -> None:
+    """As seen at load 25 in a healthy job."""
+    crowded, quiet = (
+        [
+            window.__class__(
+                window.job, 1, window.began_s, window.ended_s,
+                columns_of([row._replace(device_used=0.6) for row in rows_of(window)]), 8,
+            )
+            for window in played(lambda rank, waits_s=waits_s: waits_s)
+        ]
+        for waits_s in (1.5, 0.01)
+    )  # fmt: skip
+    assert found(crowded) == [("crowded_cpu", "")]
+    assert found(quiet) == [("device_underused", "")]
+
+
 def test_a_quota_is_named_with_its_limit() -> None:
     windows = played(lambda rank: 0.3 if rank // 4 == 1 else 0.0, throttled=1.0, limit=2.0, ranks=16)
     (finding,) = opened(watched(windows))

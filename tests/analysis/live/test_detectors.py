@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.analysis.live.readings import JobWindow, RankWindow
+    from controlplane.core.state.findings import Finding
 
 SHAPE = Shape(
     seed=11, nodes=6, per_node=4, pp=1, tp=1, windows=44, steps=6, step_s=1.6, devices=False, tokens=False,
@@ -251,6 +252,20 @@ def test_a_rank_whose_memory_is_not_known_now_does_not_leak_by_bytes(silent: Seq
         return row._replace(memory_bytes=(2**30 + more) * known)
 
     assert opened(watched(job(8, 60, change=grows))) == []
+
+
+def test_memory_that_grows_over_few_steps_is_no_leak() -> None:
+    """As seen in a healthy job of uneven lengths, with steps of a second in windows of one: within 60 steps
+    its allocator met longer and longer sequences."""
+
+    def grows(steps: int) -> list[Finding]:
+        def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+            return row._replace(memory_bytes=2**28 + window * 2**18, last_step=steps * window)
+
+        return opened(watched(job(8, 60, change=change)))
+
+    assert grows(1) == []
+    assert kinds(grows(5)) == [("memory_leak", "")]
 
 
 def test_a_leak_is_forecast() -> None:

@@ -88,7 +88,10 @@ def _transfer_s(s: LiveSituation) -> float:
 
 
 def idle_devices(s: LiveSituation) -> Iterator[Finding]:
-    """Devices that compute for less of the time than they should. Quiet where nobody reports it."""
+    """Devices that compute for less of the time than they should. Quiet where nobody reports it, and where
+    ranks compute on CPUs that others want: that is `crowded_cpu`, and says why."""
+    if s.job.spent["queued"] >= policy.CROWDED_RATIO * s.step_s:
+        return
     used = s.table.values["device_used"]
     used = used[~np.isnan(used) & (used >= 0.0)]
     if not used.size or float(np.median(used)) >= s.thresholds.device_used:

@@ -89,6 +89,8 @@ def _leak(s: LiveSituation, rank: int, values: Floats, now_bytes: float) -> _Lea
     if known.sum() < policy.LEAK_LEAST:
         return None
     times, values = s.memory.memory.times[known], values[known]
+    if times[-1, 1] - times[0, 1] < policy.LEAK_STEPS:
+        return None
     seconds = times[:, 0]
     whole = steady_growth(seconds, values, policy.LEAK_RATIO * now_bytes)
     if whole is None:
