@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controlplane.analysis.live import policy
 from controlplane.analysis.live.table import columns_of
 from tests.analysis.live.jobs import STEPS, job, kinds, opened, rows_of, watched
 
@@ -30,6 +31,7 @@ def played(
     counted: Callable[[int], bool] = lambda rank: True,
     ranks: int = 8,
     since: int = 0,
+    count: int = 30,
 ) -> list[JobWindow]:
     """A job whose ranks compute on CPUs. Per step, in s: how long each waits for a CPU (from window `since`
     on), is stopped, and computes. `throttled`: which share of the wait a quota of `limit` CPUs makes."""
@@ -54,7 +56,7 @@ def played(
             cpu_limit=limit,
         )
 
-    return job(ranks, own=own, change=change)
+    return job(ranks, count, own=own, change=change)
 
 
 def found(windows: list[JobWindow]) -> list[tuple[str, str]]:
@@ -83,6 +85,12 @@ def test_a_job_that_is_slower_since_others_take_its_cpus_is_not_called_slowed() 
     assert found(windows) == [("crowded_cpu", "")]
     blind = played(lambda rank: 0.5, counted=lambda rank: False, since=16)
     assert found(blind) == [("job_slowed", "")]
+
+
+def test_nor_is_it_when_others_have_taken_them_for_so_long_that_nothing_else_is_remembered() -> None:
+    """As seen in a healthy job on a machine that was crowded for longer than whole-job times are kept."""
+    windows = played(lambda rank: 0.5, since=16, count=policy.JOB_ROWS + 40, ranks=2)
+    assert found(windows) == [("crowded_cpu", "node n0")]
 
 
 def test_cpus_that_others_want_do_not_count_as_idle_devices() -> None:

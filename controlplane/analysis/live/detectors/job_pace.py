@@ -49,7 +49,7 @@ def job_slowed(s: LiveSituation) -> Iterator[Finding]:
     )
     if level < needed or slow < policy.SUSTAINED_RATIO * len(recent):
         return
-    before = _before(jobs, usual)
+    before = list(s.memory.usual_jobs) or jobs[: policy.RECENT]
     grown_s = {name: _typical(s.newest, name) - _typical(before, name) for name in PHASES}
     total_s = s.step_s * (1.0 - math.exp(-level))
     named_s = [float(dict(each.evidence).get("excess_s_per_step", 0.0)) for each in s.found]
@@ -80,12 +80,6 @@ def job_slowed(s: LiveSituation) -> Iterator[Finding]:
         recommendations=(Recommendation(_WHERE.get(phase, _WORK), 1.0 - 1.0 / ratio, Effort.MEDIUM),),
         first_step=_onset(jobs, usual, level),
     )
-
-
-def _before(jobs: list[TypicalRow], usual: float) -> list[TypicalRow]:
-    """The rows in which steps took about what was usual; the first ones where there are none."""
-    near = [row for row in jobs if math.log(row.step_s) - usual < policy.half(policy.SLOWED_RATIO)]
-    return near or jobs[: policy.RECENT]
 
 
 def _typical(rows: list[TypicalRow], name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,6 +99,8 @@ class Memory:
         self.disks = DiskMemory()
         self.nodes: tuple[NodeSigns, ...] = ()  # as of the newest window
         self.jobs: deque[TypicalRow] = deque(maxlen=policy.JOB_ROWS)
+        # The newest in which a step took about what is usual, however long ago that was.
+        self.usual_jobs: deque[TypicalRow] = deque(maxlen=policy.REMEMBERED)
         self.votes: dict[str, Counter[str]] = {}  # who -> how often which cause was seen
         self.rows = 0  # those of the warm-up included
 
@@ -171,6 +174,9 @@ class Memory:
         steps_s = np.array([row.step_s for row in list(self.jobs)[-policy.RECENT :]])
         if np.isfinite(steps_s).any():
             self.usual_step.add(np.log(np.nanmedian(steps_s)))
+        newest = self.jobs[-1]
+        if math.log(max(newest.step_s, LEAST_S)) - self.usual_step.value < policy.half(policy.SLOWED_RATIO):
+            self.usual_jobs.append(newest)
         transfers_s = np.array([row.transfer_s for row in list(self.jobs)[-policy.RECENT :]])
         self.usual_transfer.add(np.log(np.maximum(np.median(transfers_s), LEAST_S)))
 
