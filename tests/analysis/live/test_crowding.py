@@ -95,18 +95,19 @@ def test_nor_is_it_when_others_have_taken_them_for_so_long_that_nothing_else_is_
 
 def test_cpus_that_others_want_do_not_count_as_idle_devices() -> None:
     """As seen at load 25 in a healthy job."""
-    crowded, quiet = (
-        [
+
+    def idle(waits_s: float) -> list[tuple[str, str]]:
+        windows = [
             window.__class__(
                 window.job, 1, window.began_s, window.ended_s,
                 columns_of([row._replace(device_used=0.6) for row in rows_of(window)]), 8,
             )
-            for window in played(lambda rank, waits_s=waits_s: waits_s)
-        ]
-        for waits_s in (1.5, 0.01)
-    )  # fmt: skip
-    assert found(crowded) == [("crowded_cpu", "")]
-    assert found(quiet) == [("device_underused", "")]
+            for window in played(lambda rank: waits_s)
+        ]  # fmt: skip
+        return found(windows)
+
+    assert idle(1.5) == [("crowded_cpu", "")]
+    assert idle(0.01) == [("device_underused", "")]
 
 
 def test_a_quota_is_named_with_its_limit() -> None:
