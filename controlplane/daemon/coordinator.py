@@ -25,6 +25,7 @@ from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
 from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.etcd.lease_keeper import WEDGED_TTLS
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.journal.recording import Bounds
 from controlplane.daemon.journal.rotation import FileLimits
@@ -33,6 +34,7 @@ from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.standby import Standby
 from controlplane.daemon.loop import garbage
 from controlplane.daemon.loop.event_loop import CoordinatorLoop
+from controlplane.daemon.loop.hang_watch import ends_when_it_hangs
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.health import HealthServer
@@ -58,6 +60,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 """Exit code when a port is taken, or when etcd cannot be used. The log says why, and what to do."""
 
+HANG_TTLS = WEDGED_TTLS + 1.0
+"""An event loop that has not turned for so many TTLs has lost its lease: no more is lost with its process."""
+
 ETCD_TRY_S = 3.0
 """Seconds that one attempt to reach etcd may take at the start, and seconds between two attempts."""
 
@@ -65,7 +70,12 @@ ETCD_TRY_S = 3.0
 def serve(settings: CoordinatorSettings) -> int:
     """Run until SIGTERM or SIGINT. Return the exit code. Raises SettingsError on invalid settings."""
     set_up(settings.log_format, cluster=settings.cluster)
-    return uvloop.run(run(settings), loop_factory=CoordinatorLoop)
+    return uvloop.run(_watched(settings), loop_factory=CoordinatorLoop)
+
+
+async def _watched(settings: CoordinatorSettings) -> int:
+    async with ends_when_it_hangs(HANG_TTLS * settings.lease_ttl_s):
+        return await run(settings)
 
 
 async def run(settings: CoordinatorSettings) -> int:
