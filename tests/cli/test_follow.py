@@ -1,8 +1,8 @@
-"""Which of several tracebacks is shown at the end of a job."""
+"""Which lines of a journal are about this run, and which of several tracebacks is shown at its end."""
 
 from __future__ import annotations
 
-from controlplane.cli.orders.follow import ended_by
+from controlplane.cli.orders.follow import Since, ended_by
 from controlplane.core.state.job import REASON_MAX, shortened
 
 RANKS = 'Traceback (most recent call last):\n  File "a.py", line 1, in train\nSessionError: no group'
@@ -26,3 +26,8 @@ def test_a_reason_without_a_traceback_gets_the_newest_one() -> None:
 
 def test_a_reason_with_a_traceback_that_the_journal_lacks_gets_no_other() -> None:
     assert ended_by(f"stop\n{RANKS}", [LONG]) == ""
+
+
+def test_a_clock_that_is_set_back_hides_no_line_of_this_run() -> None:
+    begun = Since(100.0)
+    assert [begun({"wall_s": at}) for at in (40.0, 99.9, 100.0, 101.0, 40.0, 41.0)] == [False] * 2 + [True] * 4

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 def local_runs() -> dict[str, str]:
     """The address of the coordinator of each run that lives, by job."""
-    root, found = state_root(), {}
-    for card in sorted([*root.glob("*/cluster.json"), *(root / ONCE).glob("*/cluster.json")]):
+    root, found = state_root(), dict[str, str]()
+    cards = [] if root is None else [*root.glob("*/cluster.json"), *(root / ONCE).glob("*/cluster.json")]
+    for card in sorted(cards):
         run = _read(card)
         if _lives(run):
             found[str(run["job"])] = str(run["coordinator"])

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,14 @@ STATE_FILES = re.compile(
 log = logging.getLogger(__name__)
 
 
-def state_root() -> Path:
-    """The folder of all states, unless a flag names another."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "holdfast"
+def state_root() -> Path | None:
+    """The folder of all states, unless a flag names another. None: this user has no home."""
+    if base := os.environ.get("XDG_STATE_HOME"):
+        return Path(base) / "holdfast"
+    try:
+        return Path.home() / ".local" / "state" / "holdfast"
+    except RuntimeError:  # no HOME, and a user id without an account
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ class LocalPaths:
 
 def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = "/dev/shm") -> LocalPaths:
     """The layout of a job's cluster. Creates its state folder; raises CliError when that is impossible."""
-    state = Path(state_dir).absolute() if state_dir else state_root() / (ONCE if once else ".") / job
+    state = Path(state_dir).absolute() if state_dir else _below_root() / (ONCE if once else ".") / job
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         removal.claim(state, STATE_FILES if (state / "lock").exists() else None)
@@ -101,7 +106,31 @@ def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = 
         raise CliError(
             f"state folder {state} cannot be made: {error.strerror}; give another with --state-dir"
         ) from error
-    return layout_at(job, state, once=once and not state_dir, shm_dir=Path(shm_dir).absolute())
+    made = layout_at(job, state, once=once and not state_dir, shm_dir=Path(shm_dir).absolute())
+    _check_run_root(made.run_root)
+    return made
+
+
+def _check_run_root(folder: Path) -> None:
+    """Raise CliError when sockets could not be made in this folder. Agents make it, and check whose it is."""
+    place = folder if folder.exists() else folder.parent
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise CliError(
+            f"no sockets can be made in {folder}: {error.strerror}; let this user write in {place} (in a "
+            "container, mount a volume there)"
+        ) from error
+
+
+def _below_root() -> Path:
+    root = state_root()
+    if root is None:
+        raise CliError(
+            f"no folder for the state of this run: user {os.getuid()} has no home; set HOME, or give "
+            "--state-dir"
+        )
+    return root
 
 
 def layout_at(job: str, state: Path, *, once: bool = False, shm_dir: Path = Path("/dev/shm")) -> LocalPaths:
@@ -111,7 +140,8 @@ def layout_at(job: str, state: Path, *, once: bool = False, shm_dir: Path = Path
 
 def prune() -> None:
     """Remove the states of killed runs whose jobs no command will continue."""
-    for state in (state_root() / ONCE).glob("*/"):
+    root = state_root()
+    for state in [] if root is None else (root / ONCE).glob("*/"):
         try:
             with (state / "lock").open("a+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -44,16 +44,29 @@ class FollowedEnd:
         return ENDINGS[self.phase]
 
 
+class Since:
+    """Whether a line of a journal is from a time on (wall clock, s). The lines are given in their order.
+
+    What follows the first of them is, too, whatever its time: clocks are set back."""
+
+    def __init__(self, wall_s: float) -> None:
+        self._wall_s, self._begun = wall_s, False
+
+    def __call__(self, line: dict[str, Any]) -> bool:
+        self._begun = self._begun or line["wall_s"] >= self._wall_s
+        return self._begun
+
+
 async def journal(admin: AdminClient, job: str, since_wall_s: float) -> AsyncIterator[dict[str, Any]]:
     """The lines about a job from a time on (wall clock, s), across restarts of the coordinator, without
     end."""
-    after = 0
+    after, begun = 0, Since(since_wall_s)
     while True:
         try:
             async for line in admin.events(follow=True, after=after, job=job):
                 after = line.sequence
                 entry = json.loads(line.json)
-                if entry["wall_s"] >= since_wall_s:
+                if begun(entry):
                     yield entry
         except UnreachableError:
             pass  # the coordinator is restarting; its journal keeps what it decided meanwhile
