@@ -36,6 +36,7 @@ from controlplane.daemon.loop import garbage
 from controlplane.daemon.loop.event_loop import CoordinatorLoop
 from controlplane.daemon.loop.hang_watch import ends_when_it_hangs
 from controlplane.daemon.page.server import Page
+from controlplane.daemon.server import open_files
 from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.health import HealthServer
 from controlplane.daemon.server.ports import PortTaken, Server
@@ -70,6 +71,7 @@ ETCD_TRY_S = 3.0
 def serve(settings: CoordinatorSettings) -> int:
     """Run until SIGTERM or SIGINT. Return the exit code. Raises SettingsError on invalid settings."""
     set_up(settings.log_format, cluster=settings.cluster)
+    open_files.raise_limit()
     return uvloop.run(_watched(settings), loop_factory=CoordinatorLoop)
 
 

@@ -30,4 +30,6 @@ def test_a_reason_with_a_traceback_that_the_journal_lacks_gets_no_other() -> Non
 
 def test_a_clock_that_is_set_back_hides_no_line_of_this_run() -> None:
     begun = Since(100.0)
-    assert [begun({"wall_s": at}) for at in (40.0, 99.9, 100.0, 101.0, 40.0, 41.0)] == [False] * 2 + [True] * 4
+    assert [begun({"wall_s": at}) for at in (40.0, 99.9, 100.0, 101.0, 40.0, 41.0)] == [False] * 2 + [
+        True
+    ] * 4

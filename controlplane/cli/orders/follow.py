@@ -53,6 +53,7 @@ class Since:
         self._wall_s, self._begun = wall_s, False
 
     def __call__(self, line: dict[str, Any]) -> bool:
+        """Take the next line."""
         self._begun = self._begun or line["wall_s"] >= self._wall_s
         return self._begun
 

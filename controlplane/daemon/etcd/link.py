@@ -52,15 +52,17 @@ ANEW = "if it was created again or restored, restart the coordinators"
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Answer]):
-    """One of etcd's methods: its path, and the class of its answer. `streams`: it is called over a stream."""
+    """One of etcd's methods: its path, and the class of its answer. `streams`: it is called over a stream.
+    `ordered`: no answer is older than one that came before it was called, from whichever member."""
 
     path: str
     answer: type[Answer]
     streams: bool = False
+    ordered: bool = False
 
 
-RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
-TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
+RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse, ordered=True)
+TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse, ordered=True)
 WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchResponse, streams=True)
 LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
 LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeResponse)
@@ -118,7 +120,7 @@ class EtcdLink:
         self._token = ""
         self._login = asyncio.Lock()
         self._cluster_id = 0
-        self._raft_term = 0
+        self._raft_term = self._revision = 0
 
     @property
     def endpoint(self) -> str:
@@ -171,13 +173,17 @@ class EtcdLink:
         """Return the answer to one attempt at one endpoint. Raises Failed."""
         timeout_s = max(0.05, min(self.try_timeout_s, remaining_s))
         send = self._streamed if method.streams else self._unary
+        revision = self._revision
         try:
             answer: Answer = await send(endpoint, method, request, timeout_s)
         except grpc.aio.AioRpcError as error:
             raise self.failed(error) from error
         except TimeoutError as error:
             raise Failed(SILENT) from error
-        self.accept(getattr(answer, "header", None))
+        header = getattr(answer, "header", None)
+        self.accept(header)
+        if method.ordered and header is not None:
+            self._follow(header.revision, revision)
         return answer
 
     def failed(self, error: grpc.aio.AioRpcError) -> Failed:
@@ -196,10 +202,14 @@ class EtcdLink:
             raise Failed(ErrorClass(EtcdUnavailable, text, sent=True))
         self._cluster_id = header.cluster_id or self._cluster_id
         if header.raft_term < self._raft_term:
-            past = f"answers from the past (raft term {header.raft_term} after {self._raft_term})"
-            text = f"{past}: a stale member, or etcd lost its data; {ANEW}"
-            raise Failed(ErrorClass(EtcdUnavailable, text, sent=True))
+            raise _from_the_past(f"raft term {header.raft_term} after {self._raft_term}")
         self._raft_term = header.raft_term
+
+    def _follow(self, revision: int, before: int) -> None:
+        """Raise Failed on an answer to an ordered call that was made at a later revision than it has."""
+        if revision < before:
+            raise _from_the_past(f"revision {revision} after {before}")
+        self._revision = max(self._revision, revision)
 
     async def open(self, endpoint: str, method: Method[Any], request: Message, timeout_s: float) -> Any:
         """Return a stream to one endpoint, logged in, its first request written. Raises
@@ -278,6 +288,11 @@ class EtcdLink:
                 return _NO_LOGIN
             raise
         return answer.token
+
+
+def _from_the_past(what: str) -> Failed:
+    text = f"answers from the past ({what}): a stale member, or etcd lost its data; {ANEW}"
+    return Failed(ErrorClass(EtcdUnavailable, text, sent=True))
 
 
 NO_LOGIN_WORDS = "authentication is not enabled"

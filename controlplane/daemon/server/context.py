@@ -204,7 +204,8 @@ class ServerContext:
             raise _Unwelcome(
                 "stale_leader",
                 f"the agent has heard a leader of term {greeting.term_seen}, "
-                f"this one has term {self.leader_term.term}: connect to the newer one",
+                f"this one has term {self.leader_term.term}: connect to the newer one; if none leads, etcd "
+                "has lost its data, and this agent must be started again",
                 retry=True,
             )
         return self.leader_term
