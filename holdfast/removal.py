@@ -37,6 +37,7 @@ _TEXT = b"This folder is Holdfast's: it removes again what it has put here.\n"
 _DEPTH_MAX = 4
 """How many folders above a file the mark may be."""
 _DRAFT = re.compile(r"(?s).*holdfast-[0-9a-f]{32}\.draft")
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -74,15 +75,15 @@ def _expected(name: str, known: re.Pattern[str] | None) -> bool:
 
 
 def claimed(folder: Path) -> bool:
-    """Whether this is a folder, not a link, with our mark."""
+    """Whether this is a folder, not a link, with our mark. Raises OSError when no file can be opened to see."""
     try:
         held = os.open(folder, _FOLDER)
-    except OSError:
-        return False
+    except OSError as error:
+        return _no_mark(error)
     try:
         mark = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=held)
-    except OSError:
-        return False
+    except OSError as error:
+        return _no_mark(error)
     finally:
         os.close(held)
     try:
@@ -91,6 +92,13 @@ def claimed(folder: Path) -> bool:
         return ours and os.read(mark, len(_TEXT) + 1) == _TEXT
     finally:
         os.close(mark)
+
+
+def _no_mark(error: OSError) -> bool:
+    """Return that there is no mark, unless this error leaves it open."""
+    if error.errno in _OUT_OF_FILES:
+        raise error
+    return False
 
 
 def file(path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import time
 from typing import TYPE_CHECKING
 
@@ -147,3 +149,19 @@ def test_only_what_we_wrote_is_taken_back(tmp_path: Path) -> None:
         aged(notes)
         removal.opened(notes, held.fileno())
     assert (ours.exists(), notes.exists()) == (False, True)
+
+
+def test_a_process_that_can_open_no_file_calls_nothing_foreign(folder: Path) -> None:
+    removal.claim(folder)
+    path = folder / "a.1.json"
+    path.touch()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError) as raised:
+            removal.file(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert raised.value.errno == errno.EMFILE and path.exists()
+    removal.file(path)
+    assert not path.exists()
