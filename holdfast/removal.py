@@ -75,7 +75,7 @@ def _expected(name: str, known: re.Pattern[str] | None) -> bool:
 
 
 def claimed(folder: Path) -> bool:
-    """Whether this is a folder, not a link, with our mark. Raises OSError when no file can be opened to see."""
+    """Whether this is a folder, not a link, with our mark. Raises OSError when no file can be opened."""
     try:
         held = os.open(folder, _FOLDER)
     except OSError as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.node_checks import BadPart
     from controlplane.core.records.stores import Unread
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.cluster_state import ClusterState
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
 
@@ -58,6 +58,7 @@ class HealthFacts:
     incidents: int = 0  # begun within the last hour
     bad_parts: tuple[tuple[str, BadPart], ...] = ()  # (node, what its check found)
     unchecked: tuple[tuple[str, str], ...] = ()  # nodes whose check brought nothing
+    strays: tuple[tuple[str, str], ...] = ()  # nodes that run ranks of jobs that are not known here
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that should be replaced and were not
     unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
     diagnosed: tuple[tuple[str, OpenFinding], ...] = ()  # (job, what diagnosis has open about it)
@@ -200,6 +201,7 @@ RULES: dict[str, Rule] = {
     "device_unhealthy": _devices,
     "node_checks": _bad_parts,
     "node_unchecked": _each("node_unchecked", lambda f: f.unchecked),
+    "unknown_job": _each("unknown_job", lambda f: f.strays),
     "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
     "spares_exhausted": _each("spares_exhausted", lambda f: f.spareless, jobs=True),
     "rank_unstarted": _each("rank_unstarted", lambda f: f.unstarted, jobs=True),
@@ -310,10 +312,19 @@ def facts_of(state: ClusterState) -> HealthFacts:
         incidents=_recent(state),
         bad_parts=tuple((node.name, each) for node in state.nodes.values() for each in node.check.bad),
         unchecked=tuple((n.name, n.check.unchecked) for n in state.nodes.values() if n.check.unchecked),
+        strays=tuple((n.name, why) for n in state.nodes.values() if (why := _strays(state, n))),
         unreplaced=tuple((node.name, node.unreplaced) for node in state.nodes.values() if node.unreplaced),
         unread=state.unread,
         diagnosed=tuple((job.name, each) for job in jobs for each in state.diagnosed.get(job.name, ())),
     )
+
+
+def _strays(state: ClusterState, node: Node) -> str:
+    """Which jobs' ranks this node runs although no such job is known; "": none's."""
+    if not node.up or node.whole is None:
+        return ""
+    unknown = dict.fromkeys(status.job for status in node.whole.members if status.job not in state.jobs)
+    return f"it runs ranks of jobs that are not known here: {', '.join(unknown)}" if unknown else ""
 
 
 def _store_trouble(state: ClusterState) -> str:

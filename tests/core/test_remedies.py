@@ -32,6 +32,7 @@ EVERYTHING = HealthFacts(
     incidents=1000,
     bad_parts=tuple(("n1", BadPart("cpu", kind, 1.0, "why")) for kind in (BROKEN, SLOW)),
     unchecked=(("n1", "why"),),
+    strays=(("n1", "why"),),
     unreplaced=(("n1", "why"),),
     unread=(Unread("key", "why", "j"),),
     diagnosed=(("j", OpenFinding("slow_node", "degraded", "node n1", "why", node="n1")),),
@@ -54,4 +55,4 @@ def test_findings_about_nodes_name_them() -> None:
     found = assess(EVERYTHING, CoreSettings())
     nodes = {each.kind for each in found if ("node", "n1") in each.place}
     expected = {"nodes_lost", "node_quarantined", "node_held", "device_unhealthy", BROKEN, SLOW}
-    assert nodes == expected | {"node_unchecked", "node_unreplaced", "slow_node"}
+    assert nodes == expected | {"unknown_job", "node_unchecked", "node_unreplaced", "slow_node"}

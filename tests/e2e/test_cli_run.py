@@ -87,6 +87,18 @@ def test_a_state_folder_that_is_removed_ends_the_run_by_itself() -> None:
         assert run.traces() == []
 
 
+def test_an_etcd_that_is_killed_without_its_data_ends_the_run_by_itself() -> None:
+    with running("--nproc-per-node", "2") as run:
+        run.rank_pid(0)
+        run.rank_pid(1)
+        pid, _born = run.layout.read_card()["processes"]["etcd"]
+        shutil.rmtree(run.state / "etcd" / "member", ignore_errors=True)
+        os.kill(pid, signal.SIGKILL)
+        assert run.end() == 1, run.output
+        assert f"its data in {run.state / 'etcd'} were removed while the job ran" in run.output
+        assert run.traces() == []
+
+
 def test_logs_go_where_they_are_wanted_and_stay(tmp_path: Path) -> None:
     with running("--log-dir", str(tmp_path / "wanted"), "--nproc-per-node", "1") as run:
         run.rank_pid(0)

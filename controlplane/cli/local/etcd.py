@@ -55,6 +55,11 @@ class KeptEtcd:
         await self._server.stop()
 
     async def _revive(self) -> None:
+        if not (self._server.data_dir / "member").is_dir():
+            raise CliError(
+                f"etcd has ended, and its data in {self._server.data_dir} were removed while the job ran, so "
+                "the run was ended; the same command starts again"
+            )
         for attempt, pause_s in enumerate(_BACKOFF_S, 1):
             await asyncio.sleep(pause_s)
             try:

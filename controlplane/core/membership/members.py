@@ -55,6 +55,7 @@ def observe(state: ClusterState, node: str, status: MemberStatus, seq: int) -> N
         state.drop(
             NoteKind.STRAY, status.member, f"node {node} runs it for job {status.job}, which is unknown here"
         )
+        state.ask_health()
         return
     member = job.members.get(status.member)
     if reason := plausible.status(state, job, status):

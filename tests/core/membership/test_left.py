@@ -54,3 +54,15 @@ def test_the_next_leader_knows_that_it_left() -> None:
     made.step(0.0, ev.Elected(2, wall_s=1e9, nodes=("n0",), places=(NodePlace("n9", "left", "ended"),)))
     rows = {row.node: row.state for row in view.nodes(made, 1.0)}
     assert rows["n9"] == "left"
+
+
+def test_ranks_of_a_job_that_etcd_has_lost_are_told() -> None:
+    before = play("elect", "hello a", "submit nodes=1 nproc=1", "stored", "all starting")
+    statuses = tuple(before.hosts["a"].members.values())
+    made = cluster(0)
+    made.step(1.0, dataclasses.replace(hello("a"), members=statuses))
+    for seq in range(1, 8):
+        made.step(10.0 * seq, ev.NodeBeat("a", 1, seq, 1, statuses))
+    found = view.health(made, 70.0)
+    assert found.level == "degraded"
+    assert "a: it runs ranks of jobs that are not known here: j" in found.reasons
