@@ -46,17 +46,16 @@ async def hang_watch(limit_s: float, end: Callable[[str], None]) -> AsyncIterato
     finally:
         watch.stopped.set()
         await asyncio.to_thread(watch.thread.join)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 @contextlib.asynccontextmanager
 async def ends_when_it_hangs(limit_s: float) -> AsyncIterator[None]:
     """Within it, this process ends when its event loop hangs for `limit_s`."""
-    faulthandler.register(signal.SIGPROF, chain=True)  # says where, then the default follows: the end
-    try:
-        async with hang_watch(limit_s, end_process):
-            yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+    if sys.stderr is not None:
+        faulthandler.register(signal.SIGPROF, chain=True)  # says where, then the default follows: the end
+    async with hang_watch(limit_s, end_process):
+        yield
 
 
 def end_process(reason: str) -> None:
