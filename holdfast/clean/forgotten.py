@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals
-from holdfast.clean.reach import PLAIN, is_scripts, reached, variables_of
+from holdfast.clean.reach import PLAIN, around, is_scripts, reached, variables_of
+from holdfast.clean.read_loaders import ReadLoaders
 from holdfast.clean.samples import ChosenValues
 from holdfast.state import modes, randomness
 
@@ -52,7 +53,7 @@ _CHANGED = (
 _LOCAL = (
     "%s, line %d: %r changes from step to step and is not tracked. If later steps depend on it, the training "
     "comes out differently when a rank dies: the function begins with it anew. Put it in an object with "
-    "state_dict and load_state_dict, and track that"
+    "state_dict and load_state_dict, and %s"
 )
 _GROWN = (
     "the steps give tracked modules tensors that they did not have before: %s%s. A process that replaces a "
@@ -71,6 +72,12 @@ class ForgottenState:
         self._tracked = tracked
         self.functions: list[Callable[..., Any]] = []
         """The elastic function that was called last, and what the script has called after its steps."""
+        self.keep = "track that"
+        """In words, how an object is kept."""
+        self.things: Callable[[], list[Any]] | None = None
+        """Under a framework, the script's objects that it calls in the steps: models, callbacks, data. Others
+        tell what they hold themselves; here their modules and classes are looked at."""
+        self._loaders = ReadLoaders()
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
@@ -88,7 +95,7 @@ class ForgottenState:
         for each in loop_locals.unkept(self.functions[0]) if self.functions else ():
             if each.name not in self._told:
                 self._told.add(each.name)
-                log.warning(_LOCAL, self.functions[0].__name__, each.line, each.name)
+                log.warning(_LOCAL, self.functions[0].__name__, each.line, each.name, self.keep)
 
     def step_ended(self) -> None:
         """A step has ended: look, if it is time."""
@@ -108,10 +115,16 @@ class ForgottenState:
             log.warning(_GROWN, *_shown(grown))
 
     def _look(self) -> dict[str, Hashable]:
-        skipped = {id(each) for each in (*randomness.seeded(), *_held(list(self._tracked.small.values())))}
+        things = self.things() if self.things is not None else []
+        held = _held(list(self._tracked.small.values()))
+        skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         kept = _memory(self._tracked)
         found: dict[str, Hashable] = _switches()
-        for name, value in reached(self.functions, skipped, self._lasting(kept)):
+        shared: dict[str, Any] = {}
+        if self.things is not None:
+            shared = around(things)
+            found |= self._loaders.positions()
+        for name, value in reached(self.functions, skipped, shared | self._lasting(kept)):
             bits = _bits(value, kept)
             if bits is not None:
                 found.setdefault(name, bits)

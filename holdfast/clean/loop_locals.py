@@ -5,7 +5,8 @@ its own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `bes
 weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
 `steps(...)`, or one that calls `begin_step`, and is made before it; or in the loop over the training's
 loader and is made before that, in the epoch. The number of `enumerate(loader)` counts too, if it is used, and
-an iterator that is made before the steps and read with `next` in them, and a random generator that is made
+an iterator that is made before the steps and read with `next` in them, what reads the loader by `zip` or
+`islice`, and a random generator that is made
 before the batches and used in their loop without being seeded there.
 What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""
 
@@ -23,6 +24,7 @@ _ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
 _FOLLOWING = frozenset({"update", "update_parameters", "step"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
+_COUNTING = frozenset({"zip", "zip_longest", "islice", "chain", "cycle", "takewhile", "pairwise", "batched"})
 _SEEDING = frozenset({"manual_seed", "seed"})
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
@@ -45,6 +47,7 @@ def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
     kept = _kept(tree)
     for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
         added = *_added_over(tree, loop), *_added_within(loop), *_numbers(loop), *_following(loop, kept)
+        added += tuple(_counting(loop))
         for name, line in (*added, *_drawing_over(tree, loop)):
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
@@ -200,6 +203,16 @@ def _numbers(loop: ast.For) -> Iterator[tuple[str, int]]:
             name = batches.target.elts[0].id
             if any(name in _names(part, ast.Load) for part in batches.body):
                 yield name, batches.lineno
+
+
+def _counting(loop: ast.For) -> Iterator[tuple[str, int]]:
+    """Calls that read the loader and count on their own, or read something else beside it."""
+    loader = _loader(loop.iter)
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Call) and any(loader in _names(given, ast.Load) for given in each.args):
+            called = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
+            if called in _COUNTING:
+                yield ast.unparse(each), each.lineno
 
 
 def _following(loop: ast.For, kept: set[str]) -> Iterator[tuple[str, int]]:

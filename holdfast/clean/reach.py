@@ -61,6 +61,21 @@ def reached(
         pending.extend(_within(name, value, foreign=foreign))
 
 
+def around(things: Iterable[Any]) -> dict[str, Any]:
+    """What the code of these objects of a script, and the script that was started, share: the variables of
+    their modules, their classes, and functions that they were given."""
+    every = list(things)
+    modules = dict.fromkeys(["__main__", *(str(getattr(each, "__module__", "")) for each in every)])
+    found: dict[str, Any] = {}
+    for name in modules:
+        found |= dict(_variables(vars(sys.modules[name]))) if name in sys.modules else {}
+    for each in every:
+        found.setdefault(type(each).__name__, type(each))
+        own = getattr(each, "__dict__", {}).items()
+        found |= {f"{type(each).__name__}.{key}": held for key, held in own if type(held) is FunctionType}
+    return found
+
+
 def is_scripts(module: str) -> bool:
     """Whether the module of this name is a part of the script: neither installed nor Python's own."""
     return _is_scripts(getattr(sys.modules.get(module), "__file__", None) or "")
@@ -160,9 +175,14 @@ def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     yield from ((f"{name}.hook", hook) for each in hooks for hook in each.values())
     if is_scripts(type(module).__module__):
         yield from _attributes(name, module)
-    elif type(module).__module__.startswith("torch.nn."):  # a rate of dropout, a momentum
-        numbers = ((key, value) for key, value in vars(module).items() if key[0] != "_" and key != "training")
-        yield from ((f"{name}.{key}", value) for key, value in numbers if type(value) in (int, float))
+    elif type(module).__module__.startswith("torch.nn."):
+        yield from ((f"{name}.{key}", value) for key, value in numbers_of(module))
+
+
+def numbers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """The settings of a module of torch's own: a rate of dropout, a momentum."""
+    held = ((key, value) for key, value in vars(module).items() if key[0] != "_" and key != "training")
+    return ((key, value) for key, value in held if type(value) in (int, float))
 
 
 def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import logging
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast.clean import loop_locals
 from holdfast.errors import SessionError
 from holdfast.integrations.own_loop import LoopMemory, OwnLoop
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-log = logging.getLogger("holdfast.sdk")
 
 
 class LoopEntry:
@@ -69,21 +66,10 @@ class LoopEntry:
 
         return called
 
-    def _tell_of_locals(self, session: Session, function: Callable[..., Any]) -> None:
-        """Log a warning for each local variable that the loop adds up and nothing keeps, once per job."""
-        if session.rank or session.step or self._memory.told:
-            return
-        self._memory.told = True
-        for each in loop_locals.unkept(function):
-            log.warning(
-                "%s, line %d: %r changes in the training's loop and is not kept: it begins anew when a rank "
-                "dies. Put it in an object with state_dict and load_state_dict, and %s",
-                *(function.__name__, each.line, each.name, self._keep),
-            )
-
     def _enter(self, session: Session, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         self._loop = loop = OwnLoop(session, self._memory, self._what, self._how, self._keep)
-        self._tell_of_locals(session, function)
+        forgotten = session.runtime.forgotten
+        forgotten.keep, forgotten.things = self._keep, list
         try:
             result = function(*args, **kwargs)
             loop.finish()

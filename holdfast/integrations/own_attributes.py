@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from holdfast.clean.reach import numbers_of
 from holdfast.state import modes
 
 if TYPE_CHECKING:
@@ -70,13 +71,19 @@ class OwnAttributes:
         `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept."""
         kept = frozenset(storage for module in trained for storage in modes.storages(module))
         for owner in owners:
-            for name, value in attributes_of(owner):
+            for name, value in _watched(owner):
                 key, mark = (id(owner), name), _mark(value, _DEPTH, kept)
                 changed = self._marks.get(key, mark) != mark
                 self._marks[key] = mark
                 if changed and key not in self._told and not is_kept(owner, name, value):
                     self._told.add(key)
                     log.warning(_TOLD, self._what, type(owner).__name__, name, self._keep)
+
+
+def _watched(owner: Any) -> Iterator[tuple[str, Any]]:
+    yield from attributes_of(owner)
+    if isinstance(owner, torch.nn.Module) and type(owner).__module__.startswith("torch.nn."):
+        yield from numbers_of(owner)
 
 
 def is_framework(kind: Any) -> bool:

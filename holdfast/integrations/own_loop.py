@@ -64,13 +64,12 @@ class LoopMemory:
     """What a process remembers of its loops through all generations.
 
     How many calls to loggers it has made, and how many belong to steps that have ended (`sealed`); whether
-    schedulers have been looked for (`looked`), and local variables warned of (`told`); the averages of
-    weights that are or were tracked (`averages`); the loggers with one run per job (`log`); what has been
-    seen of `attributes`."""
+    schedulers have been looked for (`looked`); the averages of weights that are or were tracked (`averages`);
+    the loggers with one run per job (`log`); what has been seen of `attributes`."""
 
     def __init__(self) -> None:
         self.made = self.sealed = 0
-        self.looked = self.told = False
+        self.looked = False
         self.averages: WeakSet[AveragedModel] = WeakSet()
         self.log: TrainerLog | None = None
         self.attributes: OwnAttributes | None = None

@@ -203,7 +203,7 @@ NAMED: tuple[Case, ...] = (
     ),
     _named(
         *("fabric", "generator", "fabric_loop.py"),
-        "'noise' changes in the training's loop and is not kept: it begins anew when a rank dies. ",
+        "'noise' changes from step to step and is not tracked. ",
         *(FABRIC_PORT[:2] + FABRIC_PORT[3:], _NOISY),
     ),
     _named(

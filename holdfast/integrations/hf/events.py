@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
+from holdfast.data.own_generators import OwnGenerators
 from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, keeps
 from holdfast.integrations.hf.tail import Tail
@@ -116,6 +117,12 @@ class OnceHandler(CallbackHandler):
         without = [each for each in self.stateless() if not is_kept(each)]
         data = own_data(self._trainer.train_dataset, self._trainer.data_collator)
         return [self._trainer, *self._trainer.model.modules(), *without, *data]
+
+    def things(self) -> list[Any]:
+        """The script's objects that take part in the steps, and the seeded generators of its data."""
+        data, collate = self._trainer.train_dataset, self._trainer.data_collator
+        parts = *self._trainer.model.modules(), *self.callbacks, *own_data(data, collate)
+        return [self._trainer, *parts, *OwnGenerators(data, collate).known()]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":

@@ -147,6 +147,7 @@ class Trainer(transformers.Trainer):
         self._started = time.time()
         self._track_model(anew=True)
         self.session.track(optimizer=self._inner_optimizer, progress=self._progress)
+        self.session.runtime.forgotten.things = self.callback_handler.things
         if self.accelerator.scaler is not None:
             self.session.track(scaler=self.accelerator.scaler)
 

@@ -4,14 +4,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+from lightning.pytorch.loops.optimization.automatic import _AutomaticOptimization
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from holdfast.clean import gradients
+from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.batches import TrainBatches
 from holdfast.integrations.lightning.progress import BATCH, VALIDATE
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from holdfast.integrations.lightning.steps import FitSteps
     from holdfast.session import Session
+
+
+class ClearedOptimization(_AutomaticOptimization):
+    """Lightning's, which computes gradients and steps. Those of the step before may not count in it."""
+
+    trainer: Any
+
+    @classmethod
+    def instead_of(cls, loop: Any) -> ClearedOptimization:
+        """One that takes the place of Lightning's."""
+        own = cls.__new__(cls)
+        own.__dict__.update(loop.__dict__)
+        return own
+
+    def _optimizer_zero_grad(self, batch_idx: int, optimizer: Any) -> None:
+        """Clear the gradients. Raises SessionError if a hook of the script's leaves some.
+
+        They were dropped when the step before ended: the hook gets others, to see what it does to them."""
+        module = self.trainer.lightning_module
+        if not is_overridden("optimizer_zero_grad", module):
+            super()._optimizer_zero_grad(batch_idx, optimizer)
+            return
+        parameters = [each for each in parameters_of(optimizer) if each.requires_grad]
+        for each in parameters:
+            each.grad = torch.ones_like(each)
+        super()._optimizer_zero_grad(batch_idx, optimizer)
+        if gradients.left(parameters):
+            refusals.refuse_gradients(module)
 
 
 class ElasticEpochLoop(_TrainingEpochLoop):
@@ -27,6 +61,7 @@ class ElasticEpochLoop(_TrainingEpochLoop):
         own = cls.__new__(cls)
         own.__dict__.update(loop.__dict__)
         own._batches = TrainBatches()
+        own.automatic_optimization = ClearedOptimization.instead_of(loop.automatic_optimization)
         return own
 
     def begin_epoch(self) -> None:

@@ -11,6 +11,7 @@ from lightning.pytorch.loops.utilities import _select_data_fetcher
 from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.seed import isolate_rng
 
+from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import seed_all
 from holdfast.errors import SessionError
 from holdfast.integrations.lightning import refusals
@@ -27,6 +28,7 @@ from holdfast.integrations.lightning.progress import (
     FitProgress,
 )
 from holdfast.integrations.lightning.steps import FitSteps, watched_attributes
+from holdfast.integrations.placed import counting_samplers, order_of, own_data
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -62,6 +64,7 @@ class ElasticFitLoop(_FitLoop):
         optimizers = {f"optimizer_{index}": each for index, each in enumerate(strategy.optimizers)}
         session.track(model=strategy.lightning_module, **optimizers, progress=self._progress)
         self._logged.log.track()
+        session.runtime.forgotten.things = self._things
         # The loader of the sanity check was made without a rank.
         self.epoch_loop.val_loop._combined_loader = None
         try:
@@ -71,6 +74,15 @@ class ElasticFitLoop(_FitLoop):
             if leaving.code == 0 or not self._prepared:
                 self._leave_unheard()
             raise
+
+    def _things(self) -> list[Any]:
+        """The script's objects that take part in the steps, and the seeded generators of its data."""
+        trainer, loaders = self.trainer, self._combined_loader.flattened if self._combined_loader else []
+        found = [trainer, *trainer.lightning_module.modules(), *trainer.callbacks, trainer.datamodule]
+        for each in loaders:
+            found += [*counting_samplers(each), *own_data(each.dataset, each.collate_fn)]
+            found += OwnGenerators(each.dataset, each.collate_fn, order_of(each)).known()
+        return found
 
     def _leave_unheard(self) -> None:
         """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightning.pytorch.callbacks import (
     LearningRateFinder,
+    ModelPruning,
     StochasticWeightAveraging,
     WeightAveraging,
 )
@@ -44,6 +45,10 @@ _AVERAGES = (
 _CALLBACKS: dict[type, str] = {
     StochasticWeightAveraging: _AVERAGES,
     WeightAveraging: _AVERAGES,
+    ModelPruning: (
+        "it gives the module other parameters while it trains, and a process that takes a dead rank's place "
+        "does not have them. Prune the module before fit(), by torch.nn.utils.prune"
+    ),
     LearningRateFinder: "it trains before ranks are known: find the rate in a run without HoldfastStrategy",
 }
 
@@ -106,6 +111,14 @@ def refuse_checkpoint() -> NoReturn:
     raise SessionError(
         "Lightning: fit(ckpt_path=...) is not supported: a job goes on by itself from --storage. To "
         "begin with other weights, load them into the module before fit()"
+    )
+
+
+def refuse_gradients(module: Any) -> NoReturn:
+    """Raise SessionError."""
+    raise SessionError(
+        f"Lightning: {type(module).__name__}.optimizer_zero_grad leaves gradients of the step before: no "
+        "state has them when a rank dies. Clear all of them, and add gradients up by accumulate_grad_batches"
     )
 
 

@@ -60,6 +60,7 @@ class FitSteps:
     def _look_at_attributes(self, place: str) -> None:
         if self._session.rank == 0:
             owners = [*self._module.modules(), *trainer_state.own_callbacks(self._trainer)]
+            owners += [self._trainer.datamodule] if self._trainer.datamodule is not None else []
             for loader in self._trainer.fit_loop._combined_loader.flattened:
                 owners += [*counting_samplers(loader), *own_data(loader.dataset, loader.collate_fn)]
             # Samplers count when an epoch, or a generation within one, begins.

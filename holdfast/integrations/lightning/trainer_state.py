@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
@@ -106,11 +106,13 @@ def own_callbacks(trainer: Any) -> list[Any]:
 
 def keeps(owner: Any, name: str, value: Any) -> bool:
     """Whether this attribute of the module, a part of it, a callback or a sampler is kept, or the callback
-    says how."""
-    if not isinstance(owner, LightningModule | Callback):
-        return False
+    or the data module says how."""
     if isinstance(owner, Callback) and type(owner).state_dict is not Callback.state_dict:
         return True
+    if isinstance(owner, LightningDataModule):
+        return type(owner).state_dict is not LightningDataModule.state_dict
+    if not isinstance(owner, LightningModule | Callback):
+        return False
     return not name.startswith("_") and is_plain(value)
 
 

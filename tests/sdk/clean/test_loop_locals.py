@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import Any
 
@@ -31,6 +32,22 @@ def test_what_is_added_up_over_epochs_is_found() -> None:
         print(losses, count, fine)
 
     assert names(main) == ["best", "count", "losses", "total"]
+
+
+def test_what_counts_beside_the_loader_is_found() -> None:
+    def main() -> None:
+        fabric, loader, other, bar = make(), make(), make(), make()
+        for _epoch in fabric.epochs(3, loader):
+            for batch, extra in zip(loader, other, strict=False):
+                print(batch, extra)
+            for batch in itertools.islice(bar(loader), 6):
+                print(batch)
+            for batch in bar(loader):
+                print(batch)
+            for extra in itertools.islice(other, 6):
+                print(extra)
+
+    assert names(main) == ["itertools.islice(bar(loader), 6)", "zip(loader, other, strict=False)"]
 
 
 def test_what_is_added_up_in_an_epoch_is_found() -> None:

@@ -38,6 +38,18 @@ class Model(lightning.LightningModule):  # type: ignore[misc]
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+class Clearing(Model):
+    """Clears its gradients itself: `every` step, or every other one."""
+
+    def __init__(self, every: bool) -> None:
+        super().__init__()
+        self.every = every
+
+    def optimizer_zero_grad(self, _epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        if self.every or batch_idx % 2:
+            optimizer.zero_grad(set_to_none=False)
+
+
 class Endless(IterableDataset[torch.Tensor]):
     def __iter__(self) -> Iterator[torch.Tensor]:
         return iter(torch.ones(8, 2))
@@ -129,12 +141,21 @@ def test_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
         ("StochasticWeightAveraging", {"swa_lrs": 0.1}),
         ("EMAWeightAveraging", {}),
         ("LearningRateFinder", {}),
+        ("ModelPruning", {"pruning_fn": "l1_unstructured"}),
     ],
 )
 def test_callbacks_that_cannot_be_kept(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     callback = getattr(lightning.callbacks, name)(**options)
     with pytest.raises(SessionError, match=f"the callback {name} is not supported"):
         _trainer(tmp_path, callbacks=[callback]).fit(Model(), DataLoader(ONES))
+
+
+def test_gradients_that_a_hook_leaves_for_the_next_step(tmp_path: Path) -> None:
+    trainer = _trainer(tmp_path)
+    trainer.fit(Clearing(every=True), DataLoader(ONES))
+    assert trainer.global_step == 8
+    with pytest.raises(SessionError, match=r"Clearing.optimizer_zero_grad leaves gradients of the step bef"):
+        _trainer(tmp_path).fit(Clearing(every=False), DataLoader(ONES))
 
 
 def test_reloading_and_times(tmp_path: Path) -> None:

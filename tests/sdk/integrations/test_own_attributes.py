@@ -71,9 +71,21 @@ def test_an_object_of_a_framework_has_no_attributes_of_the_script(caplog: pytest
     attributes, module = OwnAttributes("Trainer", ""), torch.nn.Linear(1, 1)
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
         for number in range(2):
-            module.mine = number  # type: ignore[assignment]
+            module.mine = [number]  # type: ignore[assignment]
             attributes.look([module])
     assert not caplog.records
+
+
+def test_a_setting_of_a_module_of_torch_that_a_script_changes_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    attributes, module = OwnAttributes("Lightning", "Keep it"), torch.nn.Dropout(0.1)
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        for rate in (0.1, 0.1, 0.2):
+            module.p = rate
+            attributes.look([module.train(), torch.nn.BatchNorm1d(2)])
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told.startswith("Lightning: Dropout.p changes in the training and is not kept")
 
 
 class Ema:

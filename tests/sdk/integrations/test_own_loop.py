@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset
 
 from holdfast import Session
+from holdfast.clean import loop_locals
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.integrations.entry import LoopEntry
@@ -225,7 +225,7 @@ def test_without_an_agent_the_function_is_called_as_it_is() -> None:
     assert (plus(1, b=2), minus(1), plus.__name__) == (3, -1, "plus")
 
 
-def test_a_local_variable_that_is_not_kept_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_variable_that_is_not_kept_is_told_of_with_what_keeps_it_here() -> None:
     training = Training()
     loop = LoopEntry(lambda _cpu: training.session, "a framework", "track it", "give it to keep()")
 
@@ -239,12 +239,11 @@ def test_a_local_variable_that_is_not_kept_is_told_once(caplog: pytest.LogCaptur
         training.loop.finish()
         return total
 
-    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
-        assert main() == sum(range(BATCHES))
-    (told,) = (record.getMessage() for record in caplog.records if "not kept" in record.getMessage())
-    assert "main, line" in told
-    assert "'total' changes in the training's loop and is not kept" in told
-    assert told.endswith("and give it to keep()")
+    assert main() == sum(range(BATCHES))
+    forgotten = training.session.runtime.forgotten
+    assert (forgotten.keep, [each.name for each in loop_locals.unkept(forgotten.functions[0])]) == (
+        *("give it to keep()", ["total"]),
+    )
 
 
 class Noisy(Dataset[Any]):
