@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals
-from holdfast.clean.reach import PLAIN, around, is_scripts, reached, variables_of
+from holdfast.clean.reach import OPEN, PLAIN, around, is_scripts, reached, variables_of
 from holdfast.clean.read_loaders import ReadLoaders
 from holdfast.clean.samples import ChosenValues
 from holdfast.state import modes, randomness
@@ -157,13 +157,14 @@ def _objects_of(function: Any) -> dict[str, Any]:
 
 
 def _is_of_script(kind: type[Any]) -> bool:
-    held = issubclass(kind, torch.nn.Module) or is_scripts(kind.__module__)
+    held = issubclass(kind, (torch.nn.Module, *OPEN)) or is_scripts(kind.__module__)
     return held and getattr(kind, "__weakrefoffset__", 0) > 0 and not issubclass(kind, type)
 
 
 def _is_kept(thing: Any, kept: Container[int]) -> bool:
-    """Whether it is a module whose tensors are all tracked."""
-    return isinstance(thing, torch.nn.Module) and all(each in kept for each in modes.storages(thing))
+    """Whether it is a module with tensors, which are all tracked."""
+    held = modes.storages(thing) if isinstance(thing, torch.nn.Module) else set()
+    return bool(held) and all(each in kept for each in held)
 
 
 def _switches() -> dict[str, Hashable]:

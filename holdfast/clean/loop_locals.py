@@ -1,7 +1,8 @@
 """Find local variables that a training loop adds up and nothing keeps: they begin anew in a new generation.
 
 Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by
-its own value (`total += loss`, `losses.append(loss)`, `count = count + 1`, `best[epoch] = loss`), or by the
+its own value (`total += loss`, `sums["loss"] += loss`, `losses.append(loss)`, `count = count + 1`,
+`total.add_(loss)`, `best[epoch] = loss`), or by the
 weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
 `steps(...)`, or one that calls `begin_step`, and is made before it; or in the loop over the training's
 loader and is made before that, in the epoch. The number of `enumerate(loader)` counts too, if it is used, and
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
+_IN_PLACE = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_"})
 _FOLLOWING = frozenset({"update", "update_parameters", "step"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
@@ -239,8 +241,9 @@ def _made_anew(tree: ast.AST) -> Iterator[str]:
 def _added(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
     """Names that are changed by their own value, and where."""
     for each in (node for part in body for node in ast.walk(part)):
-        if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
-            yield each.target.id, each.lineno
+        if isinstance(each, ast.AugAssign):
+            target = each.target.value if isinstance(each.target, ast.Subscript) else each.target
+            yield from ((name, each.lineno) for name in [getattr(target, "id", "")] if name)
         elif isinstance(each, ast.Assign):
             for target in each.targets:
                 if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
@@ -248,7 +251,9 @@ def _added(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
                 again = _names(target, ast.Store) & _names(each.value, ast.Load)
                 yield from ((name, each.lineno) for name in sorted(again))
         elif (
-            isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _ADDING
+            isinstance(each, ast.Call)
+            and isinstance(each.func, ast.Attribute)
+            and each.func.attr in _ADDING | _IN_PLACE
         ):
             if isinstance(each.func.value, ast.Name):
                 yield each.func.value.id, each.lineno

@@ -30,7 +30,7 @@ ITEMS_MAX = 64
 _FOREIGN = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
-_OPEN = (SimpleNamespace, Namespace)
+OPEN = (SimpleNamespace, Namespace)
 """Classes of the standard library that hold what a script puts there."""
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
@@ -117,7 +117,7 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
         yield from ((f"{name}.hook", hook) for hook in (value._backward_hooks or {}).values())
     elif issubclass(kind, type):
         yield from _of_class(name, value)
-    elif foreign or issubclass(kind, _OPEN) or is_scripts(kind.__module__):
+    elif foreign or issubclass(kind, OPEN) or is_scripts(kind.__module__):
         yield from _attributes(name, value)
 
 
@@ -171,6 +171,8 @@ def _of_class(name: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
 def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for container in (module._parameters, module._buffers, module._modules):
         yield from ((f"{name}.{key}", value) for key, value in container.items())
+    for key in getattr(module, "_defaults", ()):  # what a metric of torchmetrics adds up
+        yield f"{name}.{key}", getattr(module, key, None)
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_hooks)
     yield from ((f"{name}.hook", hook) for each in hooks for hook in each.values())
     if is_scripts(type(module).__module__):

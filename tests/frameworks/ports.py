@@ -90,6 +90,18 @@ LIGHTNING_SCALED = (
     ),
 )
 """A GradScaler, and one batch whose gradients overflow: the optimizer's step is skipped."""
+HF_CYCLES = (
+    (
+        "    trainer = Trainer(",
+        "    class Cycling(Trainer):\n"
+        "        def create_scheduler(self, num_training_steps, optimizer=None):\n"
+        "            of, kind = optimizer or self.optimizer, torch.optim.lr_scheduler.OneCycleLR\n"
+        "            self.lr_scheduler = kind(of, 0.01, total_steps=num_training_steps)\n"
+        "            return self.lr_scheduler\n\n"
+        "    trainer = Cycling(",
+    ),
+)
+"""A scheduler that is made each time it is asked for, and begins its cycle of rates and betas then."""
 HF_RESUMES = (
     (
         "    trainer.train()",

@@ -190,8 +190,29 @@ _FOLLOWED = (
         "                optimizer.zero_grad()\n                follow(average, model)",
     ),
 )
+_UNTRACKED = "the steps change what is not tracked: "
+_LOSS = "        loss = self._loss(batch)"
+_LOGS = '            self.log({"micro_loss": loss.item()})'
+_BATCHES = "        for points, kinds in train_loader:"
+_BESIDE = "zip(train_loader, DataLoader(Noisy(99, 3), batch_size=4))"
 
 NAMED: tuple[Case, ...] = (
+    _named(
+        *("lightning", "class_attribute", "lightning_trainer.py"),
+        f"{_UNTRACKED}Model.calls.",
+        LIGHTNING_PORT,
+        ((_LOSS, f"        Model.calls = getattr(Model, 'calls', 0) + 1\n{_LOSS}"),),
+    ),
+    _named(
+        *("hf", "variable", "hf_logs.py"),
+        f"{_UNTRACKED}LOGGED.",
+        *(AVERAGE_PORT, ((_LOGS, f"            globals().setdefault('LOGGED', []).append(1)\n{_LOGS}"),)),
+    ),
+    _named(
+        *("accelerate", "loader", "accelerate_loop.py"),
+        f"{_UNTRACKED}DataLoader(Noisy)[",
+        *(ACCELERATE_PORT, ((_BATCHES, f"        for (points, kinds), _ in {_BESIDE}:"),)),
+    ),
     _named(
         *("lightning", "sampler", "lightning_trainer.py"),
         "Lightning: Counting.calls changes in the training and is not kept: ",
@@ -208,7 +229,7 @@ NAMED: tuple[Case, ...] = (
     ),
     _named(
         *("accelerate", "average", "accelerate_loop.py"),
-        "the steps change what is not tracked: average.",
+        f"{_UNTRACKED}average.",
         *(ACCELERATE_PORT, _FOLLOWED),
     ),
 )

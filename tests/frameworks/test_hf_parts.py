@@ -16,7 +16,8 @@ from holdfast.integrations.hf.callbacks import CallbackStates
 from holdfast.integrations.hf.data import SeededSamples, set_epoch
 from holdfast.integrations.hf.ledger import FILE_BYTES_MAX, KEPT_STEPS, EventLedger
 from holdfast.integrations.hf.own_state import OwnState, keeps
-from holdfast.integrations.hf.progress import LogHistory, plain, rates, set_rates
+from holdfast.integrations.hf.progress import LogHistory, plain
+from holdfast.integrations.hf.rates import rates, set_rates, settings_stay
 from holdfast.integrations.hf.tail import Tail
 
 if TYPE_CHECKING:
@@ -327,6 +328,18 @@ def test_rates_come_back_to_every_group() -> None:
     assert rates(optimizer) == [0.3, 0.4]
     set_rates(optimizer, before)
     assert rates(optimizer) == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_scheduler_that_is_made_anew_leaves_the_betas_of_a_training_that_goes_on(goes_on: bool) -> None:
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+    optimizer.step()
+    schedule.step()
+    there = optimizer.param_groups[0]["betas"]
+    with settings_stay(optimizer, goes_on=goes_on):
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+    assert (optimizer.param_groups[0]["betas"] == there) is goes_on
 
 
 def trainer(**given: Any) -> Any:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.errors import SessionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 STATE = (
     *("epoch", "global_step", "num_input_tokens_seen", "total_flos"),
@@ -77,17 +74,3 @@ def plain(state: Any, path: str) -> Any:
     if hasattr(state, "item") and math.prod(state.shape) == 1:
         return state.item()
     raise SessionError(f"{path}: a {type(state).__name__} cannot be kept: make it numbers, strings and lists")
-
-
-def rates(optimizer: Any) -> list[float]:
-    """The learning rate of each group of an optimizer."""
-    return [float(group["lr"]) for group in optimizer.param_groups]
-
-
-def set_rates(optimizer: Any, values: Iterable[float]) -> None:
-    """Give each group of an optimizer its learning rate."""
-    for group, value in zip(optimizer.param_groups, values, strict=True):
-        if hasattr(group["lr"], "fill_"):
-            group["lr"].fill_(value)
-        else:
-            group["lr"] = value

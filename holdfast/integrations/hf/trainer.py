@@ -24,7 +24,8 @@ from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_sam
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
 from holdfast.integrations.hf.loggers import HistoryLog
-from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain, rates, set_rates
+from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain
+from holdfast.integrations.hf.rates import rates, set_rates, settings_stay
 from holdfast.state.randomness import mix, seed_step
 
 if TYPE_CHECKING:
@@ -230,8 +231,9 @@ class Trainer(transformers.Trainer):
         refusals.check_loader(train_dataloader)
         seed_samples(train_dataloader, samples_seed(self.args))
         self._created_lr_scheduler = False  # the scheduler of this process stays
-        prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
         kept = self._progress.kept
+        with settings_stay(self._inner_optimizer, goes_on=bool(kept)):
+            prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
         if self._first_schedule is None:
             self._first_schedule = plain(self.lr_scheduler.state_dict(), "lr_scheduler")
             self._first_rates = rates(self._inner_optimizer)

@@ -34,6 +34,25 @@ def test_what_is_added_up_over_epochs_is_found() -> None:
     assert names(main) == ["best", "count", "losses", "total"]
 
 
+def test_items_and_tensors_that_are_changed_in_place_are_found() -> None:
+    def main() -> None:
+        fabric, loader, other = make(), make(), make()
+        sums, kinds, mean, own = {"loss": 0.0}, [0, 0], make(), make()
+        fabric.track(own=own)
+        for _epoch in fabric.epochs(3, loader):
+            found = {"right": 0}
+            for batch in loader:
+                sums["loss"] += batch
+                kinds[0] += 1
+                mean.mul_(0.9).add_(batch, alpha=0.1)
+                own["loss"] += batch
+                own.parameters[0].add_(batch)
+            for batch in other:
+                found["right"] += batch
+
+    assert names(main) == ["kinds", "mean", "sums"]
+
+
 def test_what_counts_beside_the_loader_is_found() -> None:
     def main() -> None:
         fabric, loader, other, bar = make(), make(), make(), make()
