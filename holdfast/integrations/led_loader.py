@@ -72,7 +72,7 @@ def epochs(
     if not isinstance(loader, kind):
         raise SessionError(refusal)
     loader.lead(loop)
-    loop.watched += own_data(getattr(loader, "dataset", None), getattr(loader, "collate_fn", None))
+    loop.data += own_data(getattr(loader, "dataset", None), getattr(loader, "collate_fn", None))
     return told(loop.epochs(total, batches_of(loader)), loader)
 
 

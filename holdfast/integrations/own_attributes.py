@@ -2,8 +2,8 @@
 
 Theory of operation. What a class of a framework stores in its instances is found in the code of its
 methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
-a text, the end of a collection, some tensors of a module. An attribute whose mark has changed is named once,
-in a warning."""
+a text, the end of a collection, the state of a random generator, some tensors of a module. An attribute whose
+mark has changed is named once, in a warning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from holdfast.clean.reach import numbers_of
-from holdfast.state import modes
+from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,22 +57,31 @@ class OwnAttributes:
         self._steps = 0
 
     def step_ended(
-        self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
+        self,
+        owners: Iterable[Any],
+        is_kept: IsKept = _none,
+        trained: Iterable[torch.nn.Module] = (),
+        data: Iterable[Any] = (),
     ) -> None:
         """A step has ended: look after the first ones."""
         self._steps += 1
         if self._steps <= _LOOKS:
-            self.look(owners, is_kept, trained)
+            self.look(owners, is_kept, trained, data)
 
     def look(
-        self, owners: Iterable[Any], is_kept: IsKept = _none, trained: Iterable[torch.nn.Module] = ()
+        self,
+        owners: Iterable[Any],
+        is_kept: IsKept = _none,
+        trained: Iterable[torch.nn.Module] = (),
+        data: Iterable[Any] = (),
     ) -> None:
         """Warn of each attribute that has changed since the last look, but for those that something keeps:
-        `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept."""
+        `is_kept(owner, name, value)`. `trained`: tracked modules; their tensors are kept. `data`: owners that
+        give samples; their random generators are seeded for each one."""
         kept = frozenset(storage for module in trained for storage in modes.storages(module))
-        for owner in owners:
+        for owner, seeded in (*((each, False) for each in owners), *((each, True) for each in data)):
             for name, value in _watched(owner):
-                key, mark = (id(owner), name), _mark(value, _DEPTH, kept)
+                key, mark = (id(owner), name), _mark(value, _DEPTH, kept, seeded)
                 changed = self._marks.get(key, mark) != mark
                 self._marks[key] = mark
                 if changed and key not in self._told and not is_kept(owner, name, value):
@@ -128,9 +137,9 @@ def _codes(members: Iterable[Any]) -> Iterator[types.CodeType]:
                 pending += [each for each in found.co_consts if isinstance(each, types.CodeType)]
 
 
-def _mark(value: Any, depth: int, kept: frozenset[int]) -> str:
+def _mark(value: Any, depth: int, kept: frozenset[int], seeded: bool) -> str:
     """What differs, in practice, when a value has changed; "" for what is not looked at. `kept`: the
-    addresses of memory that is."""
+    addresses of memory that is. `seeded`: random generators are not looked at."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     numpy: Any = sys.modules.get("numpy")
@@ -138,12 +147,14 @@ def _mark(value: Any, depth: int, kept: frozenset[int]) -> str:
         return f"{value.shape} {value.tobytes()[:_BYTES]!r}"
     if isinstance(value, torch.Tensor):
         return _mark_of_tensor(value, kept)
+    if randomness.is_generator(value):
+        return "" if seeded else str(hash(randomness.bits_of(value)))
     if isinstance(value, torch.nn.Module):
         value = [*value.parameters(), *value.buffers()]
     if isinstance(value, dict | list | tuple | deque | set | frozenset):
         every = [*value, *value.values()] if isinstance(value, dict) else list(value)
-        return f"{len(every)} " + " ".join(_mark(each, depth, kept) for each in every[-_ENDS:])
-    return _mark_of_object(value, depth, kept)
+        return f"{len(every)} " + " ".join(_mark(each, depth, kept, seeded) for each in every[-_ENDS:])
+    return _mark_of_object(value, depth, kept, seeded)
 
 
 def _mark_of_tensor(tensor: torch.Tensor, kept: frozenset[int]) -> str:
@@ -153,8 +164,8 @@ def _mark_of_tensor(tensor: torch.Tensor, kept: frozenset[int]) -> str:
     return f"{tuple(tensor.shape)} {seen}"
 
 
-def _mark_of_object(value: Any, depth: int, kept: frozenset[int]) -> str:
+def _mark_of_object(value: Any, depth: int, kept: frozenset[int], seeded: bool) -> str:
     if not depth or isinstance(value, type) or any(map(is_framework, type(value).__mro__)):
         return ""
     parts = getattr(value, "__dict__", {}).items()
-    return " ".join(f"{name}={_mark(each, depth - 1, kept)}" for name, each in parts)
+    return " ".join(f"{name}={_mark(each, depth - 1, kept, seeded)}" for name, each in parts)

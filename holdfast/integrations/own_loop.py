@@ -86,9 +86,9 @@ class OwnLoop:
         self._led = self._open = self._read = self._moved = False
         self._logged = 0
         self._opened: dict[int, int] = {}  # other loaders, by id: the newest number, within this step
-        self.watched: list[
-            Any
-        ] = []  # the script's objects, besides tracked modules, that may lose attributes
+        # The script's objects, besides tracked modules, that may lose attributes; those that give samples.
+        self.watched: list[Any] = []
+        self.data: list[Any] = []
         self._memory.attributes = self._memory.attributes or OwnAttributes(what, f"If it matters, {keep}")
         self._batches = (math.inf, math.inf)  # of an epoch, and of all
 
@@ -284,7 +284,7 @@ class OwnLoop:
         modules = [each for each in tracked if isinstance(each, torch.nn.Module)]
         others = [each for each in self.watched if not any(each is kept for kept in tracked)]
         inner = [part for each in modules for part in each.modules()]
-        self._memory.attributes.step_ended([*inner, *others], trained=modules)
+        self._memory.attributes.step_ended([*inner, *others], trained=modules, data=self.data)
 
     @property
     def _ranks(self) -> tuple[int, torch.device]:

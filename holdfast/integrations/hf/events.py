@@ -107,21 +107,23 @@ class OnceHandler(CallbackHandler):
         self.states.look(event)
         if not self._trainer.session.rank:
             if event in _LOOKS:
-                self._own.look(self._owners(), _keeps, [self._trainer.model])
+                self._own.look(self._owners(), _keeps, [self._trainer.model], self._data())
             elif event == "on_step_end":
-                self._own.step_ended(self._owners(), _keeps, [self._trainer.model])
+                self._own.step_ended(self._owners(), _keeps, [self._trainer.model], self._data())
         return control
 
     def _owners(self) -> list[Any]:
         """The script's objects, some of whose attributes are not kept."""
         without = [each for each in self.stateless() if not is_kept(each)]
-        data = own_data(self._trainer.train_dataset, self._trainer.data_collator)
-        return [self._trainer, *self._trainer.model.modules(), *without, *data]
+        return [self._trainer, *self._trainer.model.modules(), *without]
+
+    def _data(self) -> list[Any]:
+        return own_data(self._trainer.train_dataset, self._trainer.data_collator)
 
     def things(self) -> list[Any]:
         """The script's objects that take part in the steps, and the seeded generators of its data."""
         data, collate = self._trainer.train_dataset, self._trainer.data_collator
-        parts = *self._trainer.model.modules(), *self.callbacks, *own_data(data, collate)
+        parts = *self._trainer.model.modules(), *self.callbacks, *self._data()
         return [self._trainer, *parts, *OwnGenerators(data, collate).known()]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:

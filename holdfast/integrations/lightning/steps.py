@@ -61,13 +61,14 @@ class FitSteps:
         if self._session.rank == 0:
             owners = [*self._module.modules(), *trainer_state.own_callbacks(self._trainer)]
             owners += [self._trainer.datamodule] if self._trainer.datamodule is not None else []
+            data: list[Any] = []
             for loader in self._trainer.fit_loop._combined_loader.flattened:
-                owners += [*counting_samplers(loader), *own_data(loader.dataset, loader.collate_fn)]
+                data += [*counting_samplers(loader), *own_data(loader.dataset, loader.collate_fn)]
             # Samplers count when an epoch, or a generation within one, begins.
             first, self._epoch = self._epoch != self._trainer.current_epoch, self._trainer.current_epoch
             looks = first or place != BATCH
             look = self._attributes.look if looks else self._attributes.step_ended
-            look(owners, trainer_state.keeps, [self._module])
+            look(owners, trainer_state.keeps, [self._module], data)
 
 
 def watched_attributes() -> OwnAttributes:

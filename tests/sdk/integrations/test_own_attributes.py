@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import random
 from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ class Script(torch.nn.Linear):
         super().__init__(2, 2)
         self.calls, self.fixed, self.recent = 0, [1], deque([0.0], maxlen=3)
         self.nested, self.mean = SimpleNamespace(seen=0), torch.zeros(2)
+        self.rng = random.Random(1)
 
 
 def changed(**values: Any) -> list[str]:
@@ -55,6 +57,7 @@ def changed(**values: Any) -> list[str]:
         ("recent", deque([0.0, 1.0])),
         ("nested", SimpleNamespace(seen=1)),
         ("mean", torch.ones(2)),
+        ("rng", random.Random(2)),
     ],
 )
 def test_what_changes_is_told(name: str, value: Any) -> None:
@@ -74,6 +77,22 @@ def test_an_object_of_a_framework_has_no_attributes_of_the_script(caplog: pytest
             module.mine = [number]  # type: ignore[assignment]
             attributes.look([module])
     assert not caplog.records
+
+
+def test_random_generators_of_what_gives_samples_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    attributes, owner, data = OwnAttributes("Trainer", ""), Ema.__new__(Ema), Ema.__new__(Ema)
+    for each in (owner, data):
+        vars(each).update(rng=random.Random(1), size=1, part=SimpleNamespace(rng=random.Random(2)))
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        for _ in range(2):
+            attributes.look([owner], data=[data])
+            owner.rng.random()  # type: ignore[attr-defined]
+            data.rng.random()  # type: ignore[attr-defined]
+            data.part.rng.random()  # type: ignore[attr-defined]
+        assert len(caplog.records) == 1
+        data.size = 2  # type: ignore[attr-defined]
+        attributes.look([owner], data=[data])
+    assert [record.getMessage().split()[1] for record in caplog.records] == ["Ema.rng", "Ema.size"]
 
 
 def test_a_setting_of_a_module_of_torch_that_a_script_changes_is_told(
