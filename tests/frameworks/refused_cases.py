@@ -205,7 +205,7 @@ NAMED: tuple[Case, ...] = (
     ),
     _named(
         *("hf", "variable", "hf_logs.py"),
-        f"{_UNTRACKED}LOGGED.",
+        f"{_UNTRACKED}LOGGED",
         *(AVERAGE_PORT, ((_LOGS, f"            globals().setdefault('LOGGED', []).append(1)\n{_LOGS}"),)),
     ),
     _named(
