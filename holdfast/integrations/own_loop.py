@@ -284,7 +284,9 @@ class OwnLoop:
         modules = [each for each in tracked if isinstance(each, torch.nn.Module)]
         others = [each for each in self.watched if not any(each is kept for kept in tracked)]
         inner = [part for each in modules for part in each.modules()]
-        self._memory.attributes.step_ended([*inner, *others], trained=modules, data=self.data)
+        attributes, epoch_is_over = self._memory.attributes, not self.progress.batch
+        look = attributes.look if epoch_is_over else attributes.step_ended
+        look([*inner, *others], trained=modules, data=self.data)
 
     @property
     def _ranks(self) -> tuple[int, torch.device]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -244,6 +245,14 @@ def test_a_variable_that_is_not_kept_is_told_of_with_what_keeps_it_here() -> Non
     assert (forgotten.keep, [each.name for each in loop_locals.unkept(forgotten.functions[0])]) == (
         *("give it to keep()", ["total"]),
     )
+
+
+def test_an_attribute_that_changes_from_epoch_to_epoch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    training = Training()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        training.run(lambda epoch, _: (setattr(training.model, "stage", epoch), training.step()), epochs=3)
+    (told,) = (record.getMessage() for record in caplog.records if "stage" in record.getMessage())
+    assert told.startswith("a loop: Linear.stage changes in the training and is not kept")
 
 
 class Noisy(Dataset[Any]):
