@@ -249,8 +249,13 @@ def test_a_variable_that_is_not_kept_is_told_of_with_what_keeps_it_here() -> Non
 
 def test_an_attribute_that_changes_from_epoch_to_epoch_is_told(caplog: pytest.LogCaptureFixture) -> None:
     training = Training()
+
+    def body(epoch: int, _batch: int) -> None:
+        vars(training.model)["stage"] = epoch
+        training.step()
+
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
-        training.run(lambda epoch, _: (setattr(training.model, "stage", epoch), training.step()), epochs=3)
+        training.run(body, epochs=3)
     (told,) = (record.getMessage() for record in caplog.records if "stage" in record.getMessage())
     assert told.startswith("a loop: Linear.stage changes in the training and is not kept")
 
