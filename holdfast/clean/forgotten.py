@@ -134,7 +134,10 @@ class ForgottenState:
         """Variables of the function that runs: objects that were there at the last look. Wrappers of tracked
         modules are left out."""
         local = _objects_of(self.functions[0]) if self.functions else {}
-        local = {name: each for name, each in local.items() if not _is_kept(each, kept)}
+        tracked = {id(each) for each in self._tracked.objects.values()}
+        local = {
+            name: each for name, each in local.items() if id(each) not in tracked and not _is_kept(each, kept)
+        }
         before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
         return {name: each for name, each in local.items() if name not in before or before[name]() is each}
 
