@@ -8,16 +8,19 @@ every wrapping."""
 from __future__ import annotations
 
 import functools
+import logging
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.errors import SessionError
 
+log = logging.getLogger("holdfast.sdk")
 Around = Callable[[], AbstractContextManager[None]]
 
 
@@ -57,6 +60,19 @@ class FixedOrderDataParallel(DistributedDataParallel):
                     "before, or wrap the model anew when it is unfrozen"
                 )
         return super().forward(*inputs, **options)  # type: ignore[no-untyped-call]
+
+    def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
+        """DDP's. What a hook keeps (the error feedback of PowerSGD) belongs to this wrapper: that is told."""
+        if state is not None and not isinstance(state, dist.ProcessGroup) and dist.get_rank() == 0:
+            log.warning(
+                "the communication hook %s keeps a %s, which is not tracked. If that changes with the steps "
+                "(PowerSGD's error feedback), the training comes out differently when a rank dies: a model "
+                "that is wrapped anew has a new one. A hook without a state (fp16_compress_hook, "
+                "bf16_compress_hook) keeps nothing",
+                getattr(hook, "__name__", type(hook).__name__),
+                type(state).__name__,
+            )
+        super().register_comm_hook(state, hook)
 
     def _check_sync_bufs_post_fwd(self) -> bool:
         """Whether this forward pass ends with rank 0's buffers: each one does whose gradients are reduced.

@@ -54,9 +54,10 @@ class StepMethods:
           cut off; the step counts if all tracked state has changed as in every whole step, so a death there
           costs no step.
 
-        Raises SessionError for a wrong argument, outside the elastic function, if the state does not fit, or
-        if the ranks left a loop at different places."""
-        yield from step_loop.prepare(self._runtime, total, seed, tail).numbers()
+        Raises SessionError for a wrong argument, outside the elastic function, if the state does not fit, if
+        the ranks left a loop at different places, or if a loop before this one has done all of its steps
+        already."""
+        yield from step_loop.counted(self._runtime, total, seed, tail).numbers()
         self._state.check_interrupted()
 
     def begin_step(

@@ -27,6 +27,12 @@ CURES = (
 )
 
 
+UNUSED = (
+    "If some parameters take no part in the loss of a step, give session.ddp(model, "
+    "find_unused_parameters=True): without it, DDP does not finish averaging that step's gradients. Else: "
+)
+
+
 def keys(rows: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
     """The keys under which ranks hold different content: those of states, and those of buffers."""
     found: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
@@ -57,7 +63,8 @@ def text(every: list[Details], when: str, *, resumed: bool = False) -> str:
     shown = ", ".join(names[:_NAMED_MAX]) or "the state"
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     who = "; ".join(f"rank {first} and {listed(odd)} differ" for first, *odd in list(ranks)[:_NAMED_MAX])
-    cures = RESUMED + CURES if resumed else CURES
+    trained = UNUSED if when.startswith("after step") and not resumed else ""
+    cures = (RESUMED if resumed else trained) + CURES
     return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {cures}"
 
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.clean import loop_locals
-from holdfast.clean.reach import OPEN, PLAIN, around, is_scripts, reached, variables_of
+from holdfast.clean import loop_locals, restarting
+from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, is_scripts, reached, variables_of
 from holdfast.clean.read_loaders import ReadLoaders
 from holdfast.clean.samples import ChosenValues
 from holdfast.state import modes, randomness
@@ -41,8 +41,13 @@ NAMED_MAX = 12
 _VALUES = 32
 """Of each array, the values that are compared."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
-"""Iterators that know how many items are left."""
+_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), itertools.count)
+"""Iterators that know how many items are left, or where they are."""
+_COUNTING: dict[type[Any], tuple[str, ...]] = {
+    torch.optim.lr_scheduler.LRScheduler: ("last_epoch", "num_bad_epochs"),
+    torch.amp.GradScaler: ("_scale", "_growth_tracker"),
+}
+"""Objects of torch that a script has to track, and what in them tells that they have changed."""
 _FIRST = 3
 """A look comes after each of the first steps, and then after twice as many steps each time."""
 _CHANGED = (
@@ -55,10 +60,20 @@ _LOCAL = (
     "comes out differently when a rank dies: the function begins with it anew. Put it in an object with "
     "state_dict and load_state_dict, and %s"
 )
+_ANEW = (
+    "%s, line %d: %s begins anew when the function is called again after a failure, while the steps go on "
+    "where they were. If the steps depend on it, the training comes out differently when a rank dies. Use "
+    "the number of the step, and for data session.loader, session.sampler or session.sample_indices"
+)
 _GROWN = (
     "the steps give tracked modules tensors that they did not have before: %s%s. A process that replaces a "
     "dead rank does not have them and cannot take the state. Make them before "
     "session.track (prune.identity, register_parametrization), and let the steps change their values only"
+)
+_RESHAPED = (
+    "the steps give tracked modules tensors of another shape: %s%s. A process that replaces a dead rank has "
+    "them as the script makes them and cannot take the state. Make them with their full size before "
+    "session.track, and keep in a buffer how much of it is used"
 )
 _UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
 _REASON_MAX = 300
@@ -81,7 +96,7 @@ class ForgottenState:
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
-        self._tensors: set[str] = set()  # what the tracked modules have, by name
+        self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
         self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
         self._over = False  # a look has failed: there are no more
 
@@ -89,13 +104,32 @@ class ForgottenState:
         """An elastic function is called."""
         self.functions, self._seen = [inspect.unwrap(function), *callbacks], None
 
+    @property
+    def entered_function(self) -> Callable[..., Any]:
+        """The elastic function that was called last."""
+        return self.functions[0]
+
     def begin(self) -> None:
         """Its loop over steps begins: tell of its variables."""
         self._tensors = _tensors(self._tracked)
-        for each in loop_locals.unkept(self.functions[0]) if self.functions else ():
+        for where, each in self._unkept():
             if each.name not in self._told:
                 self._told.add(each.name)
-                log.warning(_LOCAL, self.functions[0].__name__, each.line, each.name, self.keep)
+                if each.again:
+                    log.warning(_ANEW, where, each.line, each.name)
+                else:
+                    log.warning(_LOCAL, where, each.line, each.name, self.keep)
+
+    def _unkept(self) -> Iterator[tuple[str, loop_locals.UnkeptLocal]]:
+        """What the functions that lead to the loop keep in their variables: each with its function's name."""
+        if not self.functions:
+            return
+        frames = _frames_to(self.functions[0])
+        if not frames:
+            yield from ((self.functions[0].__name__, each) for each in loop_locals.unkept(self.functions[0]))
+        for frame in frames:
+            code, values = frame.f_code, frame.f_globals | variables_of(frame)
+            yield from ((code.co_name, each) for each in loop_locals.unkept(code, frame.f_lineno, values))
 
     def step_ended(self) -> None:
         """A step has ended: look, if it is time."""
@@ -110,9 +144,16 @@ class ForgottenState:
             return
         if before is not None:
             self._tell(_changed(before, self._seen))
-        if grown := sorted(_tensors(self._tracked) - self._tensors):
-            self._tensors |= set(grown)
+        self._tell_grown(_tensors(self._tracked))
+
+    def _tell_grown(self, now: dict[str, torch.Size]) -> None:
+        if grown := sorted(now.keys() - self._tensors.keys()):
             log.warning(_GROWN, *_shown(grown))
+        other = {name for name, shape in self._tensors.items() if now.get(name, shape) != shape}
+        if new := sorted(other - self._told):
+            self._told.update(new)
+            log.warning(_RESHAPED, *_shown(new))
+        self._tensors |= now
 
     def _look(self) -> dict[str, Hashable]:
         things = self.things() if self.things is not None else []
@@ -148,19 +189,30 @@ class ForgottenState:
             log.warning(_CHANGED, *_shown(new))
 
 
+def _frames_to(function: Any) -> list[FrameType]:
+    """The script's functions that run, from this elastic function inwards; [] if it is not the script's, or
+    does not run."""
+    found: list[FrameType] = []
+    frame, code = sys._getframe(), getattr(function, "__code__", None)
+    while frame is not None:
+        if is_scripts(frame.f_globals.get("__name__", "")):
+            found.append(frame)
+        if frame.f_code is code:
+            return found[::-1] if is_scripts(function.__module__) else []
+        frame = frame.f_back  # type: ignore[assignment]
+    return []
+
+
 def _objects_of(function: Any) -> dict[str, Any]:
-    """Modules, and objects of the script's classes, in the variables of this function while it runs."""
-    frame: FrameType | None = sys._getframe()
-    code = getattr(function, "__code__", None)
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    if frame is None or not is_scripts(function.__module__):
-        return {}
-    return {name: each for name, each in variables_of(frame).items() if _is_of_script(type(each))}
+    """Modules, and objects of the script's classes, in the variables of these functions while they run."""
+    held: dict[str, Any] = {}
+    for frame in _frames_to(function):
+        held |= variables_of(frame)
+    return {name: each for name, each in held.items() if _is_of_script(type(each))}
 
 
 def _is_of_script(kind: type[Any]) -> bool:
-    held = issubclass(kind, (torch.nn.Module, *OPEN)) or is_scripts(kind.__module__)
+    held = issubclass(kind, (torch.nn.Module, *OPEN, *_COUNTING)) or is_scripts(kind.__module__)
     return held and getattr(kind, "__weakrefoffset__", 0) > 0 and not issubclass(kind, type)
 
 
@@ -184,16 +236,19 @@ def _shown(names: list[str]) -> tuple[str, str]:
     return ", ".join(names[:NAMED_MAX]), f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
 
 
-def _tensors(tracked: TrackedState) -> set[str]:
-    """The names of the tensors that tracked modules keep. No code of theirs is run: it may be collective."""
+def _tensors(tracked: TrackedState) -> dict[str, torch.Size]:
+    """The shapes of the tensors that tracked modules keep, by name. No code of theirs is run: it may be
+    collective."""
     modules = ((name, each) for name, each in tracked.objects.items() if isinstance(each, torch.nn.Module))
     parts = (part for name, module in modules for part in module.named_modules(prefix=name))
-    return {f"{path}.{key}" for path, part in parts for key in _kept_by(part)}
+    return {f"{path}.{key}": each.shape for path, part in parts for key, each in _kept_by(part)}
 
 
-def _kept_by(module: torch.nn.Module) -> Iterator[str]:
+def _kept_by(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     held = module._parameters | module._buffers
-    return (key for key in held.keys() - module._non_persistent_buffers_set if held[key] is not None)
+    for key in held.keys() - module._non_persistent_buffers_set:
+        if (tensor := held[key]) is not None:
+            yield key, tensor
 
 
 def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str]:
@@ -215,7 +270,8 @@ def _root(name: str) -> str:
 def _held(things: list[Any]) -> list[Any]:
     """Tracked objects and what they hold themselves: what of it is kept is a matter of their `state_dict`."""
     inner = [each for thing in things for each in getattr(thing, "__dict__", {}).values()]
-    return [*things, *(each for each in inner if type(each) not in PLAIN)]
+    parts = [part for each in inner if type(each) in (list, tuple) for part in each[:ITEMS_MAX]]
+    return [*things, *(each for each in (*inner, *parts) if type(each) not in PLAIN)]
 
 
 def _memory(tracked: TrackedState) -> set[int]:
@@ -235,9 +291,20 @@ def _bits(value: Any, kept: Container[int]) -> Hashable:
         return len(value)
     if randomness.is_generator(value):
         return randomness.bits_of(value)
-    if kind is itertools.count:
-        return repr(value)
-    return operator.length_hint(value) if kind in _ITERATORS else _of_array(value)
+    if counting := _counting(value):
+        return tuple(repr(getattr(value, name, None)) for name in counting)
+    return _of_iterator(value) if kind in _ITERATORS else _of_array(value)
+
+
+def _counting(value: Any) -> tuple[str, ...]:
+    """The attributes of an object of torch that tell that it has changed; (): it is not looked at."""
+    if restarting.is_restarting(value):
+        return ("_num_yielded",)
+    return next((names for base, names in _COUNTING.items() if issubclass(type(value), base)), ())
+
+
+def _of_iterator(value: Any) -> Hashable:
+    return repr(value) if type(value) is itertools.count else operator.length_hint(value)
 
 
 def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:

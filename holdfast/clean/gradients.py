@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+_LOOKS = 2
+
+
 class Uncleared:
     """Recognizes optimizers whose gradients still count after they have stepped.
 
@@ -57,6 +60,38 @@ class Uncleared:
         return hook
 
 
+class Standing:
+    """Recognizes scripts whose gradients stay from step to step, as zeros: `zero_grad(set_to_none=False)`.
+
+    There an optimizer also steps what a step has not used: with its momentum and weight decay. So it counts
+    which parameters have a gradient. A gradient that stays is the same memory, written more often at each
+    boundary; one that is made anew has been written as often as the one before. Until two boundaries with
+    gradients were seen, they are taken to stay."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._stay = False
+
+    def look(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """A step begins. Returns those that have a gradient, if that counts."""
+        if self._looks >= _LOOKS:
+            return self.of(parameters)
+        graded = [each for each in parameters if each.grad is not None and not each.grad.is_sparse]
+        seen = {id(each): _written(each) for each in graded}
+        both = [(self._seen[key], now) for key, now in seen.items() if key in self._seen]
+        self._stay = self._stay or any(then[0] == now[0] and then[1] < now[1] for then, now in both)
+        self._looks += bool(both)
+        self._seen = seen if self._looks < _LOOKS else {}
+        return graded
+
+    def of(self, parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Those that have a gradient, if that counts."""
+        if self._looks >= _LOOKS and not self._stay:
+            return []
+        return [parameter for parameter in parameters if _is_dense(parameter)]
+
+
 def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int], uncleared: Uncleared) -> bool:
     """Whether gradients may count in the next step.
 
@@ -74,16 +109,23 @@ def left(parameters: Iterable[torch.Tensor]) -> bool:
     return any(map(_has_gradient, parameters))
 
 
-def drop(modules: Iterable[torch.nn.Module]) -> None:
-    """Drop all gradients of these modules."""
+def drop(modules: Iterable[torch.nn.Module], but: Iterable[torch.Tensor] = ()) -> None:
+    """Drop all gradients of these modules, `but` for those of some parameters, which become zeros."""
+    zeroed = {id(parameter) for parameter in but}
     for module in modules:
         for parameter in module.parameters():
-            parameter.grad = None
+            parameter.grad = torch.zeros_like(parameter) if id(parameter) in zeroed else None
 
 
 def _is_dense(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
     return gradient is not None and not gradient.is_sparse
+
+
+def _written(parameter: torch.Tensor) -> tuple[int, int]:
+    """Where a gradient is, and how often it was written."""
+    assert parameter.grad is not None
+    return shards.local(parameter.grad).data_ptr(), parameter.grad._version
 
 
 def _has_gradient(parameter: torch.Tensor) -> bool:

@@ -22,15 +22,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import gradients, habits
+from holdfast.clean.beside import Beside
 from holdfast.clean.habits import StepPattern
+from holdfast.clean.optimizer_states import OptimizerStates
 from holdfast.clean.owned import Owned
+from holdfast.clean.putting_back import options_of, put_options, put_small
 from holdfast.clean.unowned import Unowned, owned_parameters
 from holdfast.state import built, modes, randomness, wrapped
 from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
     from holdfast.state.tracked import TrackedState
 
@@ -52,6 +55,9 @@ class Guard:
         self._owned = Owned()
         self._habits = StepPattern()
         self._uncleared = gradients.Uncleared()
+        self._standing = gradients.Standing()
+        self._graded: list[torch.Tensor] = []  # parameters with a gradient at the anchor that counts as zeros
+        tracked.graded = self._standing.of
         # State of the small objects at the anchor; None: one did not give its state.
         self._small: dict[str, Any] | None = {}
         self._complained = False
@@ -59,6 +65,8 @@ class Guard:
         self._groups: list[list[dict[str, Any]]] = []
         self._random: randomness.GeneratorsAtStart | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
+        self._states = OptimizerStates()
+        self.beside = Beside(self._unowned, self._copy_small)
         self._begun: list[int] = []
         self._ended: list[int] = []
         self._anchor = 0  # the step at whose start everything was kept
@@ -80,7 +88,7 @@ class Guard:
 
         A generation begins without carried gradients: those that a broken step has left are dropped."""
         self.before_writing()
-        gradients.drop(self._tracked.modules)
+        gradients.drop(self._tracked.modules, but=self._standing.of(self._parameters()))
         for hook in self._hooks:
             hook.remove()
         self._optimizers, self._things = self._tracked.optimizers, self._tracked.small
@@ -89,18 +97,21 @@ class Guard:
         for index, optimizer in enumerate(self._optimizers):
             self._hooks.append(optimizer.register_step_pre_hook(self._before(index)))
             self._hooks.append(optimizer.register_step_post_hook(self._after(index)))
+        self._states.arm(self._optimizers)
         self._unowned.arm()
         self._owned.arm(list(owned_parameters(self._tracked)))
         self._habits.forget()
         self._whole = None
         self._uncleared.arm()
+        self.beside.arm(self._optimizers, self._things)
         self._inside = self.carries = self._advanced = self.entered = False
 
     def disarm(self) -> None:
         """Release the objects and what was kept of them."""
         self.arm()
+        self._graded = []
         self._small, self._groups, self._random = {}, [], None
-        self._modes = modes.ModesAtStart()
+        self._modes, self.beside = modes.ModesAtStart(), Beside(self._unowned, self._copy_small)
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """Begin a step. `whole`: keep a copy of everything until it is complete."""
@@ -171,33 +182,26 @@ class Guard:
         """The count of noted writes to each parameter of a tracked optimizer."""
         return self._owned.versions()
 
-    def look(self) -> tuple[dict[str, Any] | None, list[int]]:
-        """A description of the present state, for `changed`."""
-        return self._copy_small(), self._owned.versions()
-
-    def changed(self, before: tuple[dict[str, Any] | None, list[int]]) -> str:
-        """The name of a tracked object that has changed since `look`; "" if none has, as far as is cheap to
-        see."""
-        small, versions = before
-        after = self._copy_small()
-        for name, kept in (small or {}).items():
-            if after is None or any(habits.moved(kept, after.get(name), name).values()):
-                return name
-        return "a tracked parameter" if versions != self._owned.versions() else ""
-
     def settle(self, step: int) -> int:
         """Put back what can be after the loop was left in `step` (or between steps, before it).
 
         Returns the number of completed steps that the state is clean with, or DIRTY."""
         self.before_writing()
-        if not (self._inside or self.carries):
+        self.reason = self.beside.settle()
+        if not (self.reason or self._inside or self.carries):
             return step
-        inside, self._inside, self.reason = self._inside, False, ""
+        inside, self._inside = self._inside, False
+        if self.reason:
+            self.carries = False
+            return DIRTY
         found = self._settle(step, inside)
         self.carries = False
         return found
 
     # ------------------------------------------------------------------ within
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        return chain.from_iterable(module.parameters() for module in self._tracked.modules)
 
     def _settle(self, step: int, inside: bool) -> int:
         if self._small is None:
@@ -206,7 +210,9 @@ class Guard:
             self._rewind_whole()
             return self._anchor
         elif not (self.moved or self._advanced):
-            self.reason = (self._strays() if inside else "") or self._unowned.put_back()
+            self.reason = (
+                (self._strays() if inside else "") or self._state_moved() or self._unowned.put_back()
+            )
             if not self.reason:
                 self._rewind()
                 return self._anchor
@@ -214,7 +220,7 @@ class Guard:
         elif inside and self.skippable:
             self.reason = self._unfinished()
             if not self.reason:
-                gradients.drop(self._tracked.modules)
+                gradients.drop(self._tracked.modules, but=self._standing.of(self._parameters()))
                 return step + 1
         else:
             self.reason = "an optimizer had started its step and the body of the step had not ended"
@@ -242,6 +248,12 @@ class Guard:
 
         return hook
 
+    def _state_moved(self) -> str:
+        """The name of an optimizer whose state has changed before its step; "" if there is none."""
+        moved = self._states.changed()
+        names = (name for name, thing in self._tracked.objects.items() if thing is moved)
+        return f"the state of {next(names, 'an optimizer')}" if moved is not None else ""
+
     def _strays(self) -> str:
         """The name of a parameter that moved before its optimizer began and was not copied; "" if there is
         none.
@@ -256,10 +268,12 @@ class Guard:
 
     def _keep(self, step: int, *, keep_random: bool) -> None:
         self._anchor = step
+        self._graded = self._standing.look(self._unowned.parameters)
+        self._states.begin()
         self._unowned.begin(counted=self.skippable)
         self._small = self._copy_small()
         self._modes = modes.ModesAtStart(self._unowned.parts, self._unowned.parameters, self._optimizers)
-        self._groups = [_options(optimizer) for optimizer in self._optimizers]
+        self._groups = options_of(self._optimizers)
         self._random = randomness.GeneratorsAtStart() if keep_random else None
 
     def _copy_small(self) -> dict[str, Any] | None:
@@ -275,21 +289,18 @@ class Guard:
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
         copies = [tensor.cpu().clone() for tensor in tensors]
-        states = [dict(wrapped.local(optimizer).state) for optimizer in self._optimizers]
+        states = [_held(wrapped.local(optimizer).state) for optimizer in self._optimizers]
         self._whole = (tensors, copies, states)
 
     @torch.no_grad()
     def _rewind(self) -> None:
         self._modes.restore()
         assert self._small is not None
-        for name, thing in self._things.items():
-            state.apply(thing, state.copy_plain(self._small[name]))
-        for optimizer, options in zip(self._optimizers, self._groups, strict=True):
-            for group, kept in zip(optimizer.param_groups, options, strict=True):
-                group.update(state.copy_plain(kept))
+        put_small(self._things, self._small)
+        put_options(self._optimizers, self._groups)
         if self._random is not None:
             self._random.restore()
-        gradients.drop(self._tracked.modules)
+        gradients.drop(self._tracked.modules, but=self._graded)
 
     @torch.no_grad()
     def _rewind_whole(self) -> None:
@@ -329,12 +340,8 @@ class Guard:
         return self._habits.unusual(behaviour, self._things)
 
 
-def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    return [
-        {
-            key: value if type(value) in state.ATOMS else state.copy_plain(value)
-            for key, value in group.items()
-            if key != "params"
-        }
-        for group in optimizer.param_groups
-    ]
+def _held(kept: Any) -> Any:
+    """An optimizer's state with the same tensors, and copies of what is none."""
+    if not isinstance(kept, dict):
+        return kept if isinstance(kept, torch.Tensor) else state.copy_plain(kept)
+    return {key: _held(value) for key, value in kept.items()}

@@ -9,6 +9,8 @@ loader and is made before that, in the epoch. The number of `enumerate(loader)` 
 an iterator that is made before the steps and read with `next` in them, what reads the loader by `zip` or
 `islice`, and a random generator that is made
 before the batches and used in their loop without being seeded there.
+Where a function runs, the loop that is at its line counts as well, whatever its text: `for step in steps`,
+and the loops around it. What such loops read from its beginning is found, too (`restarting`).
 What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.clean import restarting
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from types import CodeType
 
 _ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
 _IN_PLACE = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_"})
@@ -32,16 +37,22 @@ _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"}
 
 
 class UnkeptLocal(NamedTuple):
-    """A name, and the line of the script's file where it is added up."""
+    """A name, and the line of the script's file where it is added up. `again`: it is what a loop reads beside
+    the steps, and begins anew."""
 
     name: str
     line: int
+    again: bool = False
 
 
-def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
-    """What this function's loop over epochs or steps adds up and nothing keeps; [] if there is no text."""
+def unkept(
+    function: Callable[..., Any] | CodeType, at: int = 0, values: Mapping[str, Any] | None = None
+) -> list[UnkeptLocal]:
+    """What this function's loop over epochs or steps adds up and nothing keeps; [] if there is no text.
+
+    `at`: the line of the file where the function is, if it runs; `values`: its variables then."""
     try:
-        lines, first = inspect.getsourcelines(inspect.unwrap(function))
+        lines, first = inspect.getsourcelines(inspect.unwrap(function))  # type: ignore[arg-type]
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError, TypeError):
         return []
@@ -53,12 +64,17 @@ def unkept(function: Callable[..., Any]) -> list[UnkeptLocal]:
         for name, line in (*added, *_drawing_over(tree, loop)):
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
-    counting = _loops(tree, lambda each: _calls(each.iter, "steps"))
-    for steps in (*counting, *_beginning(tree)):
+    line = at - first + 1 if at else 0
+    counting = [*_loops(tree, lambda each: _calls(each.iter, "steps")), *_beginning(tree)]
+    running = [each for each in restarting.around(tree, line) if each not in counting]
+    for steps in (*counting, *running):
         places = *_added_over(tree, steps), *_read_on(tree, steps), *_drawing(tree, steps)
-        for name, line in places:
+        for name, where in places:
             if name not in kept:
-                found.setdefault(name, UnkeptLocal(name, first + line - 1))
+                found.setdefault(name, UnkeptLocal(name, first + where - 1))
+    for each in (*counting, *(each for each in running if restarting.asks(each, line))):
+        for name, where in restarting.anew(each, values or {}):
+            found.setdefault(name, UnkeptLocal(name, first + where - 1, again=True))
     return list(found.values())
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from holdfast.clean import optimizer_states
 from holdfast.clean.copies import SMALL_BYTES, TensorCopies, TensorPlace
 from holdfast.state import built, digest, shards
 from holdfast.state.optimizers import parameters_of
@@ -94,6 +95,14 @@ class Unowned:
         if counted:
             self._copies.note_versions()
 
+    def keep(self) -> None:
+        """Copy what may move, as at a step's start."""
+        self._copies.keep()
+
+    def rewind(self) -> None:
+        """Put back what was copied."""
+        self._copies.rewind()
+
     def look_anew(self) -> None:
         """Make the plan again at the next step: optimizers own other parameters now."""
         self._stale = True
@@ -108,13 +117,17 @@ class Unowned:
         """Whether an owned parameter that moves by itself was copied at this step's start."""
         return id(parameter) in self._kept_strays
 
-    def name(self, parameter: torch.Tensor) -> str:
-        """The name of this parameter in a tracked module."""
+    def name(self, tensor: torch.Tensor) -> str:
+        """The name of this parameter or buffer in a tracked module; or the optimizer whose state it is in."""
         for root, module in _named_modules(self._tracked):
-            for key, found in module._parameters.items():
-                if found is parameter:
+            for key, found in (*module._parameters.items(), *module._buffers.items()):
+                if found is tensor:
                     return f"{root}.{key}"
-        return f"a parameter of shape {tuple(parameter.shape)}"
+        for name, thing in self._tracked.objects.items():
+            if isinstance(thing, torch.optim.Optimizer):
+                if any(each is tensor for each in optimizer_states.tensors([thing])):
+                    return f"the state of {name}"
+        return f"a tensor of shape {tuple(tensor.shape)}"
 
     def stepped_by_hand(self) -> Iterator[torch.Tensor]:
         """The parameters that the script may update by hand; their gradients count until they are cleared.

@@ -24,7 +24,7 @@ def run(runtime: Runtime, name: str, function: Callable[[], R]) -> R:
     known = state.functions
     known.call(name)
     state.completed = known.base
-    state.entry.inside = True
+    state.entry.inside, state.entry.counted = True, 0
     state.entry.tracks_inside = not state.tracked.objects
     own = state.world_size > 1 and not dist.is_initialized()
     try:

@@ -81,15 +81,19 @@ class AfterStep:
             kept.restore()
 
     def _call(self, step: int) -> None:
-        before = self._state.guard.look()
+        beside = self._state.guard.beside
+        beside.watch()
         for callback in self._callbacks:
             callback(self._state.functions.local(step))
-            if changed := self._state.guard.changed(before):
+            if changed := beside.changed():
                 name = getattr(callback, "__qualname__", repr(callback))
                 raise SessionError(
                     f"after_step: {name} changes {changed}, which is tracked. A callback may run twice for a "
-                    "step: move code that changes tracked state into the body of the step"
+                    "step: move code that changes tracked state into the body of the step (averages of "
+                    "weights too), and call model.eval() before an evaluation, or batch norm moves its "
+                    "buffers"
                 )
+        beside.unwatch()
         self._done = step
 
     def resume(self, step: int, gather: Callable[[list[int]], list[list[int]]]) -> None:

@@ -100,7 +100,7 @@ class _Loop:
                     state.tracked.objects.clear()
                 return self._result
             try:
-                state.entry.inside = True
+                state.entry.inside, state.entry.counted = True, 0
                 joined = joined or self._enter(formation)
                 if known.over(self._number) and not known.marks(self._number, formation.resume.step):
                     return self._join(joined)
@@ -206,6 +206,7 @@ class _Loop:
         state.entry.pending = functools.partial(self._place, formation, port, joined.begun, joined.formed)
         if not state.entry.tracks_inside:
             stepping.restore(self._runtime)
+            stepping.watch_for_overwriting(self._runtime)
 
     def _place(self, formation: Formation, port: int, begun: float, formed: float) -> None:
         if self._state.entry.tracks_inside:

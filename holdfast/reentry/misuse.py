@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch.distributed as dist
 from torch.optim import optimizer as torch_optimizer
 
+from holdfast.clean import optimizer_states
 from holdfast.errors import SessionError
 from holdfast.groups import torch_texts
+from holdfast.state import modes
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class MisuseChecks:
         name = _stepped_by(optimizer, state)
         if not name:
             self._strangers.add(optimizer)
-        elif not _within(state):
+        elif not _within(optimizer, state):
             kind = type(optimizer).__name__
             raise SessionError(
                 f"step {state.completed}: an {kind} that is not tracked updates parameters of the tracked "
@@ -121,9 +123,14 @@ def _stepped_by(optimizer: torch.optim.Optimizer, state: RankState) -> str:
     return ""
 
 
-def _within(state: RankState) -> bool:
-    """Whether a tracked optimizer steps now, of which this one is a part (ZeroRedundancyOptimizer)."""
-    return state.guard.stepping
+def _within(optimizer: torch.optim.Optimizer, state: RankState) -> bool:
+    """Whether a tracked optimizer steps now, and this one is a part of it (ZeroRedundancyOptimizer): what it
+    keeps is in the state of that one."""
+    own = optimizer_states.tensors([optimizer])
+    if not (state.guard.stepping and own):
+        return state.guard.stepping
+    kept = {modes.storage(tensor) for tensor in state.tracked.flatten().tensors}
+    return all(modes.storage(tensor) in kept for tensor in own)
 
 
 def check_named(unnamed: Iterable[Any]) -> None:

@@ -103,12 +103,28 @@ def prepare(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> 
     misuse.check_kept(state)
     chosen = seed if seed is None or isinstance(seed, int) else state.seed
     stepping.restore(runtime)
+    stepping.refuse_overwriting(runtime)
     generators.record_lost(state, runtime.generators, chosen)
     stepping.after_break(runtime)
     state.entry.last_step = state.completed - state.step + total
     state.entry.seed = chosen
     runtime.training_end.loop(total)
     return StepLoop(runtime, total, chosen)
+
+
+def counted(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> StepLoop:
+    """The same for a loop that counts for itself. Raises SessionError also if the loop before it has counted
+    as far: as with a loop in every epoch."""
+    loop, entry = prepare(runtime, total, seed, tail), runtime.state.entry
+    if not loop.left() and 0 < total <= entry.counted:
+        raise SessionError(
+            f"steps({total}): the loop before this one has counted to {entry.counted}, so this one has "
+            "nothing to do: steps are counted through the whole function, not in each epoch. Write one loop "
+            "over all of them, as in `for step in session.steps(epochs * per_epoch)`, with `epoch = step // "
+            "per_epoch`; or give each loop the number of steps at its end"
+        )
+    entry.counted = max(entry.counted, total)
+    return loop
 
 
 def begin_step(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> int | None:

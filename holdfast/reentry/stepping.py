@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
     from holdfast.reentry.runtime import Runtime
 
+log = logging.getLogger("holdfast.sdk")
+
 
 def restore(runtime: Runtime) -> None:
     """Restore the state of this generation's first step into the tracked objects, unless that is done."""
@@ -26,6 +29,41 @@ def restore(runtime: Runtime) -> None:
         runtime.state.check_interrupted()
         pending()
         entry.pending = None
+
+
+def watch_for_overwriting(runtime: Runtime) -> None:
+    """The elastic function is entered, with its state restored: until its first step, it should stay so.
+
+    The integrations' own functions know what they do."""
+    if not runtime.forgotten.entered_function.__module__.startswith("holdfast.integrations"):
+        runtime.state.guard.beside.watch(states=True)
+
+
+def refuse_overwriting(runtime: Runtime) -> None:
+    """See that what came before the first step has left the state that was restored.
+
+    Where training begins, it may change what it begins with; rank 0 tells that it may not do so again. Raises
+    SessionError if it has done so later."""
+    state = runtime.state
+    beside, name = state.guard.beside, runtime.forgotten.entered_function.__name__
+    if not beside.watching:
+        return
+    if not state.entry.fresh:
+        if changed := beside.overwritten():
+            raise SessionError(_OVERWRITTEN.format(name=name, changed=changed))
+    elif (changed := beside.changed_values()) and state.rank == 0:
+        log.warning(_OVERWRITES, name, changed)
+
+
+_OVERWRITES = (
+    "%s changes %s before its first step. After a failure it is called again, with the state that training "
+    "has come to, and is refused if it overwrites that: do it before the function is called"
+)
+_OVERWRITTEN = (
+    "{name} has changed {changed} before its first step. It is called again after a failure, with the state "
+    "that training has come to, and would train on with what it has put in its place: initial weights, or a "
+    "checkpoint of the script's own. Do that before the function is called; Holdfast restores what is tracked"
+)
 
 
 def put_in_place(runtime: Runtime, resume: Resume, port: int) -> set[int]:

@@ -98,6 +98,10 @@ class SnapshotPlan:
             more += f',"own":{json.dumps(own)}'
         if self._tracked.scattered:
             more += ',"scattered":true'
+        modules = self._tracked.named_modules()
+        every = (parameter for module in modules.values() for parameter in module.parameters())
+        if graded := modes.graded(modules, self._tracked.graded(every)):
+            more += f',"graded":{json.dumps(graded)}'
         contract = self._tracked.contract()
         more += f',"data":{contract}' if contract else ""
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
@@ -199,7 +203,7 @@ def _keep_optimizer(part: ObjectPlan, tree: Any, indices: list[int]) -> None:
     if not only_tensors or options or set(tree) != {"state", "param_groups"}:
         return
     optimizer: torch.optim.Optimizer = part.thing
-    if _hooked(optimizer):
+    if _hooked(optimizer) or not all(isinstance(each, dict) for each in optimizer.state.values()):
         return
     part.kept, part.text = True, inner
     part.owners, part.order = list(optimizer.state.values()), list(parameters_of(optimizer))

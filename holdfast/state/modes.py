@@ -1,7 +1,7 @@
 """Read and restore what changes how models and optimizers train without being a tensor.
 
-That is which submodules are in training mode, which parameters require gradients, and which parameters are in
-which group of an optimizer."""
+That is which submodules are in training mode, which parameters require gradients, which have one that counts
+although it is zero, and which parameters are in which group of an optimizer."""
 
 from __future__ import annotations
 
@@ -39,6 +39,29 @@ def apply(module: torch.nn.Module, found: Any, path: str) -> None:
     for name, parameter in parameters.items():
         if parameter.requires_grad != (name not in frozen):
             parameter.requires_grad_(name not in frozen)
+
+
+def graded(modules: Mapping[str, torch.nn.Module], chosen: Iterable[torch.Tensor]) -> list[str] | bool:
+    """The names of these parameters, whose gradients count although they are zero, as a state keeps them:
+    True for all that require gradients, False for none."""
+    ids = {id(parameter) for parameter in chosen}
+    if not ids:
+        return False
+    every = [
+        (f"{name}.{path}", each) for name, part in modules.items() for path, each in part.named_parameters()
+    ]
+    if all((id(each) in ids) == each.requires_grad for _, each in every):
+        return True
+    return [path for path, each in every if id(each) in ids]
+
+
+def put_gradients_back(modules: Mapping[str, torch.nn.Module], kept: list[str] | bool | None) -> None:
+    """Give these parameters gradients of zeros, and all others none. `kept`: as `graded` gives it."""
+    wanted = set(kept) if isinstance(kept, list) else set()
+    for name, module in modules.items():
+        for path, parameter in module.named_parameters():
+            stays = f"{name}.{path}" in wanted or (kept is True and parameter.requires_grad)
+            parameter.grad = torch.zeros_like(parameter) if stays else None
 
 
 def is_live(module: torch.nn.Module, state: Mapping[str, Any]) -> bool:

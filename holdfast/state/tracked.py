@@ -18,7 +18,7 @@ from holdfast.state.claims import REPLICATED, Claim
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.ipc import layout
 
@@ -50,6 +50,8 @@ class TrackedState:
         # The data contract that came with it, as typed data; None: it had none; False: nothing was restored.
         self.data: Any = False
         self.contract: Callable[[], str] = str  # gives the present contract, as JSON
+        # Of these parameters, those whose gradient counts although it is zero.
+        self.graded: Callable[[Iterable[torch.Tensor]], list[torch.Tensor]] = lambda parameters: []
 
     def add(self, name: str, thing: Any, claim: Claim = REPLICATED) -> None:
         """Track an object. Raises SessionError if its state cannot be read or kept."""
@@ -137,7 +139,7 @@ class TrackedState:
                 filling.complete(name, trees[name], thing)
         filling.copy()
         self._apply(trees, filling.parts)
-        self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
+        self._adopt_rest(plain)
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
         """Restore the plain data of a state whose tensors have been filled already.
@@ -149,7 +151,15 @@ class TrackedState:
             raise RestoreError(f"the state's header cannot be read: {error!r}") from error
         self._check(trees)
         self._apply(trees, {})
+        self._adopt_rest(plain)
+
+    def named_modules(self) -> dict[str, torch.nn.Module]:
+        """The modules among the objects, by name."""
+        return {name: thing for name, thing in self.objects.items() if isinstance(thing, torch.nn.Module)}
+
+    def _adopt_rest(self, plain: Any) -> None:
         self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
+        modes.put_gradients_back(self.named_modules(), plain.get("graded"))
 
     def _apply(self, trees: Any, parts: dict[int, torch.Tensor]) -> None:
         own = modes.names(self.objects)
@@ -231,8 +241,11 @@ class _Filling:
                 continue
             source = self._sources.get(id(theirs.get(path)))
             if source is None or source.shape != target.shape or source.dtype != target.dtype:
+                held = f", but one of {tuple(source.shape)} {source.dtype}" if source is not None else ""
                 raise RestoreError(
-                    f"the state has no {path} of {tuple(target.shape)} {target.dtype}; is it another model?"
+                    f"the state has no {path} of {tuple(target.shape)} {target.dtype}{held}; is it another "
+                    "model, or a buffer that grows with the steps? Make that with its full size before "
+                    "session.track"
                 )
             if live(theirs[path]).data_ptr() != target.data_ptr():
                 self._put(path, target, source)
@@ -305,6 +318,9 @@ def _apply_optimizer(
         group.update({key: value for key, value in given.items() if key != "params"})
     optimizer.state.clear()
     for index, values in state["state"].items():
+        if type(index) is not int:  # what the optimizer keeps besides its parameters, as torch loads it
+            optimizer.state[index] = values
+            continue
         parameter = parameters[index]
         optimizer.state[parameter] = {
             key: shards.like(value, parameter, f"{name}.state.{index}.{key}") if id(value) in parts else value

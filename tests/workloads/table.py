@@ -105,6 +105,7 @@ WORKLOADS = (
     Workload("zero1", "zero1.py"),
     Workload("moe", "moe.py"),
     Workload("moe_copies", "moe.py", ("--copies",), variant=True),
+    Workload("several_tasks", "several_tasks.py"),
     Workload("two_tower", "two_tower.py", loses=AHEAD),
     Workload("federated", "federated.py", variant=True),
     Workload("local_sgd", "local_sgd.py"),

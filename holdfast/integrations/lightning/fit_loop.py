@@ -132,7 +132,8 @@ class ElasticFitLoop(_FitLoop):
         if self._progress.begun:
             self._progress.remember_first()
             self._progress.resume()
-        before = session.runtime.state.guard.look()
+        beside = session.runtime.state.guard.beside
+        beside.watch()
         self._set_up(session)
         if not self.skip:
             refusals.check_loader(self._data_fetcher)
@@ -140,7 +141,8 @@ class ElasticFitLoop(_FitLoop):
                 self._logged.hyperparameters()
             self.trainer.accumulate_grad_batches = given  # GradientAccumulationScheduler checks it in there
             self.on_run_start()
-        changed = session.runtime.state.guard.changed(before) if self._progress.begun else ""
+        changed = beside.changed() if self._progress.begun else ""
+        beside.unwatch()
         if changed:
             raise SessionError(
                 f"Lightning: on_train_start changes {changed} in a process that takes a dead rank's place: "

@@ -121,6 +121,25 @@ def told(
     return "\n".join(record.getMessage() for record in caplog.records)
 
 
+def test_a_forgotten_schedule_and_a_loaders_iterator_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    batches = iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(20, 2))))
+    warmup = torch.optim.lr_scheduler.LinearLR(optimizer)
+    kept = torch.optim.lr_scheduler.SequentialLR(optimizer, [warmup], [])
+
+    def step() -> None:
+        model(next(batches)[0]).sum().backward()
+        optimizer.step()
+        schedule.step()
+        warmup.step()
+
+    text = told(caplog, step, model=model, optimizer=optimizer, kept=kept)
+    assert "not tracked: batches, schedule." in text or "not tracked: schedule, batches." in text
+    assert "warmup" not in text
+
+
 def test_what_a_script_keeps_for_itself_is_named(caplog: pytest.LogCaptureFixture) -> None:
     envs, recent, ema, best = [Env()], collections.deque(range(3), maxlen=3), {"w": torch.zeros(40)}, 9.0
     counts, place = collections.Counter[str](), SimpleNamespace(level=1)
@@ -309,6 +328,7 @@ def test_variables_of_the_function_are_found_in_its_text(caplog: pytest.LogCaptu
     assert [record.args[2] for record in caplog.records if isinstance(record.args, tuple)] == [
         "hidden",
         "best",
+        "[1]",
     ]
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+from holdfast import Session
 from holdfast.clean.loop_locals import unkept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 make: Any = None
 
@@ -204,3 +210,63 @@ def test_a_generator_that_the_steps_draw_from_is_found() -> None:
             make(noise.normal(), seeded.random())
 
     assert names(main) == ["noise"]
+
+
+class Running:
+    """Stops where the steps begin, and says what was found in the function that asks for them."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bool]] = []
+
+    def steps(self, total: int) -> Iterator[int]:
+        frame = sys._getframe().f_back
+        assert frame is not None
+        values = frame.f_globals | frame.f_locals
+        self.found += [(each.name, each.again) for each in unkept(frame.f_code, frame.f_lineno, values)]
+        yield from range(total)
+
+
+def test_a_loop_is_found_where_its_function_stands() -> None:
+    session, total = Running(), 0.0
+    steps = session.steps(2)
+    for step in steps:
+        total += step
+    assert session.found == [("total", False)]
+
+
+def test_what_is_read_beside_the_steps_begins_anew() -> None:
+    def main(session: Any, rows: Any, plain: Any, own: Any) -> None:
+        every = enumerate(rows)
+        for number, (_step, row, x, y, z) in enumerate(
+            zip(session.steps(2), rows, plain, own, every, strict=False)
+        ):
+            print(number, row, x, y, z)
+
+    values: dict[str, Any] = {"rows": [1, 2], "plain": DataLoader(TensorDataset(torch.ones(8, 1)))}
+    values["own"] = DataLoader(TensorDataset(torch.ones(8, 1)), batch_sampler=Session().sampler(8, 2))
+    found = unkept(main.__code__, main.__code__.co_firstlineno + 2, values)
+    assert [each.name for each in found if each.again] == [
+        "enumerate(zip(session.steps(2), rows, plain, own, every, strict=False))",
+        "rows",
+        "plain",
+    ]
+
+
+def test_a_number_beside_the_steps_that_is_not_used_is_not_told() -> None:
+    session, rows = Running(), [1, 2]
+    for _number, (_step, _row) in enumerate(zip(session.steps(2), rows, strict=True)):
+        print("a step")
+    assert session.found == []
+
+
+def test_a_loader_around_begin_step_begins_anew() -> None:
+    def main(session: Any, loader: Any) -> None:
+        for epoch in range(3):
+            print(epoch)
+            for x in loader:
+                session.begin_step(10)
+                print(x)
+
+    values = {"loader": DataLoader(TensorDataset(torch.ones(8, 1)))}
+    found = unkept(main.__code__, main.__code__.co_firstlineno + 4, values)
+    assert [(each.name, each.again) for each in found] == [("range(3)", True), ("loader", True)]

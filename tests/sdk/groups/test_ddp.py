@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
+from holdfast.agreement import differing
 from holdfast.ddp import wrap
 from holdfast.errors import SessionError
 
@@ -51,3 +53,20 @@ def test_a_parameter_that_the_model_keeps_from_averaging_is_not_refused() -> Non
     model[0].requires_grad_(True)
     wrapped(ONES).sum().backward()
     assert model[1].weight.grad is not None
+
+
+def test_a_communication_hook_that_keeps_a_state_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    kept = powerSGD_hook.PowerSGDState(None)
+    for state, hook in ((None, default_hooks.fp16_compress_hook), (kept, powerSGD_hook.powerSGD_hook)):
+        wrapped = wrap(torch.nn.Linear(4, 1), torch.device("cpu"), {})
+        wrapped.register_comm_hook(state, hook)  # type: ignore[operator]
+    said = [each.getMessage() for each in caplog.records if each.name == "holdfast.sdk"]
+    assert [text.partition(", which")[0] for text in said] == [
+        "the communication hook powerSGD_hook keeps a PowerSGDState"
+    ]
+
+
+def test_ranks_that_differ_after_their_first_step_are_told_of_unused_parameters() -> None:
+    every = [{"1": {"m.weight": ["(4,) float32", digest]}} for digest in ("a", "b")]
+    assert "find_unused_parameters=True" in differing.text(every, "after step 0")
+    assert "find_unused_parameters=True" not in differing.text(every, "as the script built it")

@@ -212,3 +212,34 @@ def test_what_a_module_gets_later_is_in_the_next_snapshot(tmp_path: Path) -> Non
         snapshots.detach()
     pairs = zip(model.state_dict().values(), other.state_dict().values(), strict=True)
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+class Scaled(torch.optim.SGD):
+    """An optimizer that keeps more than a state for each parameter, as Lookahead and D-Adaptation do."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        state: dict[Any, Any] = self.state
+        shared = state["shared"]
+        shared["count"] = shared.get("count", 0) + 1
+        shared.setdefault("scale", torch.ones(())).mul_(0.5)
+        state["norm"] = torch.tensor(float(shared["count"]))
+        return super().step(closure)
+
+
+def test_state_of_an_optimizer_that_belongs_to_no_parameter(tmp_path: Path) -> None:
+    def made() -> tuple[torch.nn.Linear, Scaled]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        return model, Scaled(model.parameters(), lr=0.1, momentum=0.9)
+
+    (model, optimizer), (other, new) = made(), made()
+    for _ in range(3):
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    through(tmp_path, tracked(m=model, o=optimizer), tracked(m=other, o=new))
+    got: dict[Any, Any] = new.state
+    assert got["shared"]["count"] == 3
+    assert float(got["shared"]["scale"]) == 0.125
+    assert float(got["norm"]) == 3.0
+    assert equal(new.state[other.weight]["momentum_buffer"], optimizer.state[model.weight]["momentum_buffer"])
