@@ -23,7 +23,7 @@ from holdfast.state import shards
 from holdfast.state.modes import ModesAtStart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -42,7 +42,9 @@ class Beside:
         self._things: Mapping[str, Any] = {}
         self._states = False  # those of optimizers are looked at, too
         self._tensors: list[torch.Tensor] = []
-        self._live: list[torch.Tensor] = []  # their memory: for a DTensor its local part
+        self._known: list[torch.Tensor] = []  # those of the time before: mostly the same
+        self._sharded = False  # some of them are DTensors
+        self._away = False  # some are on a device
         self._addresses: list[int] = []
         self._versions: list[int] = []
         self._samples = ChosenValues()
@@ -56,6 +58,7 @@ class Beside:
     def arm(self, optimizers: Sequence[torch.optim.Optimizer], things: Mapping[str, Any]) -> None:
         """A generation begins with these optimizers and small objects."""
         self._optimizers, self._things = optimizers, things
+        self._known, self._addresses, self._samples = [], [], ChosenValues()
         self.unwatch()
 
     def watch(self, *, states: bool = False) -> None:
@@ -65,15 +68,23 @@ class Beside:
         self._count += 1
         self.watching, self._states = True, states
         self._tensors = self._all()
-        self._live = [shards.local(each).detach() for each in self._tensors]
-        addresses = list(map(_address, self._live))
-        if addresses != self._addresses:
-            self._samples, self._addresses = ChosenValues(self._live), addresses
+        self._place()
         self._versions, self._seen = list(map(_version, self._tensors)), self._samples.take()
         self._modes = ModesAtStart(self._unowned.parts, self._unowned.parameters, self._optimizers)
         self._options, self._small = options_of(self._optimizers), self._copy_small()
         if states:
             self._unowned.keep()
+
+    def _place(self) -> None:
+        """Find the tensors' memory, if it is not where it was: for a DTensor that of its local part."""
+        if not _same(self._tensors, self._known):
+            self._known, self._sharded = self._tensors, any(map(shards.is_dtensor, self._tensors))
+            self._addresses = []
+        live = list(map(shards.local, self._tensors)) if self._sharded else self._tensors
+        addresses = list(map(_address, live))
+        if addresses != self._addresses:
+            self._samples, self._addresses = ChosenValues([each.detach() for each in live]), addresses
+            self._away = any(each.device.type != "cpu" for each in live)
 
     def unwatch(self) -> None:
         """It has ended."""
@@ -88,7 +99,7 @@ class Beside:
             if after is None or any(habits.moved(kept, after.get(name), name).values()):
                 return name
         learns = self._count <= _FIRST or self._count % _EVERY == 0
-        return self._moved(valued=learns or all(each.device.type == "cpu" for each in self._live))
+        return self._moved(valued=learns or not self._away)
 
     def changed_values(self) -> str:
         """It has ended: the name of a tensor that has other values now; "": none has."""
@@ -125,25 +136,26 @@ class Beside:
         """The name of a tensor that is another one, was written to (`counted`), or has other values
         (`valued`)."""
         now = self._all()
-        if len(now) != len(self._tensors) or not all(map(is_, now, self._tensors)):
+        if not _same(now, self._tensors):
             known = set(map(id, self._tensors))
             return self._unowned.name(next((each for each in now if id(each) not in known), self._tensors[0]))
-        for tensor, version in zip(now, self._versions, strict=True) if counted else ():
-            if _version(tensor) != version:
-                return self._unowned.name(tensor)
+        versions = list(map(_version, now)) if counted else self._versions
+        if versions != self._versions:
+            kept = zip(now, versions, self._versions, strict=True)
+            return self._unowned.name(next(tensor for tensor, version, then in kept if version != then))
         moved = self._samples.changed(self._seen) if valued and self._seen is not None else ()
         return self._unowned.name(self._tensors[min(moved)]) if moved else ""
 
     def _all(self) -> list[torch.Tensor]:
-        if not self._states:
-            return list(_tensors(self._unowned.parts))
-        return [*self._unowned.parameters, *optimizer_states.tensors(self._optimizers)]
+        if self._states:
+            return [*self._unowned.parameters, *optimizer_states.tensors(self._optimizers)]
+        held = [each for part in self._unowned.parts for each in (part._parameters, part._buffers) if each]
+        return [tensor for each in held for tensor in each.values() if tensor is not None]
 
 
-def _tensors(parts: Sequence[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    for part in parts:
-        for held in (part._parameters, part._buffers):
-            yield from (tensor for tensor in held.values() if tensor is not None)
+def _same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether these are the very same tensors."""
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _version(tensor: torch.Tensor) -> int:
