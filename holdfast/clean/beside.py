@@ -13,13 +13,13 @@ objects."""
 
 from __future__ import annotations
 
-from operator import is_, methodcaller
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clean import habits, optimizer_states
 from holdfast.clean.putting_back import Options, options_of, put_options, put_small
 from holdfast.clean.samples import ChosenValues, SeenValues
-from holdfast.state import shards
+from holdfast.state import built, shards
 from holdfast.state.modes import ModesAtStart
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Beside:
 
     def _place(self) -> None:
         """Find the tensors' memory, if it is not where it was: for a DTensor that of its local part."""
-        if not _same(self._tensors, self._known):
+        if not built.same_objects(self._tensors, self._known):
             self._known, self._sharded = self._tensors, any(map(shards.is_dtensor, self._tensors))
             self._addresses = []
         live = list(map(shards.local, self._tensors)) if self._sharded else self._tensors
@@ -136,7 +136,7 @@ class Beside:
         """The name of a tensor that is another one, was written to (`counted`), or has other values
         (`valued`)."""
         now = self._all()
-        if not _same(now, self._tensors):
+        if not built.same_objects(now, self._tensors):
             known = set(map(id, self._tensors))
             return self._unowned.name(next((each for each in now if id(each) not in known), self._tensors[0]))
         versions = list(map(_version, now)) if counted else self._versions
@@ -151,11 +151,6 @@ class Beside:
             return [*self._unowned.parameters, *optimizer_states.tensors(self._optimizers)]
         held = [each for part in self._unowned.parts for each in (part._parameters, part._buffers) if each]
         return [tensor for each in held for tensor in each.values() if tensor is not None]
-
-
-def _same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether these are the very same tensors."""
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _version(tensor: torch.Tensor) -> int:

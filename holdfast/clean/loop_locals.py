@@ -174,13 +174,11 @@ def _drawing(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, in
 def _is_generator(value: ast.expr) -> bool:
     """Whether this makes a random generator, as in `torch.Generator().manual_seed(0)`."""
     while isinstance(value, ast.Call):
-        called = value.func
-        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        if name in _GENERATORS:
+        if restarting.called_name(value) in _GENERATORS:
             return True
-        if not isinstance(called, ast.Attribute):
+        if not isinstance(value.func, ast.Attribute):
             return False
-        value = called.value
+        value = value.func.value
     return False
 
 
@@ -228,8 +226,7 @@ def _counting(loop: ast.For) -> Iterator[tuple[str, int]]:
     loader = _loader(loop.iter)
     for each in ast.walk(loop):
         if isinstance(each, ast.Call) and any(loader in _names(given, ast.Load) for given in each.args):
-            called = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
-            if called in _COUNTING:
+            if restarting.called_name(each) in _COUNTING:
                 yield ast.unparse(each), each.lineno
 
 

@@ -43,7 +43,7 @@ def _beside(
 ) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Each part of a loop's target that comes from something that begins anew, and what that is."""
     args = given.args if isinstance(given, ast.Call) else []
-    called, parts = _called(given), target.elts if isinstance(target, ast.Tuple) else []
+    called, parts = called_name(given), target.elts if isinstance(target, ast.Tuple) else []
     if called == "enumerate" and args and len(parts) == 2:
         yield parts[0], given
         yield from _beside(parts[1], args[0], values)
@@ -54,7 +54,7 @@ def _beside(
         yield target, given
 
 
-def _called(given: ast.expr) -> str:
+def called_name(given: ast.expr) -> str:
     """The name of what is called; "" if nothing is."""
     called = given.func if isinstance(given, ast.Call) else None
     return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
