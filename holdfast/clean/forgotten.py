@@ -7,9 +7,10 @@ Theory of operation. After some steps a few bytes of each value that the script 
 numbers and strings, how long containers are, some values of tensors and arrays, the state of random
 generators. What differs at the next look was changed by the steps between. Looks come after the first three
 steps, and then after twice as many each time, so that they cost next to nothing. A value that belongs to a
-tracked object is kept and not looked at. Of the function's own variables, a look sees modules and objects of
-the script's classes that have stayed the same objects since the last one: an average of the weights. Numbers
-and tensors are given anew in each step, so those that add up are found in the text (`loop_locals`)."""
+tracked object is kept and not looked at. Of the variables of the functions that run, a look sees those that
+the loop gives no value: lists, arrays, generators, what functions within them close over; and, given or not,
+modules and objects of the script's classes that have stayed the same since the last look: an average of the
+weights. What a loop gives values is found in the text, where it is carried on (`loop_locals`)."""
 
 from __future__ import annotations
 
@@ -172,15 +173,17 @@ class ForgottenState:
         return found
 
     def _lasting(self, kept: Container[int]) -> dict[str, Any]:
-        """Variables of the function that runs: objects that were there at the last look. Wrappers of tracked
+        """Variables of the functions that run, which are the same as at the last look. Wrappers of tracked
         modules are left out."""
-        local = _objects_of(self.functions[0]) if self.functions else {}
         tracked = {id(each) for each in self._tracked.objects.values()}
-        local = {
-            name: each for name, each in local.items() if id(each) not in tracked and not _is_kept(each, kept)
-        }
+        steady, local = _variables_of(self.functions[0]) if self.functions else ({}, {})
         before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
-        return {name: each for name, each in local.items() if name not in before or before[name]() is each}
+        steady |= {name: each for name, each in local.items() if name not in before or before[name]() is each}
+        return {
+            name: each
+            for name, each in steady.items()
+            if id(each) not in tracked and not _is_kept(each, kept)
+        }
 
     def _tell(self, names: list[str]) -> None:
         new = [name for name in names if _root(name) not in self._told]
@@ -203,12 +206,19 @@ def _frames_to(function: Any) -> list[FrameType]:
     return []
 
 
-def _objects_of(function: Any) -> dict[str, Any]:
-    """Modules, and objects of the script's classes, in the variables of these functions while they run."""
-    held: dict[str, Any] = {}
+def _variables_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The variables of these functions while they run: those that their loops give no value; and of the
+    others, modules and objects of the script's classes."""
+    steady: dict[str, Any] = {}
+    local: dict[str, Any] = {}
     for frame in _frames_to(function):
-        held |= variables_of(frame)
-    return {name: each for name, each in held.items() if _is_of_script(type(each))}
+        values, given = variables_of(frame), loop_locals.given(frame.f_code, frame.f_lineno)
+        for name, each in values.items():
+            if given is not None and name not in given:
+                steady[name] = each
+            elif _is_of_script(type(each)):
+                local[name] = each
+    return steady, local
 
 
 def _is_of_script(kind: type[Any]) -> bool:
@@ -275,8 +285,10 @@ def _held(things: list[Any]) -> list[Any]:
 
 
 def _memory(tracked: TrackedState) -> set[int]:
-    """The addresses of the memory that tracked objects hold."""
-    return {storage for module in tracked.modules for storage in modes.storages(module)}
+    """The addresses of the memory that tracked objects hold, with their gradients."""
+    found = {storage for module in tracked.modules for storage in modes.storages(module)}
+    grads = (each.grad for module in tracked.modules for each in module.parameters())
+    return found | {modes.storage(each) for each in grads if each is not None}
 
 
 def _bits(value: Any, kept: Container[int]) -> Hashable:

@@ -1,14 +1,14 @@
 """Find local variables that a training loop adds up and nothing keeps: they begin anew in a new generation.
 
-Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by
-its own value (`total += loss`, `sums["loss"] += loss`, `losses.append(loss)`, `count = count + 1`,
-`total.add_(loss)`, `best[epoch] = loss`), or by the
-weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
-`steps(...)`, or one that calls `begin_step`, and is made before it; or in the loop over the training's
-loader and is made before that, in the epoch. The number of `enumerate(loader)` counts too, if it is used, and
-an iterator that is made before the steps and read with `next` in them, what reads the loader by `zip` or
-`islice`, and a random generator that is made
-before the batches and used in their loop without being seeded there.
+Theory of operation. Only the text of the function is read. A name counts as kept from step to step if it is
+carried (`carried`: `total += loss`, `losses.append(loss)`, `best = loss` where a step compares with `best`
+first), or follows the weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over
+`epochs(...)` or `steps(...)`, or one that calls `begin_step`, or in the loop over the training's loader
+within an epoch. A clock's time does not count, nor what comes from the session or is read ahead: `batch =
+next(batches)`, where `batches` is what is judged. The number of `enumerate(loader)` counts too, if it is
+used, and an iterator that is made before the steps and read with `next` in them, what reads the loader by
+`zip` or `islice`, and a random generator that is made before the batches and used in their loop without being
+seeded there.
 Where a function runs, the loop that is at its line counts as well, whatever its text: `for step in steps`,
 and the loops around it. What such loops read from its beginning is found, too (`restarting`).
 What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""
@@ -16,22 +16,26 @@ What a script hides from such a reading (other functions, attributes) is not fou
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clean import restarting
+from holdfast.clean.carried import Carried, read_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import CodeType
 
-_ADDING = frozenset({"append", "extend", "add", "insert", "appendleft"})
-_IN_PLACE = frozenset({"add_", "sub_", "mul_", "div_", "lerp_", "copy_"})
 _FOLLOWING = frozenset({"update", "update_parameters", "step"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
 _COUNTING = frozenset({"zip", "zip_longest", "islice", "chain", "cycle", "takewhile", "pairwise", "batched"})
+_CLOCKS = frozenset(
+    {each + unit for each in ("time", "perf_counter", "monotonic", "process_time") for unit in ("", "_ns")}
+    | {"now", "utcnow"}
+)
 _SEEDING = frozenset({"manual_seed", "seed"})
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
@@ -51,15 +55,14 @@ def unkept(
     """What this function's loop over epochs or steps adds up and nothing keeps; [] if there is no text.
 
     `at`: the line of the file where the function is, if it runs; `values`: its variables then."""
-    try:
-        lines, first = inspect.getsourcelines(inspect.unwrap(function))  # type: ignore[arg-type]
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError, TypeError):
+    tree, first = _text(function)
+    if tree is None:
         return []
     found: dict[str, UnkeptLocal] = {}
     kept = _kept(tree)
     for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
-        added = *_added_over(tree, loop), *_added_within(loop), *_numbers(loop), *_following(loop, kept)
+        added = *_carried_over(tree, loop), *_carried_within(tree, loop), *_numbers(loop)
+        added += tuple(_following(loop, kept))
         added += tuple(_counting(loop))
         for name, line in (*added, *_drawing_over(tree, loop)):
             if name not in kept:
@@ -68,7 +71,7 @@ def unkept(
     counting = [*_loops(tree, lambda each: _calls(each.iter, "steps")), *_beginning(tree)]
     running = [each for each in restarting.around(tree, line) if each not in counting]
     for steps in (*counting, *running):
-        places = *_added_over(tree, steps), *_read_on(tree, steps), *_drawing(tree, steps)
+        places = *_carried_over(tree, steps), *_read_on(tree, steps), *_drawing(tree, steps)
         for name, where in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + where - 1))
@@ -76,6 +79,31 @@ def unkept(
         for name, where in restarting.anew(each, values or {}):
             found.setdefault(name, UnkeptLocal(name, first + where - 1, again=True))
     return list(found.values())
+
+
+def given(function: Callable[..., Any] | CodeType, at: int) -> set[str] | None:
+    """The names that the loops of a running function give values, those that it is in at this line of its
+    file; None if there is no text."""
+    tree, first = _text(function)
+    if tree is None:
+        return None
+    return {name for loop in restarting.around(tree, at - first + 1) for name in Carried(loop).given}
+
+
+def _text(function: Callable[..., Any] | CodeType) -> tuple[ast.AST | None, int]:
+    """What a function's text says, and the line of its file where that begins; None if there is none."""
+    unwrapped = inspect.unwrap(function) if callable(function) else function
+    return _parsed(getattr(unwrapped, "__code__", unwrapped))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(code: Any) -> tuple[ast.AST | None, int]:
+    """The same for its code; kept, because each generation asks again."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        return ast.parse(textwrap.dedent("".join(lines))), first
+    except (OSError, SyntaxError, TypeError):
+        return None, 0
 
 
 def _calls(tree: ast.AST, name: str) -> bool:
@@ -123,13 +151,47 @@ def _kept(tree: ast.AST) -> set[str]:
     return found
 
 
-def _added_over(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
-    """What is made before the loop, and added up in it."""
-    within = {id(each) for each in ast.walk(loop)}
-    outside = [each for each in ast.walk(tree) if id(each) not in within]
-    made = {each.id for each in outside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    made -= {name for part in loop.body for name in _made_anew(part)}
-    return ((name, line) for name, line in _added(loop.body) if name in made)
+def _carried_over(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
+    """What this loop carries from one iteration to the next and its function begins with anew."""
+    carried, shared = Carried(loop), _shared(tree)
+    for name, line in carried.names(read_after(tree, loop)):
+        if name not in shared and not _comes_again(tree, carried, name):
+            yield name, line
+
+
+def _shared(tree: ast.AST) -> set[str]:
+    """Names of variables that are not the function's own: what is in them is looked at while it runs."""
+    return {
+        name for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names
+    }
+
+
+def _comes_again(tree: ast.AST, carried: Carried, name: str) -> bool:
+    """Whether the function that is called again gives this variable what it had: a clock's time, or a batch
+    that is read ahead in each iteration."""
+    if name in carried.changed:
+        return False
+    return all(
+        value is not None and (_is_time(value, carried) or _is_read_ahead(tree, carried, name, value))
+        for value in carried.given[name]
+    )
+
+
+def _is_time(value: ast.expr, carried: Carried) -> bool:
+    if isinstance(value, ast.Name):
+        given = carried.given.get(value.id, [None])
+        return all(each is not None and restarting.called_name(each) in _CLOCKS for each in given)
+    return restarting.called_name(value) in _CLOCKS
+
+
+def _is_read_ahead(tree: ast.AST, carried: Carried, name: str, value: ast.expr) -> bool:
+    read = _names(value, ast.Load)
+    if name in read:
+        return False
+    calls = (each for each in ast.walk(value) if isinstance(each, ast.Call))
+    if any(restarting.called_name(each) == "next" for each in calls):
+        return name in carried.always
+    return _calls(value, "loader") or _calls(value, "begin_step") or bool(read & _of_session(tree))
 
 
 def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
@@ -200,13 +262,11 @@ def _pairs(assigned: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
         yield target, value
 
 
-def _added_within(loop: ast.For) -> Iterator[tuple[str, int]]:
-    """What is made in an epoch before its batches, and added up in their loop."""
+def _carried_within(tree: ast.AST, loop: ast.For) -> Iterator[tuple[str, int]]:
+    """What the batches of an epoch carry: it begins anew if the epoch goes on in the middle."""
     loader = _loader(loop.iter)
     for batches in _loops(loop, lambda each: _reads(each, loader)):
-        again = {name for part in batches.body for name in _made_anew(part)}
-        before = {name for part in loop.body if part is not batches for name in _made_anew(part)}
-        yield from ((name, line) for name, line in _added(batches.body) if name in before - again)
+        yield from _carried_over(tree, batches)
 
 
 def _numbers(loop: ast.For) -> Iterator[tuple[str, int]]:
@@ -249,24 +309,3 @@ def _made_anew(tree: ast.AST) -> Iterator[str]:
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
             stored = {name for target in targets for name in _names(target, ast.Store)}
             yield from stored - _names(each.value, ast.Load)
-
-
-def _added(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
-    """Names that are changed by their own value, and where."""
-    for each in (node for part in body for node in ast.walk(part)):
-        if isinstance(each, ast.AugAssign):
-            target = each.target.value if isinstance(each.target, ast.Subscript) else each.target
-            yield from ((name, each.lineno) for name in [getattr(target, "id", "")] if name)
-        elif isinstance(each, ast.Assign):
-            for target in each.targets:
-                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-                    yield target.value.id, each.lineno
-                again = _names(target, ast.Store) & _names(each.value, ast.Load)
-                yield from ((name, each.lineno) for name in sorted(again))
-        elif (
-            isinstance(each, ast.Call)
-            and isinstance(each.func, ast.Attribute)
-            and each.func.attr in _ADDING | _IN_PLACE
-        ):
-            if isinstance(each.func.value, ast.Name):
-                yield each.func.value.id, each.lineno

@@ -1,10 +1,13 @@
-"""Looking for what a script forgets costs it no memory."""
+"""Looking for what a script forgets sees into variables of running functions, and costs them no memory."""
 
 from __future__ import annotations
 
+import logging
+import random
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from holdfast.clean.forgotten import ForgottenState
@@ -12,6 +15,8 @@ from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pytest
 
 
 class Source:
@@ -44,3 +49,42 @@ def test_a_look_keeps_no_variable_alive() -> None:
 
     looking.entered(train, ())
     assert (train(), len(held)) == (1, 7)
+
+
+def test_what_the_loop_gives_no_value_is_looked_at_in_variables(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Linear(2, 2)
+    state = TrackedState()
+    state.add("model", model)
+    forgotten = ForgottenState(state)
+
+    def add(history: list[float], means: np.ndarray[Any, Any], loss: float) -> None:
+        history.append(loss)
+        means[0] += loss
+
+    def train() -> None:
+        history: list[float] = []
+        means, noise, drawn, calls = np.zeros(3), random.Random(1), random.Random(2), 0
+        data, weights, rate = torch.ones(4, 2), [*model.parameters()], 0.1
+
+        def step() -> float:
+            nonlocal calls
+            calls += 1
+            return noise.random()
+
+        for number in range(4):
+            with torch.no_grad():
+                model.weight.add_(rate)
+            model(data).sum().backward()
+            batch = [0.0] * number
+            add(history, means, step() + len(batch) + len(weights))
+            forgotten.step_ended()
+        drawn.random()
+
+    forgotten.entered(train, ())
+    forgotten.begin()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    for name in ("history", "means", "noise", "calls"):
+        assert name in said, name
+    assert not any(name in said for name in ("data", "weights", "batch", "drawn", "number", "model"))

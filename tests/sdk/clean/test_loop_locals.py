@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
+import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from holdfast import Session
-from holdfast.clean.loop_locals import unkept
+from holdfast.clean.loop_locals import given, unkept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,6 +172,78 @@ def test_what_is_added_up_over_steps_that_a_loop_calls_for_is_found() -> None:
         print(fine)
 
     assert names(main) == ["right", "scale", "total"]
+
+
+def test_the_best_so_far_and_how_long_ago_are_found() -> None:
+    def main(session: Any, rate: float) -> Any:
+        best, waited, kept = math.inf, 0, None
+        for _step in session.steps(5):
+            loss = make(rate)
+            if loss < best:
+                best, waited, kept = loss, 0, make(loss)
+            else:
+                waited += 1
+            if waited == 3:
+                rate = rate / 2
+                waited = 0
+        return kept
+
+    assert names(main) == ["best", "kept", "rate", "waited"]
+
+
+def test_times_and_what_is_read_ahead_are_not_found() -> None:
+    def main(session: Any, plain: Any) -> None:
+        batches, again, rows = iter(session.loader(plain, 8)), session.loader(plain, 8), iter(plain)
+        batch, row, others = next(batches), next(rows), iter(again)
+        begun, told = time.time(), time.monotonic()
+        for step in session.steps(5):
+            make(batch, row, time.time() - begun)
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+            try:
+                make(next(others))
+            except StopIteration:
+                others = iter(again)
+            batch, row = make(next(batches)), next(rows)
+            now = time.time()
+            begun = now
+            print(step)
+
+    def sometimes(session: Any, plain: Any) -> None:
+        batches = iter(session.loader(plain, 8))
+        kept, noise = next(batches), make.randn(3)
+        for step in session.steps(5):
+            make(kept, noise)
+            noise = make.randn(3)
+            if step % 2:
+                kept = next(batches)
+
+    assert (names(main), names(sometimes)) == (["rows"], ["kept", "noise"])
+
+
+def test_variables_that_are_not_the_functions_own_are_left_to_the_looks() -> None:
+    outer = 0
+
+    def main(session: Any) -> None:
+        global make
+        nonlocal outer
+        for _step in session.steps(5):
+            outer += 1
+            make = outer
+
+    assert names(main) == []
+
+
+def test_what_a_running_loop_gives_no_value_is_known() -> None:
+    def main(session: Any) -> None:
+        history, total = [], 0.0
+        for step in session.steps(5):
+            history.append(step)
+            total += step
+
+    first = main.__code__.co_firstlineno
+    assert (given(main.__code__, first + 3), given(main.__code__, first + 1)) == ({"step", "total"}, set())
+    assert given(print, 1) is None
 
 
 def test_an_iterator_that_the_steps_read_on_is_found() -> None:

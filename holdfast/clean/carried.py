@@ -1,0 +1,233 @@
+"""Find the variables that a loop carries from one iteration to the next.
+
+Theory of operation. Only text is read. A variable is carried if the loop's body gives it a value, or changes
+it in place, and either an iteration may read it before it has given it a value of its own, or what follows
+the loop reads it and not every iteration has given it one. So `total += loss` is carried, and so are both
+names of `if loss < best: best, waited = loss, 0`. The body is walked in the order in which it runs, with the
+names that have a value of this iteration on every way to a statement; where ways meet, those that all of them
+have. A call may change what it is given: only methods that are known to do so count (`append`, `add_`)."""
+
+from __future__ import annotations
+
+import ast
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Loop = ast.For | ast.AsyncFor | ast.While
+Written = frozenset[str]
+"""Names that have a value of this iteration, at a place of the body."""
+
+CHANGING = frozenset(
+    {"append", "extend", "add", "insert", "appendleft"} | {"add_", "sub_", "mul_", "div_", "lerp_", "copy_"}
+)
+"""Methods that change their object."""
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_OWN_NAMES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
+class Carried:
+    """What one loop reads, writes and changes.
+
+    `early`: names that an iteration may read before it has given them a value, and where. `given`: names
+    that the body gives values, with these: None where there is no expression for it alone. `lines`: where a
+    name is given a value or changed first. `always`: names that each iteration gives a value."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.early: dict[str, int] = {}
+        self.given: dict[str, list[ast.expr | None]] = {}
+        self.changed: set[str] = set()
+        self.lines: dict[str, int] = {}
+        self._ends: list[Written | None] = []  # of iterations
+        self._depth = 0
+        begun: Written = frozenset()
+        if isinstance(loop, ast.While):
+            begun = self._expressions(loop.test, begun)
+        else:
+            begun = self._give(loop.target, None, begun)
+        self._ends.append(self._block(loop.body, begun))
+        self.always = _met(*self._ends) or frozenset()
+
+    def names(self, after: Iterable[str] = ()) -> Iterator[tuple[str, int]]:
+        """What is carried, and where it is given a value or changed. `after`: names that are read after the
+        loop."""
+        read = {*self.early, *(set(after) - self.always)}
+        return ((name, line) for name, line in self.lines.items() if name in read)
+
+    # ------------------------------------------------------------------ statements
+
+    def _block(self, body: list[ast.stmt], written: Written | None) -> Written | None:
+        for each in body:
+            if written is None:  # nothing leads here
+                break
+            written = self._statement(each, written)
+        return written
+
+    def _statement(self, each: ast.stmt, written: Written) -> Written | None:
+        way = _WAYS.get(type(each), Carried._expressions)
+        return way(self, each, written)
+
+    def _if(self, each: ast.If, written: Written) -> Written | None:
+        written = self._expressions(each.test, written)
+        return _met(self._block(each.body, written), self._block(each.orelse, written))
+
+    def _with(self, each: ast.With | ast.AsyncWith, written: Written) -> Written | None:
+        for item in each.items:
+            written = self._expressions(item.context_expr, written)
+            written = self._give(item.optional_vars, None, written)
+        return self._block(each.body, written)
+
+    def _deleted(self, each: ast.Delete, written: Written) -> Written:
+        return written - {name.id for name in each.targets if isinstance(name, ast.Name)}
+
+    def _defined(
+        self, each: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, written: Written
+    ) -> Written:
+        return self._expressions(each, written) | {each.name}
+
+    def _imported(self, each: ast.Import | ast.ImportFrom, written: Written) -> Written:
+        return written | {(alias.asname or alias.name).partition(".")[0] for alias in each.names}
+
+    def _assigned(self, each: ast.Assign | ast.AnnAssign | ast.AugAssign, written: Written) -> Written:
+        if isinstance(each, ast.AugAssign):
+            if isinstance(each.target, ast.Name):
+                self._read(each.target, written)
+            written = self._expressions(each.value, written)
+            return self._give(each.target, None, written)
+        value = each.value
+        if value is None:  # only annotated
+            return written
+        written = self._expressions(value, written)
+        for target in each.targets if isinstance(each, ast.Assign) else [each.target]:
+            written = self._give(target, value, written)
+        return written
+
+    def _loop(self, each: Loop, written: Written) -> Written | None:
+        """An inner loop may have no iteration."""
+        self._depth += 1
+        if isinstance(each, ast.While):
+            written = begun = self._expressions(each.test, written)
+        else:
+            written = self._expressions(each.iter, written)
+            begun = self._give(each.target, None, written)
+        self._block(each.body, begun)
+        self._depth -= 1
+        self._block(each.orelse, written)
+        return written
+
+    def _try(self, each: ast.Try, written: Written) -> Written | None:
+        after = self._block(each.orelse, self._block(each.body, written))
+        for handler in each.handlers:
+            caught = written | ({handler.name} if handler.name else set())
+            after = _met(after, self._block(handler.body, caught))
+        last = self._block(each.finalbody, written)
+        return None if after is None or last is None else after | last
+
+    def _match(self, each: ast.Match, written: Written) -> Written | None:
+        written = self._expressions(each.subject, written)
+        ways = [self._block(case.body, written | _captured(case.pattern)) for case in each.cases]
+        return _met(written, *ways)
+
+    def _left(self, each: ast.stmt, written: Written) -> Written | None:
+        written = self._expressions(each, written)
+        if not self._depth and isinstance(each, ast.Break | ast.Continue):
+            self._ends.append(written)
+        return None
+
+    # ------------------------------------------------------------------ expressions
+
+    def _expressions(self, tree: ast.AST, written: Written) -> Written:
+        """Read all that is in a statement. A function reads what it takes from around it where it is made."""
+        own, given = _own_names(tree), []
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id not in own:
+                self._read(each, written)
+            elif isinstance(each, ast.NamedExpr):
+                given.append(each)
+            elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+                if each.func.attr in CHANGING and isinstance(each.func.value, ast.Name):
+                    self._change(each.func.value)
+        for each in given:
+            written = self._give(each.target, each.value, written)
+        return written
+
+    def _read(self, name: ast.Name, written: Written) -> None:
+        if name.id not in written:
+            self.early.setdefault(name.id, name.lineno)
+
+    def _change(self, name: ast.Name) -> None:
+        self.changed.add(name.id)
+        self.lines.setdefault(name.id, name.lineno)
+
+    def _give(self, target: ast.expr | None, value: ast.expr | None, written: Written) -> Written:
+        """Write to a target: a name has a value now; of what is in brackets, the name before is changed."""
+        if isinstance(target, ast.Name):
+            self.given.setdefault(target.id, []).append(value)
+            self.lines.setdefault(target.id, target.lineno)
+            return written | {target.id}
+        if isinstance(target, ast.Tuple | ast.List):
+            values: list[ast.expr | None] = [value] * len(target.elts)
+            if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(values):
+                values = [*value.elts]
+            for part, its in zip(target.elts, values, strict=True):
+                written = self._give(part, its, written)
+        elif isinstance(target, ast.Starred):
+            written = self._give(target.value, None, written)
+        elif target is not None:
+            written = self._expressions(target, written)
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                self._change(target.value)
+        return written
+
+
+_WAYS: dict[type[ast.stmt], Callable[[Carried, Any, Written], Written | None]] = {
+    **dict.fromkeys((ast.Assign, ast.AnnAssign, ast.AugAssign), Carried._assigned),
+    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While), Carried._loop),
+    **dict.fromkeys((ast.With, ast.AsyncWith), Carried._with),
+    **dict.fromkeys((ast.Break, ast.Continue, ast.Return, ast.Raise), Carried._left),
+    **dict.fromkeys(_SCOPES, Carried._defined),
+    **dict.fromkeys((ast.Import, ast.ImportFrom), Carried._imported),
+    ast.If: Carried._if,
+    ast.Try: Carried._try,
+    ast.Match: Carried._match,
+    ast.Delete: Carried._deleted,
+}
+"""What a kind of statement does; of others, all that is in them is read."""
+
+
+def read_after(tree: ast.AST, loop: Loop) -> set[str]:
+    """Names that are read behind a loop."""
+    last = loop.end_lineno or loop.lineno
+    names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.lineno > last)
+    return {each.id for each in names if isinstance(each.ctx, ast.Load)}
+
+
+def _met(*ways: Written | None) -> Written | None:
+    """Names that have a value on all ways that lead to a place; None: none leads there."""
+    open_ways = [way for way in ways if way is not None]
+    return frozenset.intersection(*open_ways) if open_ways else None
+
+
+def _own_names(tree: ast.AST) -> set[str]:
+    """Names that belong to functions and comprehensions within this."""
+    found: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, _SCOPES):
+            inner = chain.from_iterable(map(ast.walk, each.body))
+            found |= {name.id for name in inner if isinstance(name, ast.Name) and _stores(name)}
+        if isinstance(each, ast.arg):
+            found.add(each.arg)
+        elif isinstance(each, ast.comprehension):
+            found |= {name.id for name in ast.walk(each.target) if isinstance(name, ast.Name)}
+    return found
+
+
+def _stores(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _captured(pattern: ast.pattern) -> set[str]:
+    held = (getattr(each, "name", None) or getattr(each, "rest", None) for each in ast.walk(pattern))
+    return {name for name in held if isinstance(name, str)}

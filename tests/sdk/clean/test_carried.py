@@ -1,0 +1,83 @@
+"""What a loop carries from one iteration to the next is found, whatever way its body takes."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from holdfast.clean.carried import Carried, read_after
+
+CARRIED = {
+    "added": ("total += loss", "total"),
+    "by its own value": ("mean = 0.9 * mean + loss", "mean"),
+    "the best so far": ("if loss < best:\n    best, waited = loss, 0\nelse:\n    waited += 1", "best waited"),
+    "a value of some steps": ("if step % 10 == 0:\n    k = f(step)\nuse(k)", "k"),
+    "the value before": ("use(loss, before)\nbefore = loss", "before"),
+    "a flag": ("if warm:\n    use(loss)\nif step == 5:\n    warm = False", "warm"),
+    "made at the first": ("if state is None:\n    state = f(loss)\nuse(state)", "state"),
+    "an item": ("sums['loss'] += loss", "sums"),
+    "appended": ("losses.append(loss)", "losses"),
+    "in place": ("mean.mul_(0.9)", "mean"),
+    "read in a function": ("def closure():\n    return f(old)\nuse(closure)\nold = loss", "old"),
+    "a way through try": ("try:\n    x = f(loss)\nexcept ValueError:\n    pass\nuse(x)", "x"),
+    "by a walrus": ("if (top := f(top)) > 3:\n    use(top)", "top"),
+    "in a loop within": ("for each in loss:\n    total += each", "total"),
+    "left before it is given": ("if loss:\n    use(last)\n    continue\nlast = loss", "last"),
+    "in a case": ("match loss:\n    case 1:\n        kind = 'one'\nuse(kind)", "kind"),
+    "deleted": ("x = f(loss)\nuse(x)\ndel x\nuse(x)", "x"),
+    "a target with a star": ("use(rest)\nfirst, *rest = loss", "rest"),
+}
+FRESH = {
+    "given first": "x = f(loss)\nuse(x)",
+    "given on both ways": "if loss:\n    x = 1\nelse:\n    x = 2\nuse(x)",
+    "made and added up": "parts = []\nparts.append(loss)\nparts[0] = 2\nn = 0\nn += 1\nuse(parts, n)",
+    "the other way leaves": "if loss:\n    x = 1\nelse:\n    continue\nuse(x)",
+    "by with": "with f(loss) as x:\n    use(x)",
+    "in a comprehension": "use([x for x in loss], {y: z for y, z in loss}, lambda w: w)",
+    "by try and what it catches": "try:\n    x = f(loss)\nexcept ValueError as error:\n    x = error\nuse(x)",
+    "at last": "try:\n    use(loss)\nfinally:\n    x = 1\nuse(x)",
+    "in every case": "match loss:\n    case [x, y]:\n        use(x, y)\n    case other:\n        use(other)",
+    "a function's own": "def closure(x):\n    y = x\n    return y\nuse(closure(loss))",
+    "another's attribute": "model.count += 1\nbar.update(1)",
+    "only read": "use(loss, rate)",
+    "imported": "import os.path\nuse(os)",
+}
+
+
+def carried(body: str, after: str = "") -> list[str]:
+    text = f"for step, loss in steps:\n{textwrap.indent(body, '    ')}\n{after}"
+    tree = ast.parse(text)
+    loop = tree.body[0]
+    assert isinstance(loop, ast.For)
+    return sorted(name for name, _ in Carried(loop).names(read_after(tree, loop)))
+
+
+@pytest.mark.parametrize("way", CARRIED)
+def test_what_an_iteration_reads_of_the_one_before_is_carried(way: str) -> None:
+    body, names = CARRIED[way]
+    assert carried(body) == names.split()
+
+
+@pytest.mark.parametrize("way", FRESH)
+def test_what_each_iteration_gives_a_value_first_is_not(way: str) -> None:
+    assert carried(FRESH[way]) == []
+
+
+def test_what_is_read_behind_the_loop_is_carried_unless_each_iteration_gives_it() -> None:
+    body = "last = loss\nif loss > 3:\n    kept = loss\n    break\nelse:\n    low = 1"
+    assert carried(body, "use(last, kept, low)") == ["kept", "low"]
+    assert carried(body) == []
+
+
+def test_the_condition_of_a_loop_comes_first() -> None:
+    loop = ast.parse("while (step := begin()) is not None and going:\n    use(step)\n    going = f()").body[0]
+    assert isinstance(loop, ast.While)
+    assert [name for name, _ in Carried(loop).names()] == ["going"]
+
+
+def test_the_line_is_that_of_the_first_change() -> None:
+    loop = ast.parse("for x in xs:\n    use(best)\n    if x:\n        best = x\n    best = best or x").body[0]
+    assert isinstance(loop, ast.For)
+    assert list(Carried(loop).names()) == [("best", 4)]
