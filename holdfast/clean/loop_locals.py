@@ -33,7 +33,11 @@ _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
 _COUNTING = frozenset({"zip", "zip_longest", "islice", "chain", "cycle", "takewhile", "pairwise", "batched"})
 _CLOCKS = frozenset(
-    {each + unit for each in ("time", "perf_counter", "monotonic", "process_time") for unit in ("", "_ns")}
+    {
+        each + unit
+        for each in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+        for unit in ("", "_ns")
+    }
     | {"now", "utcnow"}
 )
 _SEEDING = frozenset({"manual_seed", "seed"})
@@ -153,17 +157,17 @@ def _kept(tree: ast.AST) -> set[str]:
 
 def _carried_over(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
     """What this loop carries from one iteration to the next and its function begins with anew."""
-    carried, shared = Carried(loop), _shared(tree)
+    carried, own = Carried(loop), _own(tree)
     for name, line in carried.names(read_after(tree, loop)):
-        if name not in shared and not _comes_again(tree, carried, name):
+        if name in own and not _comes_again(tree, carried, name):
             yield name, line
 
 
-def _shared(tree: ast.AST) -> set[str]:
-    """Names of variables that are not the function's own: what is in them is looked at while it runs."""
-    return {
-        name for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names
-    }
+def _own(tree: ast.AST) -> set[str]:
+    """Names of the function's own variables. What is in others is looked at while it runs."""
+    own = _names(tree, ast.Store) | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
+    declared = (each for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal))
+    return own.difference(*(each.names for each in declared))
 
 
 def _comes_again(tree: ast.AST, carried: Carried, name: str) -> bool:

@@ -222,16 +222,18 @@ def test_times_and_what_is_read_ahead_are_not_found() -> None:
 
 
 def test_variables_that_are_not_the_functions_own_are_left_to_the_looks() -> None:
-    outer = 0
+    outer, kept = 0, []
 
-    def main(session: Any) -> None:
+    def main(session: Any, given: list[int]) -> None:
         global make
         nonlocal outer
         for _step in session.steps(5):
             outer += 1
             make = outer
+            kept.append(outer)
+            given.append(outer)
 
-    assert names(main) == []
+    assert names(main) == ["given"]
 
 
 def test_what_a_running_loop_gives_no_value_is_known() -> None:
