@@ -32,14 +32,8 @@ _FOLLOWING = frozenset({"update", "update_parameters", "step"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
 _COUNTING = frozenset({"zip", "zip_longest", "islice", "chain", "cycle", "takewhile", "pairwise", "batched"})
-_CLOCKS = frozenset(
-    {
-        each + unit
-        for each in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
-        for unit in ("", "_ns")
-    }
-    | {"now", "utcnow"}
-)
+_CLOCKS = frozenset({"time", "perf_counter", "monotonic", "process_time", "thread_time", "now", "utcnow"})
+"""Calls that give the time, also with `_ns` behind them."""
 _SEEDING = frozenset({"manual_seed", "seed"})
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
@@ -182,10 +176,10 @@ def _comes_again(tree: ast.AST, carried: Carried, name: str) -> bool:
 
 
 def _is_time(value: ast.expr, carried: Carried) -> bool:
-    if isinstance(value, ast.Name):
-        given = carried.given.get(value.id, [None])
-        return all(each is not None and restarting.called_name(each) in _CLOCKS for each in given)
-    return restarting.called_name(value) in _CLOCKS
+    given = carried.given.get(value.id, [None]) if isinstance(value, ast.Name) else [value]
+    return all(
+        each is not None and restarting.called_name(each).removesuffix("_ns") in _CLOCKS for each in given
+    )
 
 
 def _is_read_ahead(tree: ast.AST, carried: Carried, name: str, value: ast.expr) -> bool:
