@@ -54,7 +54,7 @@ def host_port(flag: str, text: str) -> tuple[str, int]:
     """Return host and port of `host:port` or `[v6]:port`. Raises SettingsError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
+    if not host or "/" in host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
         raise SettingsError(f"{flag} {text!r:.80} is not an address: give host:port, like 127.0.0.1:7070")
     return host, int(port)
 

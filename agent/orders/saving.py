@@ -97,9 +97,11 @@ class SaveOrders:
 
     def _finalize(self, order: effects.Seal) -> events.Event:
         context, spec = self._context, order.spec
+        store = context.storages.open(spec.storage)
         with self._context.timed("seal", spec.job):
+            _check_alone(store, order)
             done = save.finalize(
-                context.storages.open(spec.storage),
+                store,
                 job=spec.job,
                 checkpoint=order.checkpoint,
                 step=order.step,
@@ -177,6 +179,23 @@ class SaveOrders:
     def _not_mirrored(self, order: effects.Mirror, error: Exception) -> events.Event:
         record = order.record
         return events.Mirrored(order.node, self._context.incarnation, record.job, record.id, one_line(error))
+
+
+def _check_alone(store: Store, order: effects.Seal) -> None:
+    """Raise CheckpointError when the storage has later checkpoints than this cluster has made of the job.
+
+    The cluster began anew, and another life of the job is there. Looked at with each full checkpoint."""
+    if order.base != order.checkpoint:
+        return
+    own, job = (order.generation, order.step), order.spec.job
+    others = [each for each in load.listing(store, job) if (each.generation, each.step) > own]
+    if others:
+        raise CheckpointError(
+            f"{store.url} holds checkpoints of another life of job {job}, the newest {others[0].id}: this "
+            "cluster does not know them, as after the loss of etcd, and the job began without them. To go on "
+            f"from them: holdfast stop, then holdfast checkpoint adopt {store.url} --job {job}, then submit "
+            "it again. Else submit it under another name, or with another storage"
+        )
 
 
 def _absent(order: effects.Persist, arena: Arena) -> str:

@@ -244,7 +244,7 @@ class AdminClient:
         return bool(reply.status == health_pb2.HealthReply.SERVING)
 
     async def _ask(self, method: str, request: Any) -> Any:
-        problems = []
+        problems, standbys = [], False
         for address in self._addresses:
             call = getattr(self._stub(address), method)
             try:
@@ -253,6 +253,9 @@ class AdminClient:
                 if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
                     raise CliError(_reason_of(error)) from error
                 problems.append(f"{address}: {_reason_of(error)}")
+                standbys = standbys or error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        if standbys:
+            raise UnreachableError(f"no coordinator leads ({'; '.join(problems)}); its log says why")
         raise UnreachableError(
             f"no coordinator answers ({'; '.join(problems)}): is one running there? Name it with "
             "--coordinator host:port, or start one with `holdfast coordinator`"

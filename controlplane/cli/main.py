@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -92,6 +93,9 @@ ONE_MACHINE = frozenset({"run", "demo", "torchrun"})
 WHOLE = "local,torch"
 """The extras that bring all that ONE_MACHINE needs."""
 
+_STDERR = 2
+_UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT)
+
 EXIT_CODES = """exit codes:
   0    success; for `run` and `submit --wait`: the job finished
   1    the job failed, or what the command asked for does not exist
@@ -107,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     As a program (`argv` is None) it prints neutral text: control characters in names and messages do not
     reach the terminal."""
     if argv is None:
+        _open_closed_streams()
         sys.stdout, sys.stderr = Neutral(sys.stdout), Neutral(sys.stderr)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -124,11 +129,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(words, why, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output is gone; the flush at exit must not fail because of that.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    except OSError as error:
+        if error.errno not in _UNWRITTEN or error.filename is not None:
+            raise
+        return _unwritten(words, error)
     return code
+
+
+def _open_closed_streams() -> None:
+    """Give the null device to standard streams that are closed (`>&-`): else the next socket or file gets the
+    number of one, and what is printed goes there."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(opened)
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+
+
+def _unwritten(words: Sequence[str], error: OSError) -> int:
+    """End after standard output could not be written. The flush at exit must not fail because of that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # its reader is gone
+        return OK
+    return _failed(words, f"cannot write what it shows: {error.strerror}", FAILED)
 
 
 def _failed(words: Sequence[str], why: str, code: int) -> int:

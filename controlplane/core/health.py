@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.node_checks import BadPart
     from controlplane.core.records.stores import Unread
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.cluster_state import ClusterState, Node
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
 
@@ -312,19 +312,11 @@ def facts_of(state: ClusterState) -> HealthFacts:
         incidents=_recent(state),
         bad_parts=tuple((node.name, each) for node in state.nodes.values() for each in node.check.bad),
         unchecked=tuple((n.name, n.check.unchecked) for n in state.nodes.values() if n.check.unchecked),
-        strays=tuple((n.name, why) for n in state.nodes.values() if (why := _strays(state, n))),
+        strays=tuple((n.name, why) for n in state.nodes.values() if (why := eligibility.strays(state, n))),
         unreplaced=tuple((node.name, node.unreplaced) for node in state.nodes.values() if node.unreplaced),
         unread=state.unread,
         diagnosed=tuple((job.name, each) for job in jobs for each in state.diagnosed.get(job.name, ())),
     )
-
-
-def _strays(state: ClusterState, node: Node) -> str:
-    """Which jobs' ranks this node runs although no such job is known; "": none's."""
-    if not node.up or node.whole is None:
-        return ""
-    unknown = dict.fromkeys(status.job for status in node.whole.members if status.job not in state.jobs)
-    return f"it runs ranks of jobs that are not known here: {', '.join(unknown)}" if unknown else ""
 
 
 def _store_trouble(state: ClusterState) -> str:

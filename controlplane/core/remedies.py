@@ -13,7 +13,7 @@ REMEDIES: dict[str, str] = {
     "node_part_broken": "Repair or replace this part of the node, then have the node checked again.",
     "node_part_slow": "Look at clocks, temperature, power and other processes of the node.",
     "node_unchecked": "Look in the log of the node's agent why its check brought nothing.",
-    "unknown_job": "If etcd has lost its data: end these ranks with their agent, and submit the job again.",
+    "unknown_job": "If etcd lost its data: adopt the job's checkpoints, then submit it; that ends these.",
     "node_unreplaced": "Replace the node by hand, or allow the coordinator to have the platform replace it.",
     "row_unreadable": "Repair this row of etcd, or delete it.",
     "job_parked": "Bring the nodes that the job waits for, or add others.",

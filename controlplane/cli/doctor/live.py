@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import AdminClient
 from controlplane.cli.doctor import tuning
 from controlplane.cli.doctor.shown import WIDTH
-from controlplane.cli.errors import OK, UsageError
+from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.outputs import data
@@ -114,11 +114,11 @@ def links(seen: dict[str, str]) -> list[str]:
 
 
 def about_node(found: dict[str, Any], node: str, known: Collection[str]) -> dict[str, Any]:
-    """The cluster's report, with only the findings about one of its nodes. Raises UsageError.
+    """The cluster's report, with only the findings about one of its nodes. Raises CliError.
 
     The level stays that of the cluster; `node` says whose findings these are."""
     if node not in known:
-        raise UsageError(f"there is no node {node}: `holdfast status` lists them")
+        raise CliError(f"no node named {node:.80}{nearest(node, known)} (see `holdfast get nodes`)")
     if any("nodes" not in each for each in found["findings"]):
         raise UsageError(
             "this coordinator is of an older version and does not say which node a finding is about"

@@ -71,16 +71,21 @@ def span_of(values: argparse.Namespace, around_s: float = AROUND_S) -> tuple[flo
 
 
 def events(values: argparse.Namespace) -> int:
-    """Print the journal, in words or as it is stored."""
+    """Print the journal, in words or as it is stored. Exit code 1 when it has nothing about --job."""
     return asyncio.run(_events(values))
 
 
 async def _events(values: argparse.Namespace) -> int:
     source = _from_file(values) if values.journal else _from_coordinator(values)
     first, last = span_of(values)
+    found = False
     async for text in source:
+        found = True
         if first <= read_line(text)["wall_s"] <= last:
             show(text, values)
+    if values.job and not found:
+        later = f" after line {values.after}" if values.after else ""
+        raise CliError(f"the journal has no line about job {values.job:.80}{later} (see `holdfast get jobs`)")
     return OK
 
 

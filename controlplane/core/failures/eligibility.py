@@ -3,7 +3,8 @@
 Flapping nodes would cost a job one recovery per return. So the first few returns within a window are free,
 and each further one holds the node down for twice as long, up to a limit. A quarantined node is the last
 choice: it is used when no other node is left. A node whose check is wanted or under way waits for it, and one
-whose check found a bad part takes no ranks with `--check-nodes act`."""
+whose check found a bad part takes no ranks with `--check-nodes act`. A node whose processes nobody here has
+started has no room for others."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.failures import node_checks, quarantine
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import GONE
 
 if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState, Node
@@ -27,7 +29,22 @@ def barred(state: ClusterState, node: Node) -> str:
         return node.cut
     if state.now < node.held_until:
         return f"held down for {node.held_until - state.now:.0f} s more: {node.held_why}"
-    return node_checks.keeps_out(state, node)
+    return strays(state, node) or node_checks.keeps_out(state, node)
+
+
+def strays(state: ClusterState, node: Node) -> str:
+    """Which living processes of this node nobody here has started, as after the loss of etcd; "": none.
+
+    They have the node's devices, and names that may be given out again. Those of a known job are killed as
+    soon as they are reported, so that their node is free a moment later."""
+    unknown, former = dict[str, None](), dict[str, None]()
+    for status in node.whole.members if node.up and node.whole is not None else ():
+        job = state.jobs.get(status.job)
+        if (job is None or status.member not in job.members) and status.phase not in GONE:
+            (unknown if job is None else former)[status.job] = None
+    if unknown:
+        return f"it runs ranks of jobs that are not known here: {', '.join(unknown)}"
+    return f"it runs processes of a former life of {', '.join(former)}, which are killed" if former else ""
 
 
 def last_choice(state: ClusterState, node: Node) -> bool:
@@ -52,7 +69,7 @@ def word(state: ClusterState, node: Node) -> tuple[str, str]:
     """Eligibility for people: one word, and why."""
     if node.cut:
         return CUT, node.cut
-    if state.now < node.held_until:
+    if state.now < node.held_until or strays(state, node):
         return HELD, barred(state, node)
     if reason := node_checks.unfit(state, node):
         return UNFIT, reason

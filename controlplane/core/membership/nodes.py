@@ -138,9 +138,12 @@ def beat(state: ClusterState, event: ev.NodeBeat) -> None:
     node.seq, node.port = event.seq, event.port
     keepers.keep(state, node, event.copies)
     node.top = max(node.top, event.seq)
-    node.part_read = bool(event.unread)
+    node.part_read, had_strays = bool(event.unread), eligibility.strays(state, node)
     node.whole, node.walk = None if node.part_read else event, None
     _whole_view(state, node, event, event.seq)
+    if had_strays and not eligibility.strays(state, node):
+        state.ask_health()
+        state.nodes_changed()
 
 
 def _newest_beat(state: ClusterState, event: ev.NodeBeat | ev.StepBeat) -> Node | None:
