@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import coordinates
+from holdfast import coordinates, holds
 from holdfast.errors import SessionError
+from holdfast.holds import Holds
 from holdfast.ipc.progress_page import ProgressPage
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Environment:
     - `check_replicas_every`: steps between two comparisons of whole replicas; 0: slices are compared instead.
     - `corrupt_acts`: whether the job goes back when a replica differs; else that is only reported.
     - `anatomy`: whether the phases of steps are timed.
+    - `holds`: where a rehearsal holds the training; None: nowhere.
     - `rank`, `local_rank`, `world_size`: torchrun's values at the start; a spare gets its place later, with a
       generation."""
 
@@ -55,6 +57,7 @@ class Environment:
     check_replicas_every: int
     corrupt_acts: bool
     anatomy: bool
+    holds: Holds | None
     rank: int
     local_rank: int
     world_size: int
@@ -84,6 +87,7 @@ class Environment:
             check_replicas_every=_integer(variables, "HOLDFAST_CHECK_REPLICAS_EVERY", 0),
             corrupt_acts=variables.get("HOLDFAST_ON_CORRUPT_STATE", "") == "act",
             anatomy=_switch(variables, "HOLDFAST_ANATOMY"),
+            holds=_holds(variables),
             rank=_integer(variables, "RANK", 0),
             local_rank=_integer(variables, "LOCAL_RANK", 0),
             world_size=_integer(variables, "WORLD_SIZE", 1),
@@ -121,6 +125,14 @@ def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise SessionError(f"{name}={text!r} is not a number: set it to one or unset it") from None
+
+
+def _holds(variables: Mapping[str, str]) -> Holds | None:
+    text = variables.get(holds.VARIABLE, "")
+    try:
+        return Holds.read(text)
+    except ValueError:
+        raise SessionError(f"{holds.VARIABLE}={text!r:.80} must be FOLDER:STEP,STEP") from None
 
 
 def _lazily(variables: Mapping[str, str]) -> bool:

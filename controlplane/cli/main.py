@@ -23,6 +23,9 @@ SECTIONS = {
             "demo.command", "train a small model, kill a rank, recover, compare the weights"
         ),
         "run": CommandEntry("run", "run a training script on this machine, with torchrun's flags"),
+        "rehearse": CommandEntry(
+            "rehearsal.command", "kill ranks of your own script, and compare it with a run without failures"
+        ),
         "submit": CommandEntry("orders.submit", "give a job to a running coordinator"),
         "wait": CommandEntry("orders.wait", "return when a job is in a phase, for scripts"),
         "stop": CommandEntry("questions.queries", "end a job; its checkpoints stay"),
@@ -87,7 +90,7 @@ CLUSTER_EXTRA = frozenset(
 )
 """What the extra `cluster` installs, as modules: a trainer's image has none of it."""
 
-ONE_MACHINE = frozenset({"run", "demo", "torchrun"})
+ONE_MACHINE = frozenset({"run", "demo", "rehearse", "torchrun"})
 """The commands that start a whole cluster on this machine: they need an etcd and torch too."""
 
 WHOLE = "local,torch"

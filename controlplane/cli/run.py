@@ -43,7 +43,8 @@ SHORT = (
 EPILOG = "Run the same command again to continue a job that has --storage."
 
 
-def _flags(parser: Parser) -> None:
+def add_flags(parser: Parser) -> None:
+    """Add all flags of `holdfast run`."""
     parser.add_script("SCRIPT", "the training script; all that follows is passed to it")
     add_job_flags(parser)
     add_output_flags(parser)
@@ -202,4 +203,4 @@ def _probe(url: str, mirror: str) -> None:
         print(f"holdfast: storage {url}: {limit}", file=sys.stderr)
 
 
-COMMANDS = {"run": CommandSpec(ABOUT, run, _flags, USAGE, EPILOG, short=SHORT)}
+COMMANDS = {"run": CommandSpec(ABOUT, run, add_flags, USAGE, EPILOG, short=SHORT)}

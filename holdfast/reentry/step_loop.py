@@ -6,6 +6,7 @@ is dropped, and the next generation begins another one at the step where the sta
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.agreement import generators
@@ -17,7 +18,11 @@ from holdfast.reentry import misuse, stepping
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.holds import Holds
     from holdfast.reentry.runtime import Runtime
+
+_HOLD_LOOK_S = 0.02
+"""The pause between two looks whether a step that is held may begin."""
 
 
 class StepLoop:
@@ -62,10 +67,22 @@ class StepLoop:
 
     def begin(self) -> int:
         """Begin the next step. Returns its number. Raises Interrupted."""
+        if self._state.environment.holds is not None:
+            self._hold(self._state.environment.holds)
         stepping.begin(self._runtime, self._seed)
         self._runtime.profiler.begin_step(self._state.completed, self._state.generation)
         self.running = True
         return self._state.step
+
+    def _hold(self, holds: Holds) -> None:
+        """Wait until a rehearsal lets this step begin. Raises Interrupted."""
+        state = self._state
+        if state.guard.carries or not holds.holding(state.completed):
+            return
+        with state.progress.phase("evaluate", None):  # not a step: it may take long
+            while holds.holding(state.completed):
+                state.check_interrupted()
+                time.sleep(_HOLD_LOOK_S)
 
     def end(self) -> None:
         """Complete the step. Raises CollectiveFailed if a collective of it may have failed."""

@@ -28,7 +28,7 @@ NOT_ASKED = {"replay", "simulate", "checkpoint", "doctor", "check"}
 """These show something without a coordinator: see below."""
 QUIET = {
     *("run", "submit", "stop", "delete", "pause", "resume", "drain", "cordon", "uncordon", "demo"),
-    *("coordinator", "agent", "exec", "torchrun", "completion", "wait"),
+    *("rehearse", "coordinator", "agent", "exec", "torchrun", "completion", "wait"),
 }
 """These do something, and say in a sentence that it is done."""
 OWN = {"plan", "kubernetes", "slurm", "profile", "stacks", "logs"}

@@ -29,6 +29,7 @@ from holdfast.launch.errand import TERMINATED
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from controlplane.cli.demo.faults import PlannedFault
 
@@ -59,20 +60,27 @@ def demo(values: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
         raise CliError(f"it needs torch, which {sys.executable} lacks: pip install 'holdfast[torch]'")
     networks = _networks(wish)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    removal.claim(folder)
-    try:
+    with passing_folder("holdfast-demo-", keep=wish.keep) as folder:
         if wish.faults:
             from controlplane.cli.demo.diagnosed import show_diagnosed
 
             script = PLANTED_SCRIPTS[stages_of(wish.faults)]
             with networks or contextlib.nullcontext():
-                return asyncio.run(_interruptible(show_diagnosed(wish, script, folder, networks)))
+                return asyncio.run(interruptible(show_diagnosed(wish, script, folder, networks)))
         from controlplane.cli.demo.show import show
 
-        return asyncio.run(_interruptible(show(wish, SCRIPT, folder)))
+        return asyncio.run(interruptible(show(wish, SCRIPT, folder)))
+
+
+@contextlib.contextmanager
+def passing_folder(prefix: str, *, keep: bool) -> Iterator[Path]:
+    """A new folder, which is removed at the end, or named if it is to stay."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    removal.claim(folder)
+    try:
+        yield folder
     finally:
-        if wish.keep:
+        if keep:
             print(f"kept: {folder}", file=sys.stderr)
         else:
             _remove(folder)
@@ -199,7 +207,7 @@ def _faults(values: argparse.Namespace) -> tuple[PlannedFault, ...]:
     return faults
 
 
-async def _interruptible(work: Any) -> int:
+async def interruptible(work: Any) -> int:
     """Run `work`; Ctrl-C, SIGTERM and SIGHUP cancel it, and it then ends what it started."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     asked: list[signal.Signals] = []

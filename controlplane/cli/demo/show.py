@@ -15,7 +15,7 @@ from controlplane.cli.client import AdminClient
 from controlplane.cli.demo.ledger import RecordedLedger, judge, read
 from controlplane.cli.demo.report import verdict_table
 from controlplane.cli.demo.screen import Screen
-from controlplane.cli.demo.strike import KillResult, strike, wait_for_return
+from controlplane.cli.demo.strike import KillResult, strike, wait_for_return, watch_recovery
 from controlplane.cli.demo.training import DemoTraining
 from controlplane.cli.demo.verdict import DemoOutcome, as_json
 from controlplane.cli.errors import FAILED, OK, CliError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from controlplane.cli.demo.kills import PlannedKill
     from controlplane.cli.demo.options import DemoOptions
 
 SPARES = 1
@@ -83,17 +84,17 @@ def _training(wish: DemoOptions, script: Path, folder: Path, name: str, spares: 
 
 
 async def _run(
-    training: DemoTraining, wish: DemoOptions, screen: Screen, title: str, kills: Sequence[object]
+    training: DemoTraining, wish: DemoOptions, screen: Screen, title: str, kills: Sequence[PlannedKill]
 ) -> list[KillResult]:
     """Run to the end, with the kills on the way. Returns what each kill did."""
     training.start()
     helpers = [
         asyncio.create_task(training.watch()),
-        asyncio.create_task(_narrate(training, screen)),
+        asyncio.create_task(narrate(training, screen)),
         asyncio.create_task(draw(training, screen, title)),
     ]
     strikes: list[KillResult] = []
-    work = asyncio.create_task(_hurt(training, wish, screen, strikes)) if kills else None
+    work = asyncio.create_task(hurt(training, kills, wish.seed, screen, strikes)) if kills else None
     try:
         await _until_ended(training, work)
         if work is not None and not work.cancelled():
@@ -125,17 +126,21 @@ async def _until_ended(training: DemoTraining, work: asyncio.Task[None] | None) 
             return
 
 
-async def _hurt(training: DemoTraining, wish: DemoOptions, screen: Screen, strikes: list[KillResult]) -> None:
-    for number, kill in enumerate(wish.kills):
+async def hurt(
+    training: DemoTraining, kills: Sequence[PlannedKill], seed: int, screen: Screen, strikes: list[KillResult]
+) -> None:
+    """Kill in the steps that are planned, one after the other, and add what came of each to `strikes`."""
+    for number, kill in enumerate(kills):
         screen.say(f"{kill}: waiting for the step", "dim")
-        blow = await strike(training, kill, wish.seed + number, screen.say)
+        blow = await strike(training, kill, seed + number, screen.say)
         strikes.append(blow)
+        await watch_recovery(training, blow)
         if kill.target == "all":
             screen.say("Starting the same command again.", "bold")
             await wait_for_return(training, blow)
 
 
-async def _narrate(training: DemoTraining, screen: Screen) -> None:
+async def narrate(training: DemoTraining, screen: Screen) -> None:
     """Show the journal's lines as they come, across restarts of the coordinator."""
     after = 0
     while True:

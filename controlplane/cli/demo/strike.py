@@ -45,7 +45,7 @@ class KillResult:
 async def strike(
     training: DemoTraining, kill: PlannedKill, seed: int, say: Callable[[str, str], None]
 ) -> KillResult:
-    """Wait for the step, kill, and watch until all ranks have completed a step again."""
+    """Wait for the step, and kill at a random moment of it."""
     await _reached(training, kill)
     before = dict(training.seats)
     await asyncio.sleep(random.Random(seed).uniform(0, _step_s(training, before)))
@@ -53,8 +53,6 @@ async def strike(
     blow.generation = max(_generation(training, seat) for seat in before.values())
     _BLOWS[kill.target](training, blow)
     say(f"{kill}: done", "bold red")
-    if kill.target in ("rank", "node"):
-        await _recovered(training, blow)
     return blow
 
 
@@ -69,14 +67,15 @@ async def _reached(training: DemoTraining, kill: PlannedKill) -> None:
 
 
 def _step_s(training: DemoTraining, seats: dict[int, DemoRank]) -> float:
-    """About how long the last step took, in s, 1 at most: from its start to its completion."""
+    """About how long a step takes, in s, 1 at most: the present one so far, or the last one where none
+    runs."""
     spans = []
     for seat in seats.values():
         page = training.page(seat)
         if page is not None and page.step_started_ns > 0:
-            spans.append((time.monotonic_ns() - page.step_started_ns) / 1e9)
-            if page.completed_ns > page.step_started_ns:
-                spans.append((page.completed_ns - page.step_started_ns) / 1e9)
+            complete = page.completed_ns > page.step_started_ns
+            end_ns = page.completed_ns if complete else time.monotonic_ns()
+            spans.append((end_ns - page.step_started_ns) / 1e9)
     return min(max(spans, default=0.1), 1.0)
 
 
@@ -135,8 +134,11 @@ _BLOWS: dict[str, Callable[[DemoTraining, KillResult], None]] = {
 }
 
 
-async def _recovered(training: DemoTraining, blow: KillResult) -> None:
-    """Watch the progress pages until every rank has completed a step in a newer generation."""
+async def watch_recovery(training: DemoTraining, blow: KillResult) -> None:
+    """If ranks were killed, watch the progress pages until every rank has completed a step in a newer
+    generation."""
+    if blow.kill.target not in ("rank", "node"):
+        return
     deadline = time.monotonic() + RECOVERY_TIMEOUT_S
     survivors = [seat for rank, seat in blow.before.items() if rank not in blow.hit]
     while time.monotonic() < deadline and training.ended() is None:

@@ -1,0 +1,73 @@
+"""Compare the state of two trainings that took the same steps. Pure but for what the manifests say.
+
+Tensors are compared by the digests of their chunks, plain data (rates, counters, random generators) value by
+value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.checkpoint.comparing import compare
+from holdfast.checkpoint.format import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A tensor or a value that is not the same in both. `shard`: whose it is; "": of all ranks alike."""
+
+    name: str
+    shard: str
+    what: str
+
+    def __str__(self) -> str:
+        whose = f" of {self.shard}" if self.shard else ""
+        return f"{self.name}{whose} ({self.what})"
+
+
+def between(one: Manifest, other: Manifest) -> list[Difference]:
+    """All that differs between two checkpoints of the same step, in the order of the first."""
+    rows = [Difference(row["name"], row["shard"], row["what"]) for row in compare(one, other)]
+    shards = {shard.shard: shard for shard in other.shards}
+    for shard in one.shards:
+        if (peer := shards.get(shard.shard)) is not None:
+            rows += [
+                Difference(name, shard.shard, what) for name, what in _values(_plain(shard), _plain(peer))
+            ]
+    return rows
+
+
+def tensors(manifest: Manifest) -> int:
+    """How many tensors a checkpoint holds."""
+    return sum(len(shard.tensors) for shard in manifest.shards)
+
+
+def _plain(shard: ManifestShard) -> dict[str, Any]:
+    """The plain data of a shard, with numbers in the places of tensors."""
+    if not shard.state:
+        return {}
+    kept = {key: value for key, value in shard.state.items() if key != "objects"}
+    return kept | dict(typed.decode(shard.state["objects"], lambda number: f"tensor {number}"))
+
+
+def _values(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The places at which two values differ, and how."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in [*one, *(key for key in other if key not in one)]:
+            below = f"{path}.{key}" if path else str(key)
+            if key not in other:
+                yield below, "removed"
+            elif key not in one:
+                yield below, "added"
+            else:
+                yield from _values(one[key], other[key], below)
+    elif isinstance(one, list | tuple) and type(one) is type(other) and len(one) == len(other):
+        for at, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _values(left, right, f"{path}[{at}]")
+    elif type(one) is not type(other) or repr(one) != repr(other):  # as text: NaN is the same as NaN
+        yield path, f"{one!r:.40} and {other!r:.40}"

@@ -1,0 +1,126 @@
+"""What a rehearsal plans, what counts as a difference, and what it says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.cli.demo.kills import PlannedKill
+from controlplane.cli.demo.strike import KillResult
+from controlplane.cli.errors import UsageError
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.rehearsal import command, differences, report
+from controlplane.cli.rehearsal.differences import Difference
+from controlplane.cli.rehearsal.plan import RehearsalPlan, rounded, usual_kills
+from holdfast.checkpoint.format import typed
+from holdfast.checkpoint.format.chunks import Chunk
+from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
+from holdfast.holds import Holds
+from holdfast.ipc.layout import Tensor
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = Parser(prog="holdfast rehearse")
+    parser.become(command.COMMANDS["rehearse"])
+    return parser.parse_args(words)
+
+
+def plan(*words: str) -> RehearsalPlan:
+    return command.planned(parsed(*words))
+
+
+def test_kills_are_spread_over_ranks_and_steps() -> None:
+    places = [(kill.target, kill.step, kill.index) for kill in usual_kills(30, 4)]
+    assert places == [("rank", 6, 3), ("rank", 12, 0), ("rank", 24, 2)]
+    assert {kill.index for kill in usual_kills(30, 1)} == {0}
+    assert [kill.step for kill in usual_kills(2, 2)] == [1, 1, 1]
+    assert (rounded(30, 10), rounded(31, 10), rounded(2, 10)) == (30, 40, 10)
+
+
+def test_flags_of_run_go_to_run_and_those_of_the_rehearsal_stay(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    wish = plan(
+        *("--until-step=17", "--nproc-per-node", "2", "--kill", "rank=1@step=3", "--json"),
+        *("--snapshot-every=5", str(script), "--seed", "4"),
+    )
+    assert wish.words == ("--nproc-per-node", "2", "--snapshot-every=5", str(script), "--seed", "4")
+    assert (wish.until, wish.every, wish.world_size, wish.seed) == (20, 5, 2, 0)
+    assert wish.holds == (3, 5, 10, 15, 20)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--storage", "/tmp/x"), "--storage: each training of a rehearsal gets its own"),
+        (("--rdzv_id=x",), "--rdzv-id: each"),
+        (("--kill", "rank=7@step=3"), "there are only 1"),
+        (("--kill", "rank=0@step=40"), "the run has steps 0 to 29"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused(flags: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    with pytest.raises(UsageError, match=said):
+        plan(*flags, str(tmp_path / "train.py"))
+
+
+def test_training_is_held_until_each_step_is_released(tmp_path: Path) -> None:
+    holds = Holds.read(f"{tmp_path}/a:b:10,20")
+    assert holds == Holds(tmp_path / "a:b", (10, 20)) and str(holds) == f"{tmp_path}/a:b:10,20"
+    assert [holds.holding(step) for step in (9, 10, 11)] == [False, True, True]
+    holds.release(10)
+    assert [holds.holding(step) for step in (10, 19, 20)] == [False, False, True]
+    assert Holds.read("") is None
+
+
+def manifest(digest: str, state: object, shape: tuple[int, ...] = (2,)) -> Manifest:
+    tensor = Tensor("model.w", "float32", shape, 0, 8)
+    shard = ManifestShard("all", (0, 1), 8, (tensor,), ((Piece(0, 0, 8),),), {"objects": typed.encode(state)})
+    chunk = Chunk(digest, 8, 8, "none")
+    return Manifest("j", "4-1", 4, 1, "full", "4-1", ((0, 4),), "0", (chunk,), (shard,))
+
+
+def test_tensors_and_plain_data_that_differ_are_named() -> None:
+    state = {"schedule": {"lr": [0.1, float("nan")], "steps": 3}}
+    other = {"schedule": {"lr": [0.1, float("nan")], "steps": 4, "warm": True}}
+    one = manifest("a" * 64, state)
+    assert differences.between(one, manifest("a" * 64, state)) == []
+    found = differences.between(one, manifest("b" * 64, other))
+    assert [(each.name, each.what) for each in found] == [
+        ("model.w", "changed"),
+        ("schedule.steps", "3 and 4"),
+        ("schedule.warm", "added"),
+    ]
+    assert differences.tensors(one) == 1
+
+
+def result(differing: list[Difference], unsteady: list[Difference] | None = None) -> report.Rehearsed:
+    blow = KillResult(PlannedKill("rank", 4, 1), 5, 1, hit=(1,), at_ns=1)
+    verdict = {"scope": "rank", "cause": "signaled", "ranks": [1], "step": 5}
+    incident = {"id": 1, "verdict": verdict, "lost_steps": 2, "phases_s": [], "outcome": "recovered"}
+    line = {"type": "IncidentChanged", "term": 1, "monotonic_s": 5.0, "body": {"incident": incident}}
+    return report.Rehearsed(20, [blow], differing, 8, [line], ["w is not tracked"], unsteady)
+
+
+def test_the_answer_names_what_differs_and_whose_doing_it_is() -> None:
+    differing = [Difference("model.w", "all", "changed")] * (report.SHOWN + 2)
+    exact, own, forgotten = result([]), result(differing, differing), result(differing, [])
+    said = ["\n".join(text for text, _ in report.lines(each)) for each in (exact, own, forgotten)]
+    for each in said:
+        assert "in step 4, while in step 5: 2 steps lost" in each and "w is not tracked" in each
+    assert "yes, byte for byte: 8 tensors" in said[0]
+    assert "NO, after step 20" in said[1] and "without failures either" in said[1] and "and 2 more" in said[1]
+    assert "What you forget to track" in said[2]
+    assert [report.as_json(each)["reproducible"] for each in (exact, own, forgotten)] == [None, False, True]
+
+
+def test_warnings_of_the_sdk_are_taken_from_the_output(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    warning = "train, line 3: 'best' changes: the training comes out differently when a rank dies"
+    log.write_text(f"[n0 0] {warning}\n[n0 0] loss 3\n[n0 0] {warning}\n")
+    assert report.warnings_of(log) == [warning]
