@@ -2,7 +2,8 @@
 
 DistributedDataParallel averages over ranks, and each rank's loss is the mean over its own samples. With
 unequal shares this is not the mean over the global batch. So each rank's gradients are multiplied by (its
-samples) * (ranks) / (global batch). With equal shares the factor is 1, and nothing is done.
+samples) * (ranks) / (global batch). With equal shares the factor is 1, and nothing is done. A rank that
+trains alone has unequal shares, too: its micro-batches.
 
 A backward pass is weighted as a whole. If samples of several weights were asked for since the last pass, it
 is unknown whose gradients the next one computes: it is refused."""
@@ -25,6 +26,8 @@ class Weighting:
 
     def __init__(self) -> None:
         self.weight = 1.0
+        self.by_script = False  # the script weighs its losses itself
+        self._uneven = False  # this step has samples of a weight other than 1
         self._modules: list[weakref.ref[torch.nn.Module]] = []
         self._handles: list[RemovableHandle] = []
         self._asked: set[float] = set()  # weights asked for since the newest backward pass
@@ -40,6 +43,12 @@ class Weighting:
     def begin(self) -> None:
         """Begin a step."""
         self._asked.clear()
+        self._uneven = False
+
+    @property
+    def left_out(self) -> bool:
+        """Whether this step has samples that have to be weighted, and nothing does so."""
+        return self._uneven and not (self.by_script or self._modules)
 
     def watch(self, module: torch.nn.Module) -> None:
         """Weight the gradients of this module too."""
@@ -51,6 +60,7 @@ class Weighting:
     def share(self, samples: int, global_batch: int, world_size: int) -> None:
         """Note how many samples of the step's global batch are this rank's. `world_size`: replicas."""
         self.weight = samples * world_size / global_batch
+        self._uneven = self._uneven or self.weight != 1.0
         if self.weight != 1.0 and not self._handles:  # until the generation ends
             self._passed = any(parameter.grad is not None for parameter in self._parameters())
             self._hook()
