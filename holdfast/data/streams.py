@@ -56,7 +56,8 @@ class SampleStreams:
         if change not in CHANGES:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
         self.state, self.goes_on = state, change == "continue"
-        self.ledger, self.weighting = Ledger.of(state.environment), Weighting()
+        self.ledger = Ledger.of(state.environment)
+        self.weighting = Weighting(lambda: state.tracked.modules)
         self._known: dict[int, SampleStream] = {}  # map data sets, by seed
         self._places = StreamPositions()  # positions of iterable streams
         self._made = (contract.script(), 0)  # hash of the script that made the state, and the state's step

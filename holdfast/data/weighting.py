@@ -18,16 +18,19 @@ import torch
 from holdfast.errors import SessionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.utils.hooks import RemovableHandle
 
 
 class Weighting:
     """The weight of this rank's share in the current step, applied to gradients of watched modules."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracked: Callable[[], list[torch.nn.Module]] = list) -> None:
+        self._tracked = tracked  # gives the modules whose gradients count, where none is watched
         self.weight = 1.0
         self.by_script = False  # the script weighs its losses itself
-        self._uneven = False  # this step has samples of a weight other than 1
+        self._uneven = False  # this step has gradients that should have been weighted
         self._modules: list[weakref.ref[torch.nn.Module]] = []
         self._handles: list[RemovableHandle] = []
         self._asked: set[float] = set()  # weights asked for since the newest backward pass
@@ -47,7 +50,7 @@ class Weighting:
 
     @property
     def left_out(self) -> bool:
-        """Whether this step has samples that have to be weighted, and nothing does so."""
+        """Whether this step has gradients that should have been weighted, and nothing has done so."""
         return self._uneven and not (self.by_script or self._modules)
 
     def watch(self, module: torch.nn.Module) -> None:
@@ -60,7 +63,6 @@ class Weighting:
     def share(self, samples: int, global_batch: int, world_size: int) -> None:
         """Note how many samples of the step's global batch are this rank's. `world_size`: replicas."""
         self.weight = samples * world_size / global_batch
-        self._uneven = self._uneven or self.weight != 1.0
         if self.weight != 1.0 and not self._handles:  # until the generation ends
             self._passed = any(parameter.grad is not None for parameter in self._parameters())
             self._hook()
@@ -70,10 +72,13 @@ class Weighting:
         self._passed = False
 
     def _hook(self) -> None:
-        self._handles = [parameter.register_hook(self._weigh) for parameter in self._parameters()]  # type: ignore[no-untyped-call]
+        hook = self._weigh if self._modules else self._note
+        self._handles = [parameter.register_hook(hook) for parameter in self._parameters()]  # type: ignore[no-untyped-call]
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         modules = [module for reference in self._modules if (module := reference()) is not None]
+        if not self._modules and not self.by_script:
+            modules = self._tracked()
         found = {id(p): p for module in modules for p in module.parameters() if p.requires_grad}
         return list(found.values())
 
@@ -81,6 +86,9 @@ class Weighting:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def _note(self, _: torch.Tensor) -> None:
+        self._uneven = self._uneven or self.weight != 1.0
 
     def _weigh(self, gradient: torch.Tensor) -> Any:
         """Weight a gradient before it reaches DDP's reducer. A rank without samples may have a NaN loss: it
