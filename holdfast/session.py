@@ -253,11 +253,13 @@ class Session(StepMethods, SampleMethods):
         right if the loss is the mean over the rank's own samples. For another normalisation give False and
         weigh the loss yourself: see `loss_weight`."""
         misuse.check_wraps(self._state)
+        if weighted:
+            self._runtime.streams.weighting.watch(module)
+        else:
+            self._runtime.streams.weighting.by_script = True
         if self._state.world_size == 1 or not dist.is_initialized():
             self._runtime.calls.watch(module)
             return module
-        if weighted:
-            self._runtime.streams.weighting.watch(module)
         wrapped = ddp.wrap(module, self.device, waiting.guarded(options), self._runtime.waiting)
         self._runtime.calls.watch(wrapped)
         if wrapped is not module:

@@ -97,4 +97,6 @@ class SampleMethods:
         `session.ddp` applies it to the gradients by itself. FSDP and other wrappers do not: multiply the loss
         with it there. A loss that is a sum over the rank's samples needs the factor world_size / global_batch
         instead."""
-        return self._runtime.streams.weighting.weight
+        weighting = self._runtime.streams.weighting
+        weighting.by_script = True
+        return weighting.weight

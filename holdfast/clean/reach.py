@@ -1,14 +1,17 @@
 """List what the code of a script can reach and change: its variables, and the attributes of its own objects.
 
 Only what the script itself has written is entered: its functions, its modules, objects of its classes, and
-plain containers. What torch, other packages and the standard library keep within their objects is theirs."""
+plain containers; and what it has put into data sets and samplers of torch's, queues, and the session's
+loaders. What else torch, other packages and the standard library keep within their objects is theirs."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import itertools
+import queue
 import sys
 import sysconfig
 from argparse import Namespace
@@ -18,6 +21,7 @@ from types import FunctionType, GeneratorType, MemberDescriptorType, MethodType,
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,8 +34,12 @@ ITEMS_MAX = 64
 _FOREIGN = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
-OPEN = (SimpleNamespace, Namespace)
+OPEN = (SimpleNamespace, Namespace, queue.Queue)
 """Classes of the standard library that hold what a script puts there."""
+_READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle, itertools.chain)
+_READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
+_READING += (itertools.pairwise, itertools.takewhile, itertools.dropwhile)
+"""Iterators that read others: those know where they are."""
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
 
@@ -95,8 +103,7 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     """What one value holds, with names. Its type is asked for it, not `isinstance`: that may run its code."""
     kind = type(value)
     if kind is FunctionType:
-        if foreign or is_scripts(value.__module__ or ""):
-            yield from _of_function(name, value)
+        yield from _of_function(name, value) if foreign or is_scripts(value.__module__ or "") else ()
     elif kind is GeneratorType:
         yield from _of_frame(name, value)
     elif kind is MethodType:
@@ -119,6 +126,21 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
         yield from _of_class(name, value)
     elif foreign or issubclass(kind, OPEN) or is_scripts(kind.__module__):
         yield from _attributes(name, value)
+    else:
+        yield from _given_to_others(name, value)
+
+
+def _given_to_others(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a script has put into an object whose class it has not written."""
+    kind = type(value)
+    if kind in _READING:
+        yield from ((name, each) for each in gc.get_referents(value))
+    elif issubclass(kind, DataLoader):
+        yield f"{name}.dataset", value.dataset
+    elif issubclass(kind, Dataset | Sampler) and kind.__module__.startswith("torch.utils.data."):
+        yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in PLAIN)
+    elif kind.__module__.startswith("holdfast.data."):
+        yield from getattr(value, "from_script", dict)().items()
 
 
 def _key(key: Any, at: int) -> str:

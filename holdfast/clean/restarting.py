@@ -1,19 +1,29 @@
 """Find what a loop over steps counts or reads from its beginning, each time its function is called again.
 
 The numbers of steps go on where the state is. What a script puts beside them does not: the numbers of
-`enumerate(session.steps(n))`; a `range`, a list or a DataLoader of torch's in `zip(session.steps(n), ...)`;
-the loops around `begin_step`. What the session has made keeps its place, and so does a DataLoader with its
-sampler. Only what is used in the loop's body is told."""
+`enumerate(session.steps(n))`; a `range`, a list, a DataLoader of torch's, a generator or an iterable object
+of the script in `zip(session.steps(n), ...)`; the loops around `begin_step`. What the session has made keeps
+its place, and so does a DataLoader with its sampler, what has a state of its own, and what asks the session
+for samples. Of a call only the names in it are known, and the code of a function of the script. Only what is
+used in the loop's body is told."""
 
 from __future__ import annotations
 
 import ast
+from pathlib import Path
+from types import FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
+
+from holdfast.clean.reach import is_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_OURS = str(Path(__file__).parents[1])
 _COUNTING = frozenset({"range", "count"})
+_SAME = frozenset({"repeat"})
+_ASKING = frozenset({"session", "steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
+"""Names by which code asks the session where it is."""
 
 
 def around(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
@@ -61,29 +71,69 @@ def called_name(given: ast.expr) -> str:
 
 
 def _begins_anew(given: ast.expr, values: Mapping[str, Any]) -> bool:
-    """Whether this is a list, or reads from a DataLoader of torch's."""
-    if isinstance(given, ast.Name) and type(values.get(given.id)) in (list, tuple, range):
+    """Whether this reads from its beginning, and neither the session nor a state of its own places it."""
+    read = list(_values(given, values))
+    if any(map(is_restarting, read)):
         return True
-    return any(is_restarting(value) for value in _values(given, values))
+    if called_name(given) in _SAME or any(map(_is_placed, read)) or _ASKING & _attributes(given):
+        return False
+    if isinstance(given, ast.Name):
+        return _is_iterable(values.get(given.id))
+    return isinstance(given, ast.Call | ast.GeneratorExp)
+
+
+def _is_placed(value: Any) -> bool:
+    """Whether this knows where it is: it is the session's, has a state of its own, or asks the session."""
+    if isinstance(value, FunctionType | GeneratorType):
+        code = value.__code__ if isinstance(value, FunctionType) else value.gi_code
+        ours = code.co_filename.startswith(_OURS)
+        return ours or bool(_ASKING & {*code.co_names, *code.co_freevars, *code.co_varnames})
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.startswith("holdfast."):
+        return True
+    if not is_scripts(kind.__module__):
+        return _is_loader(value) and not is_restarting(value)
+    parts = [getattr(kind, name, None) for name in ("__init__", "__iter__", "__next__")]
+    held = vars(value).values() if kind is not value and hasattr(value, "__dict__") else ()
+    inner = [each for each in held if type(each).__module__.startswith("holdfast.")]
+    asks = any(_is_placed(each) for each in parts if isinstance(each, FunctionType))
+    return asks or bool(inner) or hasattr(kind, "state_dict")
+
+
+def _is_iterable(value: Any) -> bool:
+    """Whether this begins anew wherever it is read from: an iterator does not."""
+    return hasattr(type(value), "__iter__") and not hasattr(type(value), "__next__")
+
+
+def _attributes(given: ast.expr) -> set[str]:
+    return {each.attr for each in ast.walk(given) if isinstance(each, ast.Attribute)}
 
 
 def _values(given: ast.expr, values: Mapping[str, Any]) -> Iterator[Any]:
-    """The variables in an expression, and attributes of them."""
+    """The variables in an expression, and attributes of them: of an object of the script only those."""
+    bases = set()
     for each in ast.walk(given):
-        if isinstance(each, ast.Name):
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+            base = values.get(each.value.id)
+            held = getattr(base, "__dict__", {})
+            yield held.get(each.attr, vars(type(base)).get(each.attr)) if isinstance(held, dict) else None
+            if is_scripts(type(base).__module__):
+                bases.add(id(each.value))
+        elif isinstance(each, ast.Name) and id(each) not in bases:
             yield values.get(each.id)
-        elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
-            held = getattr(values.get(each.value.id), "__dict__", {})
-            yield held.get(each.attr) if isinstance(held, dict) else None
 
 
 def is_restarting(value: Any) -> bool:
     """Whether this is a DataLoader of torch's, or an iterator of one, that the session knows nothing of."""
-    kinds = [kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("torch.utils.data")]
-    if not {"DataLoader", "_BaseDataLoaderIter"} & set(kinds):
+    if not _is_loader(value):
         return False
     sampler = getattr(value, "batch_sampler", None) or getattr(value, "_index_sampler", None)
     return not type(sampler).__module__.startswith("holdfast.")
+
+
+def _is_loader(value: Any) -> bool:
+    kinds = [kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("torch.utils.data")]
+    return bool({"DataLoader", "_BaseDataLoaderIter"} & set(kinds))
 
 
 def _names(tree: ast.AST) -> set[str]:

@@ -62,6 +62,8 @@ class Loader(Taking):
         self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
         collate = options.pop("collate_fn", None) or default_collate
         self._feed, self._seeded = _Feed(batch.seed), Seeded(dataset, collate)
+        given = ((getattr(each, "__name__", type(each).__name__), each) for each in (dataset, collate))
+        self._given = {f"loader({name})": each for name, each in given}
         self._torch: DataLoader[Any] = DataLoader(
             self._seeded,
             batch_sampler=self._feed,  # type: ignore[arg-type]  # what it gives is for Seeded alone
@@ -73,6 +75,10 @@ class Loader(Taking):
         self._course: BatchSchedule | None = None
         self._batches: Iterator[FetchedBatch] | None = None
         self._next = -1  # the step of the workers' next batch
+
+    def from_script(self) -> dict[str, Any]:
+        """The data set and what its samples are collated with, by their names: the steps may change them."""
+        return self._given
 
     def __iter__(self) -> Loader:
         return self

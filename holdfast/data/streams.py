@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 CHANGES = ("refuse", "continue")
 """What Session's `data_change` may be."""
+_UNWEIGHTED = (
+    "step %d: the shares of the ranks, or their micro-batches, are not equally large, and nothing weighs "
+    "them: the average over ranks of means over their samples is not the mean over the global batch. "
+    "session.ddp weighs gradients; without it, multiply the loss with session.loss_weight before backward, "
+    "or choose a global batch that the number of ranks divides. If it is a sum, there is nothing to do"
+)
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -50,7 +56,8 @@ class SampleStreams:
         if change not in CHANGES:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
         self.state, self.goes_on = state, change == "continue"
-        self.ledger, self.weighting = Ledger.of(state.environment), Weighting()
+        self.ledger = Ledger.of(state.environment)
+        self.weighting = Weighting(lambda: state.tracked.modules)
         self._known: dict[int, SampleStream] = {}  # map data sets, by seed
         self._places = StreamPositions()  # positions of iterable streams
         self._made = (contract.script(), 0)  # hash of the script that made the state, and the state's step
@@ -199,6 +206,11 @@ class SampleStreams:
         self.weighting.share(samples * parts, global_batch, self.place()[1])
 
     @property
+    def used(self) -> bool:
+        """Whether the script takes samples from the session."""
+        return bool(self._known or self._places)
+
+    @property
     def records(self) -> bool:
         """Whether there is a ledger, and the present step counts: else `attempt` does nothing."""
         return self.ledger is not None and not self.state.replaying
@@ -224,6 +236,11 @@ class SampleStreams:
     def watch(self, consumer: Consumer) -> None:
         """Notify this consumer of steps from now on."""
         self._consumers.add(consumer)
+
+    def from_script(self) -> dict[str, Any]:
+        """What the script has given to loaders, by name."""
+        loaders = (each for each in list(self._consumers) if hasattr(each, "from_script"))
+        return {name: given for each in loaders for name, given in each.from_script().items()}
 
     @property
     def consumed(self) -> bool:
@@ -256,6 +273,9 @@ class SampleStreams:
         if self._consumers:
             for consumer in list(self._consumers):
                 consumer.end()
+        if self.weighting.left_out and self.state.rank == 0:
+            self.weighting.by_script = True  # it is told once
+            log.warning(_UNWEIGHTED, self.state.step)
         self.running = False
 
     def _trim(self, anchor: int, completed: int) -> None:

@@ -2,7 +2,8 @@
 
 DistributedDataParallel averages over ranks, and each rank's loss is the mean over its own samples. With
 unequal shares this is not the mean over the global batch. So each rank's gradients are multiplied by (its
-samples) * (ranks) / (global batch). With equal shares the factor is 1, and nothing is done.
+samples) * (ranks) / (global batch). With equal shares the factor is 1, and nothing is done. A rank that
+trains alone has unequal shares, too: its micro-batches.
 
 A backward pass is weighted as a whole. If samples of several weights were asked for since the last pass, it
 is unknown whose gradients the next one computes: it is refused."""
@@ -17,14 +18,19 @@ import torch
 from holdfast.errors import SessionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.utils.hooks import RemovableHandle
 
 
 class Weighting:
     """The weight of this rank's share in the current step, applied to gradients of watched modules."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracked: Callable[[], list[torch.nn.Module]] = list) -> None:
+        self._tracked = tracked  # gives the modules whose gradients count, where none is watched
         self.weight = 1.0
+        self.by_script = False  # the script weighs its losses itself
+        self._uneven = False  # this step has gradients that should have been weighted
         self._modules: list[weakref.ref[torch.nn.Module]] = []
         self._handles: list[RemovableHandle] = []
         self._asked: set[float] = set()  # weights asked for since the newest backward pass
@@ -40,6 +46,12 @@ class Weighting:
     def begin(self) -> None:
         """Begin a step."""
         self._asked.clear()
+        self._uneven = False
+
+    @property
+    def left_out(self) -> bool:
+        """Whether this step has gradients that should have been weighted, and nothing has done so."""
+        return self._uneven and not (self.by_script or self._modules)
 
     def watch(self, module: torch.nn.Module) -> None:
         """Weight the gradients of this module too."""
@@ -60,10 +72,13 @@ class Weighting:
         self._passed = False
 
     def _hook(self) -> None:
-        self._handles = [parameter.register_hook(self._weigh) for parameter in self._parameters()]  # type: ignore[no-untyped-call]
+        hook = self._weigh if self._modules else self._note
+        self._handles = [parameter.register_hook(hook) for parameter in self._parameters()]  # type: ignore[no-untyped-call]
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         modules = [module for reference in self._modules if (module := reference()) is not None]
+        if not self._modules and not self.by_script:
+            modules = self._tracked()
         found = {id(p): p for module in modules for p in module.parameters() if p.requires_grad}
         return list(found.values())
 
@@ -71,6 +86,9 @@ class Weighting:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def _note(self, _: torch.Tensor) -> None:
+        self._uneven = self._uneven or self.weight != 1.0
 
     def _weigh(self, gradient: torch.Tensor) -> Any:
         """Weight a gradient before it reaches DDP's reducer. A rank without samples may have a NaN loss: it

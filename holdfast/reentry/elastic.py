@@ -63,7 +63,7 @@ def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
             raise SessionError(f"{function.__name__}: this Session is closed: {state.closed}")
         agent, name = state.agent, function.__qualname__
         run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
-        runtime.forgotten.entered(function, runtime.after_step.callbacks)
+        runtime.forgotten.entered(function, (*runtime.after_step.callbacks, runtime.streams.from_script))
         socket = state.environment.agent_socket
         with compiled.by_call_alone(socket), compiling.declared(state.progress, state.times):
             return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
@@ -84,6 +84,7 @@ class _Loop:
         self._entered = False  # state of this function was restored in this process ...
         self._entered_by_some = False  # ... or in some rank of the generation
         self._breaks = (0, 0)  # (step, breaks there while no interrupt had come)
+        self._before = 0  # ranks of the generation before, if this process was in it, else of this one
 
     def run(self) -> Any:
         state, known = self._state, self._state.functions
@@ -169,7 +170,8 @@ class _Loop:
     def _enter(self, formation: Formation) -> Joined:
         """Form the generation's groups, and agree with the other ranks on which functions are over."""
         state, agent = self._state, self._agent
-        state.generation = formation.number
+        known, state.generation = state.generation, formation.number
+        self._before = state.world_size if known else formation.world_size
         if formation.world_size != state.world_size:
             # If the state is sharded, this rank holds another part now: its shard id is reported again.
             state.announced_shard = ""
@@ -236,6 +238,8 @@ class _Loop:
         boundary.skip(self._runtime, formation.resume.skip)
         if state.page is not None:
             state.page.completed = state.completed
+        if self._runtime.forgotten.things is None:  # else a framework deals out the samples
+            misuse.tell_resized(state, self._before, dealt=self._runtime.streams.used)
         snapshotting.ask_early(state, agent)
         if self._number and state.entry.fresh:
             snapshotting.first(state, agent)

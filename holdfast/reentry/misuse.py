@@ -4,14 +4,18 @@ Each is a SessionError and ends the job: it would be raised again however often 
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch.distributed as dist
 from torch.optim import optimizer as torch_optimizer
 
 from holdfast.clean import optimizer_states
+from holdfast.clean.reach import is_scripts
 from holdfast.errors import SessionError
 from holdfast.groups import torch_texts
 from holdfast.state import modes
@@ -32,6 +36,17 @@ _NO_GROUP = (
     "the script made a default process group: remove torch.distributed.init_process_group(...) from it; "
     "session.elastic makes one in each generation"
 )
+_DEALT = (
+    "the job goes on with %d ranks, it had %d, and the script takes no samples from the session. If it deals "
+    "them out by rank and number of ranks, some come again and others never: use session.sample_indices, "
+    "session.loader or session.sampler"
+)
+_STALE = (
+    "the job goes on with %d ranks, it had %d, and %s reads WORLD_SIZE. A number that was read before the "
+    "elastic function is called is that of an earlier generation, in a process that stays: ask "
+    "session.world_size, in the function"
+)
+log = logging.getLogger("holdfast.sdk")
 _begun: list[bool] = []  # not empty once this process has called an elastic function
 _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
 """The states of the sessions that have had an agent."""
@@ -200,3 +215,24 @@ def explain(error: BaseException) -> None:
     """Raise SessionError in place of torch's error if the script makes the default group in the function."""
     if torch_texts.is_second_group(error):
         raise SessionError(_NO_GROUP).with_traceback(error.__traceback__) from None
+
+
+def tell_resized(state: RankState, before: int, *, dealt: bool) -> None:
+    """Tell on rank 0 what the script may do by the number of ranks that was, `before` (0: not known).
+
+    `dealt`: the session deals out its samples."""
+    if state.rank or before in (0, state.world_size) or state.entry.fresh:
+        return
+    if not dealt:
+        log.warning(_DEALT, state.world_size, before)
+    files = (str(sys.modules[name].__file__) for name in list(sys.modules) if is_scripts(name))
+    if reading := next(filter(_reads_world_size, files), ""):
+        log.warning(_STALE, state.world_size, before, os.path.basename(reading))
+
+
+def _reads_world_size(file: str) -> bool:
+    """Whether the text of a module has the variable's name."""
+    try:
+        return b"WORLD_SIZE" in Path(file).read_bytes()
+    except OSError:  # torch.classes says that it has a file
+        return False

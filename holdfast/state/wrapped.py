@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def check(name: str, thing: Any) -> None:
-    """Raise SessionError for objects that hide their tensors: the flat parameters of FSDP1."""
+    """Raise SessionError for objects that hide their tensors (the flat parameters of FSDP1) or steps."""
+    if isinstance(thing, torch.optim.Optimizer) and not hasattr(thing, "_optimizer_step_pre_hooks"):
+        raise SessionError(
+            f"track({name}=...): {type(thing).__name__} is an Optimizer and has not called "
+            "Optimizer.__init__, so nothing learns of its steps: call super().__init__(params, defaults) "
+            "in its __init__; or, if it wraps another optimizer, derive it from no class and track both"
+        )
     if isinstance(thing, torch.nn.Module):
         flat = _known("torch.distributed.fsdp", "FullyShardedDataParallel")
         found = flat is not None and any(isinstance(module, flat) for module in thing.modules())

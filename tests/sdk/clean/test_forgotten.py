@@ -297,16 +297,16 @@ def test_what_classes_functions_and_hooks_keep_is_named(caplog: pytest.LogCaptur
 
 
 def test_what_changes_late_is_named_at_a_later_look(caplog: pytest.LogCaptureFixture) -> None:
-    masks: dict[str, torch.Tensor] = {}
-    at = map(int, range(20))
+    masks, kept = dict[str, torch.Tensor](), Kept()
 
     def step() -> None:
-        if next(at) == 6:
+        kept.values.append(0.0)
+        if len(kept.values) == 7:
             masks["w"] = torch.ones(3)
 
-    assert not told(caplog, step, steps=5)
-    at = map(int, range(20))
-    assert "masks" in told(caplog, step, steps=8)
+    assert not told(caplog, step, steps=5, kept=kept)
+    kept.values.clear()
+    assert "masks" in told(caplog, step, steps=8, kept=kept)
 
 
 def test_variables_of_the_function_are_found_in_its_text(caplog: pytest.LogCaptureFixture) -> None:

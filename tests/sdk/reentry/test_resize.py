@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from holdfast import SessionError
+from holdfast import Session, SessionError
 from holdfast.data import sampling
 from holdfast.data.weighting import Weighting
+from holdfast.reentry import misuse
 from tests.sdk.node import Node, samples
 from tests.sdk.reentry import uneven
 
@@ -76,7 +77,7 @@ def every_sample() -> dict[int, list[int]]:
 def test_four_three_four_ranks_learn_what_one_process_learns(zygote: Zygote) -> None:
     with ElasticNode(zygote, SCRIPT, 4) as node:
         node.run(lambda: bool(node.seats) and node.trained(6))
-        pids = [node.members[name].pid for name in node.seats]
+        first, pids = node.seats[0], [node.members[name].pid for name in node.seats]
         os.kill(pids[1], signal.SIGKILL)
         node.run(lambda: node.world_size == 3 and node.generation > 1 and node.trained(12))
         node.grow()
@@ -85,9 +86,15 @@ def test_four_three_four_ranks_learn_what_one_process_learns(zygote: Zygote) -> 
         consumed = samples(node.folder / "ledger")
         formed = [[node.members[seat["member"]].pid for seat in each["seats"]] for each in node.generations]
         resumes = [(each["resume"]["tier"], each["world_size"]) for each in node.generations]
+        said = {name: member.log.read_text() for name, member in node.members.items()}
     assert resumes == [("fresh", 4), ("donor", 3), ("donor", 4)]
     assert formed[1] == [pids[0], pids[2], pids[3]] and formed[2][:3] == formed[1], "their order is kept"
     assert consumed == every_sample(), "every sample of every step, once"
+    stale = [
+        name for name, text in said.items() if "with 3 ranks, it had 4, and uneven.py reads WORLD_S" in text
+    ]
+    assert stale == [first], "rank 0 alone tells it"
+    assert not any("takes no samples from the session" in text for text in said.values())
     wanted = reference()
     assert [line["env"] for line in results] == ["4"] * 4
     for line in results:
@@ -145,3 +152,17 @@ def test_a_pass_over_samples_of_two_weights_is_refused(sizes: tuple[int, ...]) -
         weighting.share(3, size, 3) if size < 18 else weighting.share(6, size, 3)
     with pytest.raises(SessionError, match=r"samples with the weights \[0.9, 1.0\] were taken before this"):
         model(torch.ones(1, 2)).sum().backward()
+
+
+def test_a_script_that_deals_out_its_samples_is_told_when_there_are_other_ranks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = Session(seed=None)
+    state = session.runtime.state
+    state.entry.fresh, state.world_size = False, 3
+    for before, dealt in ((0, False), (3, False), (2, True)):
+        misuse.tell_resized(state, before, dealt=dealt)
+    assert "no samples" not in caplog.text
+    misuse.tell_resized(state, 2, dealt=False)
+    assert "goes on with 3 ranks, it had 2, and the script takes no samples from the session" in caplog.text
+    session.close()

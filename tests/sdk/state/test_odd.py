@@ -243,3 +243,15 @@ def test_state_of_an_optimizer_that_belongs_to_no_parameter(tmp_path: Path) -> N
     assert float(got["shared"]["scale"]) == 0.125
     assert float(got["norm"]) == 3.0
     assert equal(new.state[other.weight]["momentum_buffer"], optimizer.state[model.weight]["momentum_buffer"])
+
+
+def test_an_optimizer_that_hides_its_steps_is_refused_when_it_is_tracked() -> None:
+    class Lookahead(torch.optim.Optimizer):
+        """Takes the place of another optimizer, and never calls Optimizer.__init__, as published ones do."""
+
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+    inner = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    with pytest.raises(SessionError, match=r"optimizer=\.\.\.\): Lookahead is an Optimizer and has not"):
+        TrackedState().add("optimizer", Lookahead(inner))
