@@ -2,13 +2,13 @@
 
 Theory of operation. Only the text of the function is read. A name counts as added up if it is changed by
 its own value (`total += loss`, `sums["loss"] += loss`, `losses.append(loss)`, `count = count + 1`,
-`total.add_(loss)`, `best[epoch] = loss`), or by the
-weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over `epochs(...)` or
-`steps(...)`, or one that calls `begin_step`, and is made before it; or in the loop over the training's
+`total.add_(loss)`, `best[epoch] = loss`), or by the weights (`average.update(model)`,
+`average.step(model.parameters())`), in the loop over `epochs(...)` or `steps(...)`, or one that calls
+`begin_step`, or in a function that this loop uses, and is made before it; or in the loop over the training's
 loader and is made before that, in the epoch. The number of `enumerate(loader)` counts too, if it is used, and
 an iterator that is made before the steps and read with `next` in them, what reads the loader by `zip` or
-`islice`, and a random generator that is made
-before the batches and used in their loop without being seeded there.
+`islice`, and a random generator that is made before the batches and used in their loop without being seeded
+there.
 Where a function runs, the loop that is at its line counts as well, whatever its text: `for step in steps`,
 and the loops around it. What such loops read from its beginning is found, too (`restarting`).
 What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""
@@ -60,7 +60,7 @@ def unkept(
     kept = _kept(tree)
     for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
         added = *_added_over(tree, loop), *_added_within(loop), *_numbers(loop), *_following(loop, kept)
-        added += tuple(_counting(loop))
+        added += *_counting(loop), *_added_by(tree, loop)
         for name, line in (*added, *_drawing_over(tree, loop)):
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
@@ -69,6 +69,7 @@ def unkept(
     running = [each for each in restarting.around(tree, line) if each not in counting]
     for steps in (*counting, *running):
         places = *_added_over(tree, steps), *_read_on(tree, steps), *_drawing(tree, steps)
+        places += tuple(_added_by(tree, steps))
         for name, where in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + where - 1))
@@ -130,6 +131,42 @@ def _added_over(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str,
     made = {each.id for each in outside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     made -= {name for part in loop.body for name in _made_anew(part)}
     return ((name, line) for name, line in _added(loop.body) if name in made)
+
+
+def _added_by(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
+    """What the loop's function makes before it, and functions add up that are defined there and that the loop
+    uses, itself or by another of them."""
+    within = {id(each) for each in ast.walk(loop)}
+    inner = [each for each in _defined(tree) if id(each) not in within]
+    nested = {id(node) for each in inner for part in each.body for node in ast.walk(part)}
+    outside = [each for each in ast.walk(tree) if id(each) not in within | nested]
+    made = {each.id for each in outside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    made -= {name for part in loop.body for name in _made_anew(part)}
+    used, known = {name for part in loop.body for name in _names(part, ast.Load)}, set[str]()
+    while used - known:
+        known |= used
+        used |= {name for each in inner if each.name in known for name in _names(each, ast.Load)}
+    for each in inner:
+        if each.name in known:
+            yield from ((name, line) for name, line in _added(each.body) if name in made - _own_names(each))
+
+
+def _defined(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes that a function defines itself, the outermost ones."""
+    pending = [part for root in getattr(tree, "body", ()) for part in getattr(root, "body", ())]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, ast.FunctionDef | ast.ClassDef):
+            yield each
+        else:
+            pending += [part for part in ast.iter_child_nodes(each) if isinstance(part, ast.stmt)]
+
+
+def _own_names(inner: ast.FunctionDef | ast.ClassDef) -> set[str]:
+    """The variables of a function itself, or of the methods of a class."""
+    every = list(ast.walk(inner))
+    outer = {name for each in every if isinstance(each, ast.Nonlocal) for name in each.names}
+    return (_names(inner, ast.Store) | {each.arg for each in every if isinstance(each, ast.arg)}) - outer
 
 
 def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
