@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import SessionError
 from holdfast.integrations import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Iterator
 
 Changed = list[dict[str, Any]]
 """What has changed, of each object: its attributes (of a dictionary: its items) by name."""
@@ -20,9 +19,9 @@ _SIMPLE = (bool, int, float, str, type(None))
 
 
 class FirstValue(NamedTuple):
-    """A setting before the first step. `mark`: None for one that is not plain data, which is left alone."""
+    """A setting before the first step. `is_plain`: it is plain data; other settings are left alone."""
 
-    mark: Hashable
+    is_plain: bool
     value: Any
 
 
@@ -37,7 +36,7 @@ class ChangedSettings:
     def begin(self) -> None:
         """They are now as framework and script have made them before the first step."""
         self._first = [
-            {name: FirstValue(_mark(value), _kept(value)) for name, value in self._settings(owner)}
+            {name: FirstValue(_is_plain(value), _kept(value)) for name, value in self._settings(owner)}
             for owner in self._owners()
         ]
 
@@ -62,8 +61,10 @@ class ChangedSettings:
 
     def _changed(self, owner: Any, first: dict[str, FirstValue]) -> Iterator[tuple[str, Any]]:
         for name, value in self._settings(owner):
-            was, now = first.get(name), _mark(value)
-            if now is not None and (was is None or was.mark not in (None, now)):
+            was = first.get(name)
+            if was is not None and (not was.is_plain or _is_same(was.value, value)):
+                continue
+            if _is_plain(value):
                 yield name, plain.copied(_without_class(value))
 
     def _settings(self, owner: Any) -> Iterator[tuple[str, Any]]:
@@ -73,15 +74,23 @@ class ChangedSettings:
                 yield name, value
 
 
-def _mark(value: Any) -> Hashable:
-    """What differs if a value does; None: it is not plain data."""
-    value = _without_class(value)
-    if type(value) in _SIMPLE:
-        return type(value).__name__, repr(value)
+def _is_plain(value: Any) -> bool:
+    return type(value) in _SIMPLE or plain.is_plain(_without_class(value))
+
+
+def _is_same(was: Any, now: Any) -> bool:
+    """Whether a setting is as it was. Long ones (the names of labels) are compared in each step."""
+    was, now = _without_class(was), _without_class(now)
+    if was is now and type(now) in _SIMPLE:
+        return True
+    if type(was) is not type(now):
+        return False
+    if type(now) in _SIMPLE:
+        return repr(was) == repr(now)
     try:
-        return plain.dumps(value, "setting")
-    except (SessionError, RecursionError, TypeError):
-        return None
+        return bool(was == now)
+    except (RuntimeError, ValueError):  # there are tensors in it
+        return plain.is_plain(now) and plain.dumps(was, "setting") == plain.dumps(now, "setting")
 
 
 def _without_class(value: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
+from holdfast.errors import SessionError
 from holdfast.integrations.hf.own_state import OwnState, TrainerSettings, called_by, keeps
 
 
@@ -73,6 +75,15 @@ def test_arguments_that_a_callback_changes_in_the_training_come_back() -> None:
     args, state = second["args"], second["state"]
     assert (args.max_grad_norm, args.logging_steps, second["label_smoother"].epsilon) == (0.5, 2, 0.3)
     assert (state.global_step, state.eval_steps, second["model"].config.weight) == (0, 2, 2.0)
+
+
+def test_another_number_of_micro_batches_in_the_training_is_refused() -> None:
+    args = SimpleNamespace(gradient_accumulation_steps=2)
+    own = own_state(args=args)
+    assert not own.says()
+    args.gradient_accumulation_steps = 4
+    with pytest.raises(SessionError, match="a callback that changes gradient_accumulation_steps in the"):
+        own.says()
 
 
 class Loss:

@@ -13,6 +13,7 @@ import torch
 from holdfast.clean.reach import is_scripts
 from holdfast.integrations import plain
 from holdfast.integrations.changed_settings import Changed, ChangedSettings
+from holdfast.integrations.hf import refusals
 from holdfast.integrations.hf.progress import STATE
 from holdfast.integrations.own_attributes import attributes_of, is_framework
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOVES = frozenset({*STATE, "log_history", "stateful_callbacks"})
 """What Trainer itself changes of its state."""
+_PLACING = "gradient_accumulation_steps"
 _BYTES_MAX, _LENGTH_MAX = 16 << 10, 2000
 """A larger attribute is not kept: all of them are exchanged in each step."""
 
@@ -41,8 +43,14 @@ class TrainerSettings:
         self._state.begin()
 
     def capture(self) -> Changed:
-        """What has changed."""
-        return [*self._state.capture(), *self._arguments.capture()]
+        """What has changed. Raises SessionError for what may not: the place in an epoch follows from it."""
+        found = [*self._state.capture(), *self._arguments.capture()]
+        if any(_PLACING in each for each in found):
+            refusals.refuse(
+                f"a callback that changes {_PLACING} in the training",
+                "where the steps are in an epoch follows from it: train() once for each number",
+            )
+        return found
 
     def apply(self, changed: Changed) -> None:
         """Make them what they were at first, but for these changes."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from holdfast.integrations.changed_settings import ChangedSettings
 
@@ -66,3 +69,16 @@ def test_what_is_no_plain_data_is_left_alone() -> None:
     assert own.capture() == [{}, {}]
     own.apply([])
     assert (args.clip, args.device) == (device, "cpu")
+
+
+def test_tensors_and_numbers_that_equal_nothing_are_compared_too() -> None:
+    args = SimpleNamespace(scales=[torch.ones(2), math.nan], limit=math.nan, on=1)
+    own = settings(args)
+    assert own.capture() == [{}]
+    args.scales[0].add_(1)
+    args.on = True
+    (changed,) = own.capture()
+    assert changed.keys() == {"scales", "on"}
+    own.apply([])
+    assert args.scales[0].tolist() == [1.0, 1.0]
+    assert (type(args.on), args.on) == (int, 1)
