@@ -4,7 +4,7 @@ Theory of operation. Only the text of the function is read. A name counts as kep
 carried (`carried`: `total += loss`, `losses.append(loss)`, `best = loss` where a step compares with `best`
 first), or follows the weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over
 `epochs(...)` or `steps(...)`, or one that calls `begin_step`, or in the loop over the training's loader
-within an epoch. A clock's time does not count, nor what comes from the session or is read ahead: `batch =
+within an epoch; or by a function that is defined there and that such a loop uses. A clock's time does not count, nor what comes from the session or is read ahead: `batch =
 next(batches)`, where `batches` is what is judged. The number of `enumerate(loader)` counts too, if it is
 used, and an iterator that is made before the steps and read with `next` in them, what reads the loader by
 `zip` or `islice`, and a random generator that is made before the batches and used in their loop without being
@@ -60,8 +60,7 @@ def unkept(
     kept = _kept(tree)
     for loop in _loops(tree, lambda each: bool(_loader(each.iter))):
         added = *_carried_over(tree, loop), *_carried_within(tree, loop), *_numbers(loop)
-        added += tuple(_following(loop, kept))
-        added += tuple(_counting(loop))
+        added += *_following(loop, kept), *_counting(loop), *_carried_by(tree, loop)
         for name, line in (*added, *_drawing_over(tree, loop)):
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + line - 1))
@@ -70,6 +69,7 @@ def unkept(
     running = [each for each in restarting.around(tree, line) if each not in counting]
     for steps in (*counting, *running):
         places = *_carried_over(tree, steps), *_read_on(tree, steps), *_drawing(tree, steps)
+        places += tuple(_carried_by(tree, steps))
         for name, where in places:
             if name not in kept:
                 found.setdefault(name, UnkeptLocal(name, first + where - 1))
@@ -190,6 +190,50 @@ def _is_read_ahead(tree: ast.AST, carried: Carried, name: str, value: ast.expr) 
     if any(restarting.called_name(each) == "next" for each in calls):
         return name in carried.always
     return _calls(value, "loader") or _calls(value, "begin_step") or bool(read & _of_session(tree))
+
+
+def _carried_by(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
+    """What the loop's function makes before it, and functions carry from call to call that are defined there
+    and that the loop uses, itself or by another of them."""
+    within = {id(each) for each in ast.walk(loop)}
+    inner = [each for each in _defined(tree) if id(each) not in within]
+    nested = {id(node) for each in inner for part in each.body for node in ast.walk(part)}
+    outside = [each for each in ast.walk(tree) if id(each) not in within | nested]
+    made = {each.id for each in outside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    made -= {name for part in loop.body for name in _made_anew(part)}
+    used, known = {name for part in loop.body for name in _names(part, ast.Load)}, set[str]()
+    while used - known:
+        known |= used
+        used |= {name for each in inner if each.name in known for name in _names(each, ast.Load)}
+    for each in inner:
+        if each.name in known:
+            carried = (found for called in _called_of(each) for found in Carried(called).names())
+            yield from ((name, line) for name, line in carried if name in made - _own_names(each))
+
+
+def _called_of(inner: ast.FunctionDef | ast.ClassDef) -> Iterator[ast.While]:
+    """The bodies of a function, or of the methods of a class, as loops: each call is an iteration."""
+    for each in ast.walk(inner):
+        if isinstance(each, ast.FunctionDef):
+            yield ast.While(ast.Constant(True), each.body, [])
+
+
+def _defined(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes that a function defines itself, the outermost ones."""
+    pending = [part for root in getattr(tree, "body", ()) for part in getattr(root, "body", ())]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, ast.FunctionDef | ast.ClassDef):
+            yield each
+        else:
+            pending += [part for part in ast.iter_child_nodes(each) if isinstance(part, ast.stmt)]
+
+
+def _own_names(inner: ast.FunctionDef | ast.ClassDef) -> set[str]:
+    """The variables of a function itself, or of the methods of a class."""
+    every = list(ast.walk(inner))
+    outer = {name for each in every if isinstance(each, ast.Nonlocal) for name in each.names}
+    return (_names(inner, ast.Store) | {each.arg for each in every if isinstance(each, ast.arg)}) - outer
 
 
 def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:

@@ -71,7 +71,7 @@ def reached(
 
 def around(things: Iterable[Any]) -> dict[str, Any]:
     """What the code of these objects of a script, and the script that was started, share: the variables of
-    their modules, their classes, and functions that they were given."""
+    their modules, their classes, and what a framework's objects were given to call."""
     every = list(things)
     modules = dict.fromkeys(["__main__", *(str(getattr(each, "__module__", "")) for each in every)])
     found: dict[str, Any] = {}
@@ -81,7 +81,15 @@ def around(things: Iterable[Any]) -> dict[str, Any]:
         found.setdefault(type(each).__name__, type(each))
         own = getattr(each, "__dict__", {}).items()
         found |= {f"{type(each).__name__}.{key}": held for key, held in own if type(held) is FunctionType}
+        if not is_scripts(type(each).__module__):
+            found |= {key: held for key, held in own if _is_called(held)}
     return found
+
+
+def _is_called(held: Any) -> bool:
+    """Whether a framework that holds this calls it, and it is the script's."""
+    kind = type(held)
+    return kind in (MethodType, functools.partial) or (is_scripts(kind.__module__) and callable(held))
 
 
 def is_scripts(module: str) -> bool:

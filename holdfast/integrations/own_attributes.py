@@ -150,11 +150,17 @@ def _mark(value: Any, depth: int, kept: frozenset[int], seeded: bool) -> str:
     if randomness.is_generator(value):
         return "" if seeded else str(hash(randomness.bits_of(value)))
     if isinstance(value, torch.nn.Module):
-        value = [*value.parameters(), *value.buffers()]
+        value = [*value.parameters(), *value.buffers(), *_added_up(value)]
     if isinstance(value, dict | list | tuple | deque | set | frozenset):
         every = [*value, *value.values()] if isinstance(value, dict) else list(value)
         return f"{len(every)} " + " ".join(_mark(each, depth, kept, seeded) for each in every[-_ENDS:])
     return _mark_of_object(value, depth, kept, seeded)
+
+
+def _added_up(module: torch.nn.Module) -> Iterator[Any]:
+    """What metrics of torchmetrics have added up: it is in no state of theirs."""
+    for each in module.modules():
+        yield from (getattr(each, name, None) for name in getattr(each, "_defaults", ()))
 
 
 def _mark_of_tensor(tensor: torch.Tensor, kept: frozenset[int]) -> str:

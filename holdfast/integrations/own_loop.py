@@ -13,7 +13,7 @@ undone with it. How far the loop is, is tracked, and changes only where a step e
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 import torch
@@ -45,11 +45,13 @@ class LoopProgress:
     """The tracked object: where the loop is.
 
     `epoch`, and how many of its batches are over; `ranks`: how many there were; `over`: the loop is done;
-    `logged`: how many calls to loggers the steps so far have made; `seed`: of samples and steps."""
+    `logged`: how many calls to loggers the steps so far have made; `seed`: of samples and steps; `counts`:
+    what the integration counts itself, of every rank."""
 
     def __init__(self) -> None:
         self.epoch = self.batch = self.ranks = self.logged = self.seed = 0
         self.over = False
+        self.counts: list[list[int]] = []
 
     def state_dict(self) -> dict[str, Any]:
         """The progress at the newest boundary."""
@@ -58,6 +60,16 @@ class LoopProgress:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a progress."""
         vars(self).update(state)
+
+
+class LoopCounts(Protocol):
+    """What an integration counts itself. It may differ by rank."""
+
+    def read(self) -> list[int]:
+        """The counts, always as many."""
+
+    def set(self, counts: list[int]) -> None:
+        """Go on from these."""
 
 
 class LoopMemory:
@@ -89,6 +101,7 @@ class OwnLoop:
         # The script's objects, besides tracked modules, that may lose attributes; those that give samples.
         self.watched: list[Any] = []
         self.data: list[Any] = []
+        self.counts: LoopCounts | None = None
         self._memory.attributes = self._memory.attributes or OwnAttributes(what, f"If it matters, {keep}")
         self._batches = (math.inf, math.inf)  # of an epoch, and of all
 
@@ -240,6 +253,8 @@ class OwnLoop:
         if progress.ranks:
             self._logged = progress.logged
         progress.ranks = world
+        if self.counts is not None and progress.counts:
+            self.counts.set(progress.counts[self.session.rank])
         sealed = max(row[0] for row in self._rows(self._memory.sealed))
         self._memory.made = max(self._memory.made, sealed)
 
@@ -256,7 +271,8 @@ class OwnLoop:
         is done, or the step runs again."""
         progress = self.progress
         calls = self._memory.log.calls() if self._memory.log is not None else b""
-        rows = self._rows(self._logged, progress.epoch, progress.batch, len(calls))
+        counts = self.counts.read() if self.counts is not None else []
+        rows = self._rows(self._logged, progress.epoch, progress.batch, len(calls), *counts)
         if any(row[1:3] != rows[0][1:3] for row in rows):
             places = ", ".join(
                 f"rank {rank}: epoch {row[1]}, batch {row[2]}" for rank, row in enumerate(rows)
@@ -267,7 +283,7 @@ class OwnLoop:
             )
         self._look_at_attributes()
         self._sealed(rows[0][0])
-        progress.logged = self._logged
+        progress.logged, progress.counts = self._logged, [row[4:] for row in rows]
         self._open = False
         self._opened.clear()
         if self._memory.log is None:

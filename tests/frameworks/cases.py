@@ -16,6 +16,7 @@ from tests.frameworks.case import (
 )
 from tests.frameworks.plain_cases import PLAIN
 from tests.frameworks.ports import (
+    ACCELERATE_CHANGES,
     ACCELERATE_ON_GPU,
     ACCELERATE_PORT,
     AVERAGE_PORT,
@@ -23,9 +24,11 @@ from tests.frameworks.ports import (
     FABRIC_ON_GPU,
     FABRIC_PORT,
     FABRIC_SCALED,
+    HF_CHANGES,
     HF_CYCLES,
     HF_PORT,
     HF_RESUMES,
+    LIGHTNING_CHANGES,
     LIGHTNING_PORT,
     LIGHTNING_RESUMES,
     LIGHTNING_SCALED,
@@ -175,6 +178,9 @@ CASES: tuple[Case, ...] = (
     replace(_hf("own_schedule", Kill("forward", 12, nth=30)), setting=HF_CYCLES),
     _lightning("stream", Kill("forward", 9, nth=3), script="lightning_stream.py"),
     _over_epochs(),
+    replace(_hf("changes", Kill("forward", 9, nth=30)), setting=HF_CHANGES),
+    replace(_lightning("changes", Kill("forward", 8, nth=12)), setting=LIGHTNING_CHANGES),
+    replace(_accelerate("changes", Kill("forward", 5)), setting=ACCELERATE_CHANGES),
     *PLAIN,
     *REFUSED,
     *NAMED,

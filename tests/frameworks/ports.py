@@ -139,3 +139,39 @@ FABRIC_ON_GPU = (
     (_LOADER.format(69), _LOADER.format(70)),  # else the last batch of one rank has one sample
     ("        right = torch.zeros(())", "        right = torch.zeros((), device=fabric.device)"),
 )
+_EVALUATED = "        eval_dataset=Sequences(20, seed=2),"
+HF_CHANGES = (
+    (
+        "def main() -> None:",
+        "class Changing(__import__('transformers').TrainerCallback):\n"
+        "    def on_step_end(self, given, state, control, **_):\n"
+        "        if state.global_step == 3:\n"
+        "            given.max_grad_norm, given.logging_steps, state.eval_steps = 0.1, 5, 4\n\n\n"
+        "def main() -> None:",
+    ),
+    (_EVALUATED, f"{_EVALUATED}\n        callbacks=[Changing()],"),
+)
+"""A callback that changes arguments and state of the Trainer in the training."""
+_NORMS = "        self.log_dict(grad_norm(self, norm_type=2))"
+LIGHTNING_CHANGES = (
+    (
+        _NORMS,
+        f"{_NORMS}\n\n"
+        "    def on_train_epoch_start(self) -> None:\n"
+        "        if self.current_epoch == 1:\n"
+        "            self.hparams['scale'], self.trainer.fit_loop.max_epochs = 0.5, 3\n"
+        "            self.trainer.gradient_clip_val = 0.1",
+    ),
+    ("        loss = self._loss(batch)", "        loss = self._loss(batch) * self.hparams.get('scale', 1.0)"),
+)
+"""A module that changes its hyperparameters and options of the trainer in the training."""
+_LOGS = "                accelerator.log(values, step=progress.steps)"
+ACCELERATE_CHANGES = (
+    (
+        _LOGS,
+        f"{_LOGS}\n"
+        "                if progress.steps == 4:\n"
+        "                    accelerator.gradient_accumulation_steps = 3",
+    ),
+)
+"""A loop that changes how many micro-batches make a step."""

@@ -15,7 +15,6 @@ from holdfast.integrations.hf import refusals
 from holdfast.integrations.hf.callbacks import CallbackStates
 from holdfast.integrations.hf.data import SeededSamples, set_epoch
 from holdfast.integrations.hf.ledger import FILE_BYTES_MAX, KEPT_STEPS, EventLedger
-from holdfast.integrations.hf.own_state import OwnState, keeps
 from holdfast.integrations.hf.progress import LogHistory, plain
 from holdfast.integrations.hf.rates import rates, set_rates, settings_stay
 from holdfast.integrations.hf.tail import Tail
@@ -76,48 +75,6 @@ def test_events_that_take_all_ranks_are_known_and_can_be_forgotten(tmp_path: Pat
     told.forget([("on_step_end", 4, 0)])
     assert told.found(("on_step_end", 4, 0)) is None
     assert told.found(("on_step_end", 3, 0)) is not None
-
-
-class Counting:
-    """A callback of the script's."""
-
-    def __init__(self) -> None:
-        self.calls, self.losses, self.model = 0, [0.5], torch.nn.Linear(1, 1)
-
-
-def test_attributes_of_the_scripts_own_objects_come_back() -> None:
-    dead, late = Counting(), Counting()
-    state = OwnState(lambda: [dead, torch.nn.Linear(1, 1)])
-    dead.calls, dead.losses = 3, [0.5, float("inf")]
-    dead.best = (1, {"a": None})  # type: ignore[attr-defined]
-    text, model = state.capture(), late.model
-    late.worst = 1  # type: ignore[attr-defined]
-    taken = OwnState(lambda: [late, torch.nn.Linear(1, 1)])
-    taken.rows = ["not this rank's", text]
-    taken.entered(1)
-    assert (late.calls, late.losses, late.best) == (3, dead.losses, (1, {"a": None}))  # type: ignore[attr-defined]
-    assert late.model is model
-    assert not hasattr(late, "worst")
-
-
-def test_attributes_before_the_first_step_are_those_of_the_first_entry() -> None:
-    counting = Counting()
-    state = OwnState(lambda: [counting])
-    state.entered(0)
-    counting.calls = 5
-    state.entered(0)
-    assert counting.calls == 0
-    counting.calls = 5
-    state.begin()
-    state.entered(0)
-    assert counting.calls == 5
-
-
-def test_large_attributes_and_other_things_than_plain_data_are_not_kept() -> None:
-    assert keeps([1.0, {"a": (None, "b")}, torch.ones(2)])
-    assert not keeps([0.0] * 3000)
-    assert not keeps("a" * 20_000)
-    assert not keeps(Counting())
 
 
 def test_a_full_file_keeps_the_newest_steps(tmp_path: Path) -> None:

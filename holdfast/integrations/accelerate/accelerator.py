@@ -13,6 +13,7 @@ from accelerate.data_loader import DataLoaderShard
 
 from holdfast.integrations import accelerate_state, led_loader, versions
 from holdfast.integrations.accelerate import refusals, trackers
+from holdfast.integrations.accelerate.counts import AcceleratorCounts
 from holdfast.integrations.accelerate.loader import LedShard
 from holdfast.integrations.entry import LoopEntry
 
@@ -68,6 +69,7 @@ class Accelerator(accelerate.Accelerator):
         self._kept: list[Any] = []
         self._wrapped: list[Any] = []
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
+        loop.counts = AcceleratorCounts(self)
         loop.session.track(loop=loop.progress, from_rank_0=True)
         if self.scaler is not None:
             loop.session.track(scaler=self.scaler)

@@ -10,7 +10,7 @@ from transformers.trainer_callback import CallbackHandler, ExportableState
 
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
-from holdfast.integrations.hf.own_state import OwnState, keeps
+from holdfast.integrations.hf.own_state import OwnState, TrainerSettings, called_by, keeps
 from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
 from holdfast.integrations.placed import own_data
@@ -46,7 +46,7 @@ class OnceHandler(CallbackHandler):
         self.states, self._tail = CallbackStates(self, trainer), Tail(self, trainer)
         self.epoch = 0
         self._begun = False
-        self.own = OwnState(lambda: [trainer, *self.stateless()])
+        self.own = OwnState(self._keeping, TrainerSettings(trainer))
         self._own = OwnAttributes("Trainer under Holdfast", _KEEP)
         self._counts: dict[str, int] = {}
         self.evaluations = 0  # begun in this process
@@ -58,6 +58,10 @@ class OnceHandler(CallbackHandler):
     def stateless(self) -> list[Any]:
         """The callbacks that give no state of their own to Trainer."""
         return [callback for callback in self.callbacks if not isinstance(callback, ExportableState)]
+
+    def _keeping(self) -> list[Any]:
+        """What may have attributes of the script's."""
+        return [self._trainer, *self.stateless(), *called_by(self._trainer)]
 
     def begin(self) -> None:
         """Another training begins in this process."""
@@ -115,7 +119,7 @@ class OnceHandler(CallbackHandler):
     def _owners(self) -> list[Any]:
         """The script's objects, some of whose attributes are not kept."""
         without = [each for each in self.stateless() if not is_kept(each)]
-        return [self._trainer, *self._trainer.model.modules(), *without]
+        return [self._trainer, *self._trainer.model.modules(), *without, *called_by(self._trainer)]
 
     def _data(self) -> list[Any]:
         return own_data(self._trainer.train_dataset, self._trainer.data_collator)
@@ -123,7 +127,7 @@ class OnceHandler(CallbackHandler):
     def things(self) -> list[Any]:
         """The script's objects that take part in the steps, and the seeded generators of its data."""
         data, collate = self._trainer.train_dataset, self._trainer.data_collator
-        parts = *self._trainer.model.modules(), *self.callbacks, *self._data()
+        parts = *self._trainer.model.modules(), *self.callbacks, *self._data(), *called_by(self._trainer)
         return [self._trainer, *parts, *OwnGenerators(data, collate).known()]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:

@@ -195,6 +195,7 @@ class Trainer(transformers.Trainer):
         """The loop was broken off, perhaps in a tail: undo what that has changed of tracked objects."""
         if self._entered and not self._over:
             self.model.train()
+            self.callback_handler.own.settings.apply([])
             set_rates(self._inner_optimizer, self._progress.kept.get("rates", self._first_rates))
 
     # ------------------------------------------------------------------ into the loop
@@ -248,6 +249,7 @@ class Trainer(transformers.Trainer):
         kept = self._progress.kept
         self.callback_handler.count_anew()
         self.callback_handler.own.rows = kept.get("own", [])
+        self.callback_handler.own.settings.loop_entered()
         self.callback_handler.set_attributes(kept.get("callbacks", self._first_attributes))
         self._initial_global_step = self._initial_num_input_tokens_seen = 0
         if kept:
@@ -313,7 +315,7 @@ class Trainer(transformers.Trainer):
         if not self.inside:
             return
         own, entries = self.callback_handler.own, len(self.state.log_history)
-        rows = rows_of(self, [float(self._tr_loss), self.current_flos, entries, len(own.owners())])
+        rows = rows_of(self, [float(self._tr_loss), self.current_flos, entries, own.says()])
         if any(row[2] > self._history.agreed for row in rows):  # something has logged outside of a tail
             self._agree_on_history()
         self.state.total_flos += sum(row[1] for row in rows)

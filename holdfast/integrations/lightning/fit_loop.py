@@ -126,6 +126,7 @@ class ElasticFitLoop(_FitLoop):
         `late`: other ranks have done it before. Then the trainer knows already what they know, and tracked
         state may not be changed. Raises SessionError if a hook does."""
         if self._prepared:
+            self._progress.settings.apply([])  # the loaders are made by those
             self._divide_anew(session)
             return
         given = self.trainer.accumulate_grad_batches
@@ -135,6 +136,7 @@ class ElasticFitLoop(_FitLoop):
         beside = session.runtime.state.guard.beside
         beside.watch()
         self._set_up(session)
+        self._progress.settings.begin()
         if not self.skip:
             refusals.check_loader(self._data_fetcher)
             if not late and self.trainer.enable_autolog_hparams:

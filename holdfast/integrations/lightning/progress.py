@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
 from holdfast.integrations import plain
+from holdfast.integrations.changed_settings import ChangedSettings
 from holdfast.integrations.lightning import trainer_state
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class FitProgress:
         self._rows: list[bytes] = []
         self._first: dict[str, Any] | None = None
         self.place, self.logged = START, 0
+        self.settings = ChangedSettings(lambda: trainer_state.settings_of(trainer), trainer_state.MOVES)
 
     def state_dict(self) -> dict[str, Any]:
         """Of the newest end of a step, whatever has happened since."""
@@ -70,7 +72,7 @@ class FitProgress:
 
         `calls`: JSON, those that this rank has made to loggers. Returns rank 0's."""
         known = trainer_state.capture(self._trainer)
-        row = {"place": place, "logged": self.logged, "trainer": known}
+        row = {"place": place, "logged": self.logged, "trainer": known, "settings": self.settings.capture()}
         data = plain.dumps(row, "Lightning: state")
         if len(data) > _ROW_BYTES_MAX:
             raise SessionError(f"Lightning: {_largest(known, len(data))}")
@@ -85,6 +87,7 @@ class FitProgress:
         Raises SessionError if there were more ranks then, or fewer."""
         if not self._rows:
             self.place, self.logged = START, 0
+            self.settings.apply([])
             if self._first is not None:
                 trainer_state.apply(self._trainer, self._first)
             return
@@ -96,6 +99,7 @@ class FitProgress:
         row = plain.loads(self._rows[self._session.rank], self._session.device)
         self.place, self.logged = row["place"], row["logged"]
         trainer_state.apply(self._trainer, row["trainer"])
+        self.settings.apply(row.get("settings", []))
 
 
 def _largest(state: dict[str, Any], size: int) -> str:

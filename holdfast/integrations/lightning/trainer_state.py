@@ -26,6 +26,9 @@ _CONNECTOR = (
 )
 _TRAINER = ("should_stop", "accumulate_grad_batches")
 
+MOVES = frozenset(_TRAINER)
+"""What Lightning itself changes of the settings below."""
+
 
 def capture(trainer: Any) -> dict[str, Any]:
     """What this rank's trainer knows. Tensors are copies."""
@@ -82,6 +85,13 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
             delattr(owner, key)
         for key, value in values.items():
             setattr(owner, key, value)
+
+
+def settings_of(trainer: Any) -> list[Any]:
+    """What a script may change in the training: options of the trainer, limits of its loops, and
+    hyperparameters."""
+    own = [getattr(each, "hparams", None) for each in (trainer.lightning_module, trainer.datamodule)]
+    return [trainer, trainer.fit_loop, trainer.fit_loop.epoch_loop, *own]
 
 
 def calm(loop: Any) -> None:

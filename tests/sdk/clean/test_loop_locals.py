@@ -77,6 +77,43 @@ def test_what_counts_beside_the_loader_is_found() -> None:
     assert names(main) == ["itertools.islice(bar(loader), 6)", "zip(loader, other, strict=False)"]
 
 
+def test_what_a_function_of_the_function_adds_up_is_found() -> None:
+    def main() -> None:
+        fabric, loader = make(), make()
+        seen, history, kept, unused, anew, shown = 0, [], make(), 0, [], []
+        fabric.track(kept=kept)
+
+        def count() -> None:
+            nonlocal seen
+            seen += 1
+            losses: list[int] = []
+            losses.append(seen)
+
+        def weigh(loss: float) -> float:
+            count()
+            history.append(loss)
+            kept["loss"] += loss
+            anew.append(loss)
+            return loss / seen
+
+        def never() -> None:
+            nonlocal unused
+            unused += 1
+
+        class Hook:
+            def __call__(self) -> None:
+                shown.append(1)
+
+        for _epoch in fabric.epochs(3, loader):
+            for batch in loader:
+                anew = []
+                weigh(batch)
+                Hook()
+        never()
+
+    assert names(main) == ["history", "seen", "shown"]
+
+
 def test_what_is_added_up_in_an_epoch_is_found() -> None:
     def main() -> None:
         accelerator, loader, other = make(), make(), make()

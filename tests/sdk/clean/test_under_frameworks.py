@@ -66,6 +66,29 @@ def test_what_a_function_in_a_callback_closes_over_is_named(caplog: pytest.LogCa
     assert "what is not tracked: seen['epochs']. If later" in told(caplog, end, callback)
 
 
+class Called:
+    """What a framework's object was given to call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def test_an_object_or_a_method_that_a_framework_was_given_to_call_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loss, metric = Called(), Called()
+    trainer = SimpleNamespace(loss=loss, metric=metric.__call__)
+
+    def step() -> None:
+        loss()
+        metric()
+
+    assert "what is not tracked: loss.calls, metric.calls. If" in told(caplog, step, trainer)
+
+
 def test_nothing_is_said_where_the_script_has_no_framework(caplog: pytest.LogCaptureFixture) -> None:
     forgotten = ForgottenState(TrackedState())
     batches = iter(DataLoader(TensorDataset(torch.ones(8, 1))))

@@ -70,6 +70,30 @@ def test_what_stays_and_what_the_framework_changes_is_not_told() -> None:
     assert changed(fixed=[1]) == []
 
 
+class Mean(torch.nn.Module):
+    """Adds up as a metric of torchmetrics does: in attributes that belong to no state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._defaults, self.total = {"total": torch.zeros(())}, torch.zeros(())
+
+
+class Watching:
+    """A callback with metrics."""
+
+    def __init__(self) -> None:
+        self.metrics = [Mean()]
+
+
+def test_a_metric_that_a_callback_holds_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    attributes, callback = OwnAttributes("Trainer", ""), Watching()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        for _ in range(2):
+            callback.metrics[0].total = callback.metrics[0].total + 1
+            attributes.look([callback])
+    assert "Trainer: Watching.metrics changes in the training" in caplog.text
+
+
 def test_an_object_of_a_framework_has_no_attributes_of_the_script(caplog: pytest.LogCaptureFixture) -> None:
     attributes, module = OwnAttributes("Trainer", ""), torch.nn.Linear(1, 1)
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
