@@ -21,6 +21,7 @@ import operator
 import re
 import sys
 import weakref
+import zlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
 NAMED_MAX = 12
 _VALUES = 32
-"""Of each array, the values that are compared."""
+"""Of each array, the values that are compared, if it is larger than _WHOLE_BYTES."""
+_WHOLE_BYTES, _ITEMS = 1 << 20, 1 << 14
+"""Up to these sizes, arrays, and lists of plain items, are compared as a whole."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), itertools.count)
 """Iterators that know how many items are left, or where they are."""
@@ -82,10 +85,12 @@ log = logging.getLogger("holdfast.sdk")
 
 
 class ForgottenState:
-    """What a script changes in its steps and does not track. Only rank 0 tells of it."""
+    """What a script changes in its steps and does not track. Only rank 0 tells of it.
 
-    def __init__(self, tracked: TrackedState) -> None:
-        self._tracked = tracked
+    `placed`: gives objects that are kept otherwise: what loaders read."""
+
+    def __init__(self, tracked: TrackedState, placed: Callable[[], list[Any]] = list) -> None:
+        self._tracked, self._placed = tracked, placed
         self.functions: list[Callable[..., Any]] = []
         """The elastic function that was called last, and what the script has called after its steps."""
         self.keep = "track that"
@@ -158,7 +163,7 @@ class ForgottenState:
 
     def _look(self) -> dict[str, Hashable]:
         things = self.things() if self.things is not None else []
-        held = _held(list(self._tracked.small.values()))
+        held = _held([*self._tracked.small.values(), *self._placed()])
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         kept = _memory(self._tracked)
         found: dict[str, Hashable] = _switches()
@@ -300,7 +305,7 @@ def _bits(value: Any, kept: Container[int]) -> Hashable:
     if issubclass(kind, torch.Tensor):
         return _of_tensor(value, kept)
     if issubclass(kind, list | tuple | dict | set | deque | bytearray):
-        return len(value)
+        return _of_items(value)
     if randomness.is_generator(value):
         return randomness.bits_of(value)
     if counting := _counting(value):
@@ -313,6 +318,14 @@ def _counting(value: Any) -> tuple[str, ...]:
     if restarting.is_restarting(value):
         return ("_num_yielded",)
     return next((names for base, names in _COUNTING.items() if issubclass(type(value), base)), ())
+
+
+def _of_items(value: Any) -> Hashable:
+    """How many there are; and of numbers and texts, what those are that are not looked at one by one."""
+    rest: list[Any] = []
+    if type(value) in (list, tuple, deque) and len(value) <= _ITEMS:
+        rest = list(itertools.islice(value, ITEMS_MAX, None))
+    return len(value), zlib.crc32(repr(rest).encode()) if {*map(type, rest)} <= {*PLAIN} else 0
 
 
 def _of_iterator(value: Any) -> Hashable:
@@ -339,5 +352,7 @@ def _of_array(value: Any) -> Hashable:
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or value.dtype.hasobject:
         return None
+    if value.flags.c_contiguous and value.nbytes <= _WHOLE_BYTES:
+        return value.shape, zlib.crc32(value)
     flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
     return value.shape, flat[:: max(value.size // _VALUES, 1)].tobytes()

@@ -4,11 +4,11 @@ Theory of operation. Only the text of the function is read. A name counts as kep
 carried (`carried`: `total += loss`, `losses.append(loss)`, `best = loss` where a step compares with `best`
 first), or follows the weights (`average.update(model)`, `average.step(model.parameters())`), in the loop over
 `epochs(...)` or `steps(...)`, or one that calls `begin_step`, or in the loop over the training's loader
-within an epoch; or by a function that is defined there and that such a loop uses. A clock's time does not count, nor what comes from the session or is read ahead: `batch =
-next(batches)`, where `batches` is what is judged. The number of `enumerate(loader)` counts too, if it is
-used, and an iterator that is made before the steps and read with `next` in them, what reads the loader by
-`zip` or `islice`, and a random generator that is made before the batches and used in their loop without being
-seeded there.
+within an epoch; or by a function that is defined there and that such a loop uses. A clock's time does not
+count, nor what comes from the session or is read ahead: `batch = next(batches)`, where `batches` is what is
+judged. The number of `enumerate(loader)` counts too, if it is used, and an iterator that is made before the
+steps and read with `next` in them, what reads the loader by `zip` or `islice`, and a random generator that is
+made before the batches and used in their loop without being seeded there.
 Where a function runs, the loop that is at its line counts as well, whatever its text: `for step in steps`,
 and the loops around it. What such loops read from its beginning is found, too (`restarting`).
 What a script hides from such a reading (other functions, attributes) is not found: see `forgotten`."""

@@ -59,6 +59,11 @@ class StateLoader(Taking):
         self._next = -1  # the step of the source's next samples
         self._left_out = LeftOut()
 
+    @property
+    def source(self) -> Any:
+        """What it reads: its state is kept."""
+        return self._source or self._given
+
     def __iter__(self) -> StateLoader:
         return self
 

@@ -16,7 +16,7 @@ from holdfast.data.claims import SeedClaims
 from holdfast.data.contract import SampleOrder, SampleStream, StreamPosition
 from holdfast.data.ledger import Ledger
 from holdfast.data.places import StreamPositions
-from holdfast.data.weighting import Weighting
+from holdfast.data.weighting import UNWEIGHTED, Weighting
 from holdfast.errors import RestoreError, SessionError
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
 CHANGES = ("refuse", "continue")
 """What Session's `data_change` may be."""
-_UNWEIGHTED = (
-    "step %d: the shares of the ranks, or their micro-batches, are not equally large, and nothing weighs "
-    "them: the average over ranks of means over their samples is not the mean over the global batch. "
-    "session.ddp weighs gradients; without it, multiply the loss with session.loss_weight before backward, "
-    "or choose a global batch that the number of ranks divides. If it is a sum, there is nothing to do"
-)
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -242,6 +236,10 @@ class SampleStreams:
         loaders = (each for each in list(self._consumers) if hasattr(each, "from_script"))
         return {name: given for each in loaders for name, given in each.from_script().items()}
 
+    def placed(self) -> list[Any]:
+        """What the script has given to loaders that keep its position."""
+        return [each.source for each in list(self._consumers) if hasattr(each, "source")]
+
     @property
     def consumed(self) -> bool:
         """Whether loaders or samplers take samples ahead of the steps: they cannot be set back."""
@@ -275,7 +273,7 @@ class SampleStreams:
                 consumer.end()
         if self.weighting.left_out and self.state.rank == 0:
             self.weighting.by_script = True  # it is told once
-            log.warning(_UNWEIGHTED, self.state.step)
+            log.warning(UNWEIGHTED, self.state.step)
         self.running = False
 
     def _trim(self, anchor: int, completed: int) -> None:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
     from torch.utils.hooks import RemovableHandle
 
+UNWEIGHTED = (
+    "step %d: the shares of the ranks, or their micro-batches, are not equally large, and nothing weighs "
+    "them: the average over ranks of means over their samples is not the mean over the global batch. "
+    "session.ddp weighs gradients; without it, multiply the loss with session.loss_weight before backward, "
+    "or choose a global batch that the number of ranks divides. If it is a sum, there is nothing to do"
+)
+
 
 class Weighting:
     """The weight of this rank's share in the current step, applied to gradients of watched modules."""

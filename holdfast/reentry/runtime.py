@@ -106,7 +106,7 @@ class Runtime:
         self.collectives = CollectiveProof(state)
         self.mistakes = MisuseChecks(state, self.collectives)
         self.after_step = AfterStep(state)
-        self.forgotten = ForgottenState(state.tracked)
+        self.forgotten = ForgottenState(state.tracked, self.streams.placed)
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)

@@ -88,3 +88,35 @@ def test_what_the_loop_gives_no_value_is_looked_at_in_variables(caplog: pytest.L
     for name in ("history", "means", "noise", "calls"):
         assert name in said, name
     assert not any(name in said for name in ("data", "weights", "batch", "drawn", "number", "model"))
+
+
+class Rows:
+    """Reads from where it is."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+
+def test_sparse_writes_are_seen_and_what_loaders_place_is_left_to_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows, ring, losses = Rows(), np.zeros(4096), [0.0] * 500
+    kept, places = Rows(), [float("nan")] * 100
+    forgotten = ForgottenState(TrackedState(), lambda: [kept])
+
+    def train() -> None:
+        for step in range(4):
+            ring[7 * step + 5] = step + 1
+            losses[100 + step] = 0.5
+            for each in (rows, kept):
+                each.at += 1
+            assert len(places) == 100
+            forgotten.step_ended()
+
+    forgotten.entered(train, ())
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    for name in ("ring", "losses", "rows.at"):
+        assert name in said, name
+    assert not any(name in said for name in ("kept", "places"))
