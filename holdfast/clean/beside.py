@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clean import habits, optimizer_states
 from holdfast.clean.putting_back import Options, options_of, put_options, put_small
 from holdfast.clean.samples import ChosenValues, SeenValues
-from holdfast.state import built, shards
+from holdfast.state import built, digest, shards
 from holdfast.state.modes import ModesAtStart
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Beside:
         self.watching, self._states = True, states
         self._tensors = self._all()
         self._place()
-        self._versions, self._seen = list(map(_version, self._tensors)), self._samples.take()
+        self._versions, self._seen = list(map(digest.writes, self._tensors)), self._samples.take()
         self._modes = ModesAtStart(self._unowned.parts, self._unowned.parameters, self._optimizers)
         self._options, self._small = options_of(self._optimizers), self._copy_small()
         if states:
@@ -139,7 +139,7 @@ class Beside:
         if not built.same_objects(now, self._tensors):
             known = set(map(id, self._tensors))
             return self._unowned.name(next((each for each in now if id(each) not in known), self._tensors[0]))
-        versions = list(map(_version, now)) if counted else self._versions
+        versions = list(map(digest.writes, now)) if counted else self._versions
         if versions != self._versions:
             kept = zip(now, versions, self._versions, strict=True)
             return self._unowned.name(next(tensor for tensor, version, then in kept if version != then))
@@ -151,7 +151,3 @@ class Beside:
             return [*self._unowned.parameters, *optimizer_states.tensors(self._optimizers)]
         held = [each for part in self._unowned.parts for each in (part._parameters, part._buffers) if each]
         return [tensor for each in held for tensor in each.values() if tensor is not None]
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version

@@ -31,7 +31,7 @@ from holdfast.clean import loop_locals, restarting
 from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, is_scripts, reached, variables_of
 from holdfast.clean.read_loaders import ReadLoaders
 from holdfast.clean.samples import ChosenValues
-from holdfast.state import modes, randomness
+from holdfast.state import digest, modes, randomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator
@@ -337,9 +337,8 @@ def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:
         return None
     if tensor.is_nested:
         return None
-    counted = -1 if tensor.is_inference() else tensor._version
     readable = tensor.device.type == "cpu" and tensor.is_contiguous() and _has_memory(tensor)
-    return counted, tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()
+    return digest.writes(tensor), tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

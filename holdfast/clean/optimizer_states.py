@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import wrapped
+from holdfast.state import digest, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -49,7 +49,7 @@ def _marks(optimizer: torch.optim.Optimizer) -> list[Hashable]:
 
 def _mark(value: Any) -> Hashable:
     if isinstance(value, torch.Tensor):
-        return id(value), -1 if value.is_inference() else value._version
+        return id(value), digest.writes(value)
     return value if type(value) in _PLAIN else id(value)
 
 

@@ -86,6 +86,11 @@ def memory(tensor: torch.Tensor) -> memoryview:
     return memoryview(area).cast("B")
 
 
+def writes(tensor: torch.Tensor) -> int:
+    """How often the tensor was written, as torch counts it (not through `.data`); -1: it is not counted."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
 def shared(tensor: torch.Tensor) -> bool:
     """Whether `memory` shows the tensor's own bytes, so that later writes are seen through it."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()

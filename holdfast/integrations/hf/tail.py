@@ -14,6 +14,7 @@ from holdfast.clean.samples import ChosenValues, SeenValues
 from holdfast.integrations.hf import refusals
 from holdfast.integrations.hf.callbacks import is_kept
 from holdfast.integrations.own_attributes import is_framework
+from holdfast.state import digest
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -111,7 +112,7 @@ def _counted(tree: Any) -> Hashable:
 
 def _count(leaf: Any) -> Hashable:
     if isinstance(leaf, torch.Tensor):
-        return leaf.data_ptr(), -1 if leaf.is_inference() else leaf._version
+        return leaf.data_ptr(), digest.writes(leaf)
     return leaf if type(leaf) in (bool, int, float, str, type(None)) else repr(leaf)
 
 
