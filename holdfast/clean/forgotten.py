@@ -102,6 +102,7 @@ class ForgottenState:
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
+        self._read: set[tuple[Hashable, int]] = set()  # functions, and where they were
         self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
         self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
         self._over = False  # a look has failed: there are no more
@@ -127,15 +128,25 @@ class ForgottenState:
                     log.warning(_LOCAL, where, each.line, each.name, self.keep)
 
     def _unkept(self) -> Iterator[tuple[str, loop_locals.UnkeptLocal]]:
-        """What the functions that lead to the loop keep in their variables: each with its function's name."""
+        """What the functions that lead to the loop keep in their variables: each with its function's name.
+
+        A text is read once: that takes milliseconds, for which a recovery should not wait."""
         if not self.functions:
             return
         frames = _frames_to(self.functions[0])
-        if not frames:
+        if not frames and self._unread(self.functions[0], 0):
             yield from ((self.functions[0].__name__, each) for each in loop_locals.unkept(self.functions[0]))
         for frame in frames:
-            code, values = frame.f_code, frame.f_globals | variables_of(frame)
-            yield from ((code.co_name, each) for each in loop_locals.unkept(code, frame.f_lineno, values))
+            code, line = frame.f_code, frame.f_lineno
+            if self._unread(code, line):
+                values = frame.f_globals | variables_of(frame)
+                yield from ((code.co_name, each) for each in loop_locals.unkept(code, line, values))
+
+    def _unread(self, function: Hashable, line: int) -> bool:
+        """Whether the text of a function that is at this line was not read yet."""
+        new = (function, line) not in self._read
+        self._read.add((function, line))
+        return new
 
     def step_ended(self) -> None:
         """A step has ended: look, if it is time."""

@@ -120,3 +120,19 @@ def test_sparse_writes_are_seen_and_what_loaders_place_is_left_to_them(
     for name in ("ring", "losses", "rows.at"):
         assert name in said, name
     assert not any(name in said for name in ("kept", "places"))
+
+
+def test_a_text_is_read_once_and_not_in_each_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    forgotten = ForgottenState(TrackedState())
+
+    def train(session: Any) -> None:
+        total = 0
+        for step in session.steps(3):
+            total += step
+
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        for _ in range(3):
+            forgotten.entered(train, ())
+            forgotten.begin()
+            forgotten._told.clear()  # else a second reading would say nothing, either
+    assert [record.args[2] for record in caplog.records if isinstance(record.args, tuple)] == ["total"]
