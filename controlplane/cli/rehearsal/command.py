@@ -28,8 +28,9 @@ GIVEN = (
 SHORT = (*OWN, "--nnodes", "--nproc-per-node", "--spares", "--module", "--snapshot-every")
 USAGE = "holdfast rehearse [flags, also those of `holdfast run`] SCRIPT [the script's arguments]"
 EPILOG = """It trains twice: with kills, and undisturbed. Both end as soon as they have the checkpoint that is
-compared; the script is cut off there, and trains on nothing else. If they differ, it trains undisturbed once
-more, to see whether the script comes out the same at all.
+compared: the script is cut off there. If they differ, it trains undisturbed once more, to see whether the
+script comes out the same at all. {training} in an argument of the script becomes the name of each training
+(disturbed, undisturbed, again), for a script that goes on from files of its own.
 
 Exit code 0 means: the tracked state is the same, byte for byte. 1: it is not, or a training failed."""
 

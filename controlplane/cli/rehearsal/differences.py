@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard
 
 
+_BEFORE, _SHOWN = 24, 48
+"""Characters that are shown of a value, and how many of them lie before the first that differs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A tensor or a value that is not the same in both. `shard`: whose it is; "": of all ranks alike."""
@@ -24,6 +28,12 @@ class Difference:
     name: str
     shard: str
     what: str
+    is_tensor: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where it is."""
+        return self.name, self.shard
 
     def __str__(self) -> str:
         whose = f" of {self.shard}" if self.shard else ""
@@ -32,7 +42,7 @@ class Difference:
 
 def between(one: Manifest, other: Manifest) -> list[Difference]:
     """All that differs between two checkpoints of the same step, in the order of the first."""
-    rows = [Difference(row["name"], row["shard"], row["what"]) for row in compare(one, other)]
+    rows = [Difference(row["name"], row["shard"], row["what"], is_tensor=True) for row in compare(one, other)]
     shards = {shard.shard: shard for shard in other.shards}
     for shard in one.shards:
         if (peer := shards.get(shard.shard)) is not None:
@@ -70,4 +80,13 @@ def _values(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for at, (left, right) in enumerate(zip(one, other, strict=True)):
             yield from _values(left, right, f"{path}[{at}]")
     elif type(one) is not type(other) or repr(one) != repr(other):  # as text: NaN is the same as NaN
-        yield path, f"{one!r:.40} and {other!r:.40}"
+        yield path, " and ".join(_shown(repr(one), repr(other)))
+
+
+def _shown(one: str, other: str) -> Iterator[str]:
+    """Both texts, from a little before the place where they differ first."""
+    pairs = enumerate(zip(one, other, strict=False))
+    at = next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+    begin = max(0, at - _BEFORE)
+    for text in (one, other):
+        yield f"{'...' if begin else ''}{text[begin : begin + _SHOWN]}"

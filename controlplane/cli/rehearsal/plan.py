@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from controlplane.cli.demo.kills import PlannedKill
 
 STEPS = 30
+PLACEHOLDER = "{training}"
+"""Stands for the name of a training in the script's arguments."""
 EVERY = 10
 """Steps between two snapshots, unless the flags say otherwise."""
 
@@ -25,6 +27,10 @@ class RehearsalPlan:
     keep: bool
     seed: int
     timeout_s: float
+
+    def words_for(self, training: str) -> list[str]:
+        """The words of one training: each may have folders of its own."""
+        return [word.replace(PLACEHOLDER, training) for word in self.words]
 
     @property
     def holds(self) -> tuple[int, ...]:

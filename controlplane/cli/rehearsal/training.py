@@ -47,7 +47,7 @@ class Rehearsal:
             *("--rdzv-id", NAME, "--checkpoint-every", str(plan.every)),
         ]
         self.training = DemoTraining(
-            folder, NAME, [*own, *plan.words], environment={VARIABLE: str(self._holds)}
+            folder, NAME, [*own, *plan.words_for(folder.name)], environment={VARIABLE: str(self._holds)}
         )
         self._storage.mkdir()
 

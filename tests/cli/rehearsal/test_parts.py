@@ -52,6 +52,7 @@ def test_flags_of_run_go_to_run_and_those_of_the_rehearsal_stay(tmp_path: Path) 
     assert wish.words == ("--nproc-per-node", "2", "--snapshot-every=5", str(script), "--seed", "4")
     assert (wish.until, wish.every, wish.world_size, wish.seed) == (20, 5, 2, 0)
     assert wish.holds == (3, 5, 10, 15, 20)
+    assert plan(str(script), "out/{training}").words_for("again") == [str(script), "out/again"]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,14 @@ def test_tensors_and_plain_data_that_differ_are_named() -> None:
     assert differences.tensors(one) == 1
 
 
+def test_long_values_are_shown_where_they_differ() -> None:
+    one, other = (manifest("a" * 64, {"log": "x" * 90 + each + "y" * 90}) for each in ("1.5", "1.7"))
+    (found,) = differences.between(one, other)
+    assert found.place == ("log", "all") and not found.is_tensor
+    left, right = found.what.split(" and ")
+    assert left.startswith("...xx") and "1.5" in left and "1.7" in right and len(found.what) < 120
+
+
 def result(differing: list[Difference], unsteady: list[Difference] | None = None) -> report.Rehearsed:
     blow = KillResult(PlannedKill("rank", 4, 1), 5, 1, hit=(1,), at_ns=1)
     verdict = {"scope": "rank", "cause": "signaled", "ranks": [1], "step": 5}
@@ -108,15 +117,20 @@ def result(differing: list[Difference], unsteady: list[Difference] | None = None
 
 
 def test_the_answer_names_what_differs_and_whose_doing_it_is() -> None:
-    differing = [Difference("model.w", "all", "changed")] * (report.SHOWN + 2)
-    exact, own, forgotten = result([]), result(differing, differing), result(differing, [])
-    said = ["\n".join(text for text, _ in report.lines(each)) for each in (exact, own, forgotten)]
+    differing = [Difference(f"w{at}", "all", "changed", is_tensor=True) for at in range(report.SHOWN + 2)]
+    times = [Difference("log.took_s", "all", "1.5 and 1.7")]
+    exact, own = result([]), result(differing, differing)
+    forgotten, timed = result([*differing, *times], times), result(times, times)
+    every = (exact, own, forgotten, timed)
+    said = ["\n".join(text for text, _ in report.lines(each)) for each in every]
     for each in said:
         assert "in step 4, while in step 5: 2 steps lost" in each and "w is not tracked" in each
     assert "yes, byte for byte: 8 tensors" in said[0]
     assert "NO, after step 20" in said[1] and "without failures either" in said[1] and "and 2 more" in said[1]
-    assert "What you forget to track" in said[2]
-    assert [report.as_json(each)["reproducible"] for each in (exact, own, forgotten)] == [None, False, True]
+    assert "What you forget to track" in said[2] and "took_s" not in said[2] and "and 2 more" in said[2]
+    assert "byte for byte" in said[3] and "without failures, too: log.took_s of all (1.5 and 1.7)" in said[3]
+    assert [each.exact for each in every] == [True, False, False, True]
+    assert [report.as_json(each)["reproducible"] for each in every] == [None, False, True, True]
 
 
 def test_warnings_of_the_sdk_are_taken_from_the_output(tmp_path: Path) -> None:
