@@ -54,6 +54,11 @@ async def _compared(plan: RehearsalPlan, folder: Path, screen: Screen, begun: li
     blows, after_kills = await disturbed.run(screen, plan.kills)
     screen.say("Now the same training without failures.", "bold")
     _, calm = await training("undisturbed", "undisturbed").run(screen, ())
+    if calm.step != after_kills.step:
+        raise CliError(
+            f"the trainings have saved other steps: {after_kills.step} with kills, {calm.step} undisturbed. "
+            "Do gradients cross other boundaries each time?"
+        )
     found = report.Rehearsed(
         calm.step,
         blows,

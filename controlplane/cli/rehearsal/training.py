@@ -86,7 +86,7 @@ class Rehearsal:
         strikes: list[asyncio.Task[None]] = []
         try:
             for step in self._plan.holds:
-                await self._held(step, blows, sum(kill.step < step for kill in kills))
+                await self._held(step, blows, sum(kill.step < step for kill in kills), strikes)
                 found = await self._saved(step) if step % self._plan.every == 0 else None
                 if found is not None and step == self._plan.until:
                     await asyncio.gather(*strikes)
@@ -110,11 +110,16 @@ class Rehearsal:
                 return
             await asyncio.sleep(BEGUN_LOOK_S)
 
-    async def _held(self, step: int, blows: Sequence[KillResult], kills: int) -> None:
+    async def _held(
+        self, step: int, blows: Sequence[KillResult], kills: int, strikes: Sequence[asyncio.Task[None]]
+    ) -> None:
         """Wait until so many kills have happened, and all ranks are held at this step. Raises CliError if a
-        kill has come too late to be rehearsed."""
+        kill has come too late to be rehearsed, and what one of the `strikes` has raised."""
         while True:
             steps = self.training.progress()
+            for task in strikes:
+                if task.done():
+                    task.result()
             if late := next((blow for blow in blows if blow.step >= self._plan.until), None):
                 raise CliError(
                     f"{late.kill} came when training was held at step {late.step}, which is compared: give a "
