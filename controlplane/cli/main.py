@@ -116,7 +116,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _open_closed_streams()
         sys.stdout, sys.stderr = Neutral(sys.stdout), Neutral(sys.stderr)
-    words = list(sys.argv[1:] if argv is None else argv)
+    words, code = list(sys.argv[1:] if argv is None else argv), OK
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _UNWRITTEN or error.filename is not None:
+            raise
+        return _unwritten(words, error, code)
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the command of these words. Raises OSError if what it shows cannot be written."""
     try:
         values = tree().parse_args(words)
         code: int = values.run(values)
@@ -132,10 +144,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(words, why, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except OSError as error:
-        if error.errno not in _UNWRITTEN or error.filename is not None:
-            raise
-        return _unwritten(words, error)
     return code
 
 
@@ -149,11 +157,12 @@ def _open_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
-def _unwritten(words: Sequence[str], error: OSError) -> int:
-    """End after standard output could not be written. The flush at exit must not fail because of that."""
+def _unwritten(words: Sequence[str], error: OSError, code: int) -> int:
+    """End with this code after standard output could not be written. The flush at exit must not fail because
+    of that."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # its reader is gone
-        return OK
+        return code
     return _failed(words, f"cannot write what it shows: {error.strerror}", FAILED)
 
 

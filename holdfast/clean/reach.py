@@ -17,7 +17,15 @@ import sysconfig
 from argparse import Namespace
 from collections import deque
 from pathlib import Path
-from types import FunctionType, GeneratorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    CodeType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +48,8 @@ _READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle,
 _READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
 _READING += (itertools.pairwise, itertools.takewhile, itertools.dropwhile)
 """Iterators that read others: those know where they are."""
+ASKING = frozenset({"session", "steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
+"""Names by which code asks the session where it is."""
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
 
@@ -174,10 +184,18 @@ def _of_function(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]
 
 
 def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
-    """The variables of a generator that is not at its end."""
+    """The variables of a generator that is not at its end; of one that asks the session where it is, numbers
+    and texts are left out: it is asked again when it is made again."""
     frame = running.gi_frame
     if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
-        yield from ((f"{name}.{each}", value) for each, value in variables_of(frame).items())
+        left_out = PLAIN if asks_session(frame.f_code) else ()
+        held = ((f"{name}.{each}", value) for each, value in variables_of(frame).items())
+        yield from ((each, value) for each, value in held if type(value) not in left_out)
+
+
+def asks_session(code: CodeType) -> bool:
+    """Whether this code asks the session where it is, by the names in it."""
+    return bool(ASKING & {*code.co_names, *code.co_freevars, *code.co_varnames})
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clean.reach import is_scripts
+from holdfast.clean.reach import ASKING, asks_session, is_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _OURS = str(Path(__file__).parents[1])
 _COUNTING = frozenset({"range", "count"})
 _SAME = frozenset({"repeat"})
-_ASKING = frozenset({"session", "steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
-"""Names by which code asks the session where it is."""
 
 
 def around(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
@@ -75,7 +73,7 @@ def _begins_anew(given: ast.expr, values: Mapping[str, Any]) -> bool:
     read = list(_values(given, values))
     if any(map(is_restarting, read)):
         return True
-    if called_name(given) in _SAME or any(map(_is_placed, read)) or _ASKING & _attributes(given):
+    if called_name(given) in _SAME or any(map(_is_placed, read)) or ASKING & _attributes(given):
         return False
     if isinstance(given, ast.Name):
         return _is_iterable(values.get(given.id))
@@ -86,8 +84,7 @@ def _is_placed(value: Any) -> bool:
     """Whether this knows where it is: it is the session's, has a state of its own, or asks the session."""
     if isinstance(value, FunctionType | GeneratorType):
         code = value.__code__ if isinstance(value, FunctionType) else value.gi_code
-        ours = code.co_filename.startswith(_OURS)
-        return ours or bool(_ASKING & {*code.co_names, *code.co_freevars, *code.co_varnames})
+        return code.co_filename.startswith(_OURS) or asks_session(code)
     kind = value if isinstance(value, type) else type(value)
     if kind.__module__.startswith("holdfast."):
         return True
@@ -96,8 +93,8 @@ def _is_placed(value: Any) -> bool:
     parts = [getattr(kind, name, None) for name in ("__init__", "__iter__", "__next__")]
     held = vars(value).values() if kind is not value and hasattr(value, "__dict__") else ()
     inner = [each for each in held if type(each).__module__.startswith("holdfast.")]
-    asks = any(_is_placed(each) for each in parts if isinstance(each, FunctionType))
-    return asks or bool(inner) or hasattr(kind, "state_dict")
+    asking = any(_is_placed(each) for each in parts if isinstance(each, FunctionType))
+    return asking or bool(inner) or hasattr(kind, "state_dict")
 
 
 def _is_iterable(value: Any) -> bool:

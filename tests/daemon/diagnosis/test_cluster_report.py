@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.cli.doctor import live
-from controlplane.cli.errors import UsageError
+from controlplane.cli.errors import CliError, UsageError
 from controlplane.daemon.diagnosis import report
 from tests.daemon.diagnosis.stage import Stage
 
@@ -37,7 +37,7 @@ async def test_of_a_node_only_what_is_about_it_is_shown() -> None:
     assert told["findings"]
     about = {name: live.about_node(told, name, ("a", "b"))["findings"] for name in ("a", "b")}
     assert about == {"a": [], "b": told["findings"]}
-    with pytest.raises(UsageError, match="no node n9"):
+    with pytest.raises(CliError, match="no node named n9"):
         live.about_node(told, "n9", ("a", "b"))
     older = {**told, "findings": [{"kind": "nodes_lost"}]}
     with pytest.raises(UsageError, match="older version"):

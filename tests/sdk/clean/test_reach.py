@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import queue
+import random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +20,12 @@ from torch.utils.data import (
 )
 
 from holdfast import Session
+from holdfast.clean.reach import reached
 from tests.sdk.clean.test_forgotten import told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pytest
 
 
@@ -96,3 +101,28 @@ def test_what_only_a_loader_holds_is_named(caplog: pytest.LogCaptureFixture) -> 
     session.close()
     said = "\n".join(record.getMessage() for record in caplog.records)
     assert "loader(Easier).given" in said and "loader(Mixing).calls" in said
+
+
+def test_a_generator_that_asks_the_session_where_it_is_keeps_no_position() -> None:
+    session: Any = SimpleNamespace(step=3)
+
+    def ahead() -> Iterator[int]:
+        drawn = random.Random(1)
+        for step in range(session.step, 9):
+            drawn.random()
+            yield step
+
+    def alone() -> Iterator[int]:
+        yield from range(9)
+        at = 3
+        while True:
+            at += 1
+            yield at
+
+    one, other = ahead(), alone()
+    for _ in range(11):
+        next(one, None), next(other)
+    one = ahead()
+    next(one)
+    names = [name for name, _ in reached([], (), {"one": one, "other": other})]
+    assert "one.drawn" in names and "other.at" in names and "one.step" not in names
