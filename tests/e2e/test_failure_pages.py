@@ -16,7 +16,7 @@ from controlplane.settings import AgentSettings, CoordinatorSettings
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "failures").glob("*.md"))
 PARTS = ("## What you will see", "## What Holdfast does", "## What you can do")
-OF_COMMANDS = {"--wait", "--force", "--release", "--follow", "--model", "--cluster", "--domain"}
+OF_COMMANDS = {"--wait", "--force", "--release", "--follow", "--model", "--cluster", "--domain", "--job"}
 """Flags of single commands, which their own tests know."""
 
 
