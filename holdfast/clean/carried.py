@@ -25,18 +25,17 @@ CHANGING = frozenset(
 )
 """Methods that change their object."""
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_OWN_NAMES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
 class Carried:
     """What one loop reads, writes and changes.
 
-    `early`: names that an iteration may read before it has given them a value, and where. `given`: names
+    `early`: names that an iteration may read before it has given them a value. `given`: names
     that the body gives values, with these: None where there is no expression for it alone. `lines`: where a
     name is given a value or changed first. `always`: names that each iteration gives a value."""
 
     def __init__(self, loop: Loop) -> None:
-        self.early: dict[str, int] = {}
+        self.early: set[str] = set()
         self.given: dict[str, list[ast.expr | None]] = {}
         self.changed: set[str] = set()
         self.lines: dict[str, int] = {}
@@ -155,7 +154,7 @@ class Carried:
 
     def _read(self, name: ast.Name, written: Written) -> None:
         if name.id not in written:
-            self.early.setdefault(name.id, name.lineno)
+            self.early.add(name.id)
 
     def _change(self, name: ast.Name) -> None:
         self.changed.add(name.id)

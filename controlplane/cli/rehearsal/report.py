@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.verdict import incidents
@@ -44,7 +44,7 @@ class Rehearsed:
     tensors: int
     journal: Sequence[dict[str, Any]]
     warnings: Sequence[str]
-    unsteady: Sequence[Difference] | None = field(default=None)
+    unsteady: Sequence[Difference] | None = None
 
     @property
     def by_failures(self) -> list[Difference]:
