@@ -24,31 +24,41 @@ TORCHFT_LIMIT_S = 60.0
 
 def limit(victim: int) -> float:
     """SIGKILL, until the last of three survivors has its first all-reduce in the new group, in s."""
+    return _regroup(victim, [rank for rank in range(RANKS) if rank != victim])
+
+
+def limit_full(victim: int) -> float:
+    """The same until a waiting process has taken the victim's place and has its state, in s."""
+    return _regroup(victim, [rank for rank in range(RANKS + 1) if rank != victim], "full")
+
+
+def _regroup(victim: int, members: list[int], *words: str) -> float:
     with Field("limit") as field:
         port = free_port()
-        for rank in range(RANKS):
+        for rank in sorted({*members, victim}):
             numbers = map(str, (rank, port, victim))
-            field.start(sys.executable, str(WORKERS / "limit.py"), str(field.logs), *numbers)
-        field.expect("steady state", lambda: steady(field, 10), START_S)
+            field.start(sys.executable, str(WORKERS / "limit.py"), str(field.logs), *numbers, *words)
+        field.expect("steady state", lambda: steady(field, 10) and _waits(field, members), START_S)
         _, killed = strike(field, victim)
 
         def resumed() -> list[log.Row]:
             return [row for row in field.rows() if row["event"] == "resumed"]
 
-        field.expect("new group", lambda: len(resumed()) == RANKS - 1, 40)
-        return regrouped_s(resumed(), victim, killed)
+        field.expect("new group", lambda: len(resumed()) == len(members), 40)
+        return regrouped_s(resumed(), members, killed)
 
 
-def regrouped_s(resumed: list[log.Row], victim: int, killed: float) -> float:
-    """The time from the kill to the last survivor's first sum. Raises RuntimeError on sums that are wrong."""
-    survivors = [rank for rank in range(RANKS) if rank != victim]
+def _waits(field: Field, members: list[int]) -> bool:
+    """Whether the process that takes the victim's place, if there is one, waits for it."""
+    return max(members) < RANKS or RANKS in log.newest(field.rows(), "waiting")
+
+
+def regrouped_s(resumed: list[log.Row], members: list[int], killed: float) -> float:
+    """The time from the kill to the last member's first sum. Raises RuntimeError on sums that are wrong."""
     said = sorted((row["rank"], row["total"]) for row in resumed)
     took = max(row["t"] for row in resumed) - killed
-    if (
-        said != [(rank, float(len(survivors))) for rank in survivors]
-        or min(row["t"] for row in resumed) < killed
-    ):
-        raise RuntimeError(f"rank {victim} was killed at {killed}, and these ranks report a sum: {resumed}")
+    if said != [(rank, float(len(members))) for rank in members] or min(row["t"] for row in resumed) < killed:
+        raise RuntimeError(f"of {members} after a kill at {killed}, these report a sum: {resumed}")
     return float(took)
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import holdfast, peers
 from benchmarks.load import LoadMeter
-from benchmarks.report import table
+from benchmarks.report import median, spreads, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def contenders(torchft: Path | None) -> dict[str, Callable[[int], Measured]]:
         return {"torchft_s": None if torchft is None else peers.torchft(torchft, victim)}
 
     return {
-        "limit": lambda victim: {"limit_s": peers.limit(victim)},
+        "limit": lambda victim: {"limit_s": peers.limit(victim), "limit_full_s": peers.limit_full(victim)},
         "holdfast": holdfast.recovery,
         "double": lambda victim: {"double_death_ratio": holdfast.double_death(victim)},
         "torchft": torchft_round,
@@ -58,13 +58,13 @@ def medians(values: dict[str, list[float | None]]) -> dict[str, float | None]:
     """The median of each name. A round that did not end counts as the worst; None: too many of them."""
     found: dict[str, float | None] = {}
     for key, series in values.items():
-        middle = statistics.median(float("inf") if value is None else value for value in series)
-        found[key] = None if middle == float("inf") else round(middle, 4)
+        middle = median(series)
+        found[key] = round(middle, 4) if math.isfinite(middle) else None
     return found
 
 
 KEYS = (
-    *("limit_s", "survivors_s", "full_world_s", "silent_peer_s", "torchrun_s", "torchft_s"),
+    *("limit_s", "limit_full_s", "survivors_s", "full_world_s", "silent_peer_s", "torchrun_s", "torchft_s"),
     *("unmodified_s", "overhead_ratio", "stall_ratio", "double_death_ratio"),
 )
 
@@ -72,7 +72,9 @@ KEYS = (
 def main() -> None:
     """Measure and print: a table, or with --json one object on the last line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="interleaved rounds (default: 5)")
+    parser.add_argument(
+        "--rounds", type=int, default=21, metavar="N", help="interleaved rounds (default: 21)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument(
         "--torchft-python", type=Path, metavar="PATH", help="python of a virtual environment with torchft"
@@ -90,6 +92,7 @@ def main() -> None:
     load.sample()
     found = medians(values)
     result = {key: found.get(key) for key in KEYS} | {"rounds": options.rounds, "load": load.result()}
+    result["intervals"] = spreads(values)
     print(json.dumps(result) if options.json else table(result, values))
 
 

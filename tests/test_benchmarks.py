@@ -15,13 +15,14 @@ from benchmarks import log, peers
 from benchmarks.load import LoadMeter
 from benchmarks.processes import Field
 from benchmarks.recovery import KEYS, contenders, measure, medians
-from benchmarks.report import table
+from benchmarks.report import AIMS, spread, spreads, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ISSUED = [
-    *("limit_s", "survivors_s", "full_world_s", "silent_peer_s", "torchrun_s", "torchft_s"),
+    *("limit_s", "limit_full_s", "survivors_s", "full_world_s", "silent_peer_s", "torchrun_s", "torchft_s"),
     *("unmodified_s", "overhead_ratio", "stall_ratio", "double_death_ratio"),
 ]
 
@@ -45,16 +46,34 @@ def test_the_keys_are_those_that_readers_expect() -> None:
 
 
 def test_the_table_says_what_was_missed_and_what_was_not_measured() -> None:
-    shown = table(result(limit_s=0.05, survivors_s=0.1, full_world_s=0.4), {"survivors_s": [0.1, None]})
-    assert "met           survivors within 3x of the limit: 2x" in shown
-    assert "MISSED        full world within 6x of the limit: 8x" in shown
+    found = result(limit_s=0.05, survivors_s=0.075, limit_full_s=0.1, full_world_s=0.4)
+    shown = table(found, {"survivors_s": [0.1, None]})
+    assert "met           survivors within 1.6x of the limit: 1.5x" in shown
+    assert "MISSED        full world within 1.8x of its own limit: 4x" in shown
     assert "not measured  survivors 30x ahead of torchrun" in shown
-    assert shown.splitlines()[1].split() == ["survivors_s", "0.1000", "0.1000", "0.1000", "1"]
+    assert shown.splitlines()[1].split() == ["survivors_s", "0.0750", "0.1000", "0.1000", "1"]
 
 
 def test_an_aim_with_a_lower_bound() -> None:
     assert "met           survivors 30x ahead" in table(result(survivors_s=0.1, torchrun_s=3.5), {})
     assert "MISSED        survivors 30x ahead" in table(result(survivors_s=0.1, torchrun_s=2.5), {})
+
+
+def test_an_interval_draws_rounds_whole() -> None:
+    limits: list[float | None] = [0.05 * each for each in range(1, 22)]
+    doubled: list[float | None] = [0.1 * each for each in range(1, 22)]
+    exact = {"limit_s": limits, "survivors_s": doubled}
+    assert spreads(exact) == {"survivors_s/limit_s": (2.0, 2.0)}, "each round has the same ratio"
+    shown = table(result(limit_s=0.55, survivors_s=1.1), exact)
+    assert "survivors within 1.6x of the limit: 2x (95 %: 2 to 2)" in shown
+    low, high = spread(AIMS[0], {"limit_s": limits, "survivors_s": doubled[::-1]}) or (0.0, 0.0)
+    assert 0.5 < low < 2.0 < high < 8.0
+
+
+def test_no_interval_of_one_round_or_of_rounds_without_an_end() -> None:
+    assert spreads({"limit_s": [1.0], "survivors_s": [2.0]}) == {}
+    assert spreads({"limit_s": [1.0, 1.0, 1.0], "survivors_s": [2.0, None, None]}) == {}
+    assert spreads({"stall_ratio": [1.0, 1.0, 3.0]}) == {"stall_ratio": (1.0, 3.0)}
 
 
 def test_rounds_interleave() -> None:
@@ -106,9 +125,10 @@ def test_processes_end_with_the_field() -> None:
     assert not field.logs.exists()
 
 
-def test_one_round_of_the_limit() -> None:
+@pytest.mark.parametrize("round_of", [peers.limit, peers.limit_full])
+def test_one_round_of_a_limit(round_of: Callable[[int], float]) -> None:
     begun = time.monotonic()
-    took_s = peers.limit(2)
+    took_s = round_of(2)
     assert 0 < took_s < time.monotonic() - begun
 
 
@@ -117,7 +137,8 @@ def survivors(*rows: tuple[int, float, float]) -> list[log.Row]:
 
 
 def test_the_limit_is_that_of_the_last_survivor() -> None:
-    assert peers.regrouped_s(survivors((0, 3.0, 11.0), (1, 3.0, 14.0), (3, 3.0, 12.0)), 2, 10.0) == 4.0
+    rows = survivors((0, 3.0, 11.0), (1, 3.0, 14.0), (3, 3.0, 12.0))
+    assert peers.regrouped_s(rows, [0, 1, 3], 10.0) == 4.0
 
 
 @pytest.mark.parametrize(
@@ -131,8 +152,8 @@ def test_the_limit_is_that_of_the_last_survivor() -> None:
     ids=["one is missing", "the victim", "another sum", "before the kill"],
 )
 def test_what_is_no_new_group_of_the_survivors_has_no_limit(rows: list[tuple[int, float, float]]) -> None:
-    with pytest.raises(RuntimeError, match="rank 2 was killed"):
-        peers.regrouped_s(survivors(*rows), 2, 10.0)
+    with pytest.raises(RuntimeError, match=r"\[0, 1, 3\] after a kill"):
+        peers.regrouped_s(survivors(*rows), [0, 1, 3], 10.0)
 
 
 def test_bad_flags_are_named() -> None:
@@ -147,4 +168,4 @@ def test_bad_flags_are_named() -> None:
 def test_json_is_one_object_on_the_last_line() -> None:
     argv = [sys.executable, "-m", "benchmarks.recovery", "--rounds", "1", "--only", "torchft", "--json"]
     run = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert list(json.loads(run.stdout.splitlines()[-1])) == [*ISSUED, "rounds", "load"]
+    assert list(json.loads(run.stdout.splitlines()[-1])) == [*ISSUED, "rounds", "load", "intervals"]
